@@ -1,7 +1,9 @@
 """Checks of an installation's addresses, before anything is opened."""
 
+import stat
 from collections.abc import Iterable
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from payintent.config import Settings
@@ -59,6 +61,8 @@ def address_doubts(settings: Settings) -> Iterable[str]:
             yield f"{name} is on this machine: no gateway and no buyer reaches it from elsewhere"
         if not urlsplit(url).path.endswith(_PATHS[name]):
             yield f"{name} does not end with {_PATHS[name]}, where it is served"
+    if settings.ca_file and not _everybody_reads(Path(settings.ca_file)):
+        yield "PAYINTENT_CA_FILE can be read by its owner alone: systemd starts another user"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
         yield "PAYINTENT_EDGE_SECRET is believed from PAYINTENT_EDGE_TRUSTED_PROXIES alone: unset"
 
@@ -78,6 +82,14 @@ def _check_sandbox(settings: Settings) -> None:
             raise PlacesUnusableError(
                 f"PAYINTENT_SANDBOX is set and {name} is public: a sandbox is no service"
             )
+
+
+def _everybody_reads(path: Path) -> bool:
+    """Tell whether a process of any user can open a file."""
+    folders = path.resolve().parents
+    return bool(path.stat().st_mode & stat.S_IROTH) and all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in folders
+    )
 
 
 def _is_safe(url: str) -> bool:

@@ -1,6 +1,8 @@
 """Every setting and every limit, each with its unit and its default."""
 
+import ssl
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -108,7 +110,27 @@ def _check_ports(text: str) -> str:
     return text
 
 
+@cache
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    """Make the context of TLS clients that trust the system's authorities and those of a file."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(cafile=ca_file)
+    return context
+
+
+def _check_ca_file(path: str) -> str:
+    try:
+        if path:
+            _trusting(path)
+    except ssl.SSLError as error:
+        raise ValueError("names a file that holds no certificate in PEM form") from error
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from error
+    return path
+
+
 Base = Annotated[str, AfterValidator(_check_base)]
+CaFile = Annotated[str, AfterValidator(_check_ca_file)]
 Networks = Annotated[str, AfterValidator(_check_networks)]
 PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
 PortNumbers = Annotated[str, AfterValidator(_check_ports)]
@@ -181,6 +203,9 @@ class Settings(BaseSettings):
     #: After SIGTERM, how long requests are accepted while /readyz is 503; longer than a proxy keeps
     #: an idle connection, and than it takes a balancer to see the 503.
     drain_s: Annotated[float, Field(ge=0, le=15)] = 5.0
+
+    # TLS of our own requests: to gateways, merchants' endpoints, chains' endpoints and signers
+    ca_file: CaFile = ""  # certificates of authorities that are trusted beside the system's
 
     # Payments
     amount_min: Annotated[Decimal, Field(ge=0, le=10**15)] = Decimal(0)
@@ -266,6 +291,11 @@ class Settings(BaseSettings):
         if self.webhook_lease_s <= self.webhook_timeout_s:
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self
+
+    @property
+    def client_tls(self) -> ssl.SSLContext | None:
+        """Return the trust of our own requests; None: the system's authorities alone."""
+        return _trusting(self.ca_file) if self.ca_file else None
 
     @property
     def buyer_calls(self) -> RateLimit | None:

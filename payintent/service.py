@@ -102,6 +102,7 @@ class Service:
             refund_creator=self.refund_creator,
             origins=self._origins(),
             endpoints=self.settings.endpoints,
+            tls=self.settings.client_tls,
             operations=OPERATIONS,
         )
 
@@ -209,13 +210,13 @@ async def open_service(
     """
     check_places(settings)
     encryption = load_encryption(settings)
-    http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
+    http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = Database(settings, process)
     await wait_for_database(database.open, wait_s)
     wake = EventNotifier(settings.database_direct_url or settings.database_url)
     database.on_event = wake.notify
-    refunders = open_refund_senders(settings.signers, settings.endpoints)
+    refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     adapters = _adapters(http, database, settings, refunders) | packages
     id_generator = IdGenerator()
     service = Service(
@@ -253,6 +254,12 @@ async def open_api_service(settings: Settings) -> Service:
 async def open_worker_service(settings: Settings) -> Service:
     """Open the service of a worker: it waits for the database as long as it takes."""
     return await open_service(settings, process="payintent-worker", wait_s=None)
+
+
+def _open_http_client(settings: Settings) -> GatewayHttpClient:
+    return GatewayHttpClient(
+        settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
+    )
 
 
 def _adapters(

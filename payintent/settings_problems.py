@@ -16,7 +16,7 @@ _PREFIX = "PAYINTENT_"
 _OTHERS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
 #: Kubernetes tells every container the addresses of services, under names made of theirs.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(?:HOST|PORT)|_PORT\Z|_PORT_[0-9]{1,5}_(?:TCP|UDP|SCTP)")
-_WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url"})
+_WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
 _SHOWN_CHARS = 40
 _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -43,6 +43,8 @@ from payintent.evm.rpc import (
 from payintent.evm.rpc_answers import read_block, read_bytes, read_receipt, read_rpc_number, read_tx
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 SPAN_FIRST = 2_000  # blocks
@@ -75,6 +77,7 @@ class ReaderConfig:
     confirmations: int = 0
     instant_finality: bool = False
     limits: RpcLimits = _LIMITS
+    tls: "ssl.SSLContext | None" = field(default=None, repr=False)  # None: the system's trust
 
     def __post_init__(self) -> None:
         by_count = self.finality is Finality.CONFIRMATIONS
@@ -334,7 +337,7 @@ class RpcChainReader(ChainReader):
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
-            self._session = open_http_session()
+            self._session = open_http_session(self._config.tls)
         return self._session
 
 

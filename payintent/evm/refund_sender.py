@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import CallRevertedError
@@ -18,6 +19,9 @@ from payintent.evm.rpc import RpcLimits
 from payintent.evm.signer import DONE, ExternalSigner, encode_refund_call, open_signers
 from payintent.log import get_logger
 
+if TYPE_CHECKING:
+    import ssl
+
 _TRACE_S = 15.0
 _ROUND_S = 5.0
 _SUCCESS = 1
@@ -28,11 +32,17 @@ class RpcRefundSender(OnchainRefundSender):
     """Sends a chain's refunds through its external signer; traces them through its endpoints."""
 
     def __init__(
-        self, chain: str, signer: ExternalSigner, urls: Sequence[str], clock: Callable[[], float]
+        self,
+        chain: str,
+        signer: ExternalSigner,
+        urls: Sequence[str],
+        clock: Callable[[], float],
+        tls: "ssl.SSLContext | None" = None,
     ) -> None:
         self._chain = chain
         self._urls = urls
         self._clock = clock
+        self._tls = tls
         self._reader: RpcChainReader | None = None
         self.signer = signer
 
@@ -73,7 +83,8 @@ class RpcRefundSender(OnchainRefundSender):
             return OutcomeUnknown(detail="the endpoints do not answer in time")
 
     def _open(self, network_id: int) -> RpcChainReader:
-        config = ReaderConfig(network_id=network_id, limits=RpcLimits(timeout_s=_ROUND_S))
+        limits = RpcLimits(timeout_s=_ROUND_S)
+        config = ReaderConfig(network_id=network_id, limits=limits, tls=self._tls)
         return open_chain_reader(self._chain, self._urls, config, self._clock)
 
 
@@ -90,12 +101,13 @@ def open_refund_senders(
     signers: Mapping[str, str],
     endpoints: Mapping[str, Sequence[str]],
     clock: Callable[[], float] = time.monotonic,
+    tls: "ssl.SSLContext | None" = None,
 ) -> RefundSenders:
     """Open a refund sender for every chain that has a signer and endpoints (maps of URLs)."""
-    opened = open_signers(signers, clock)
+    opened = open_signers(signers, clock, tls)
     return RefundSenders(
         {
-            chain: RpcRefundSender(chain, signer, endpoints[chain], clock)
+            chain: RpcRefundSender(chain, signer, endpoints[chain], clock, tls)
             for chain, signer in opened.items()
             if endpoints.get(chain)
         }

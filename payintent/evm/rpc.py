@@ -19,6 +19,8 @@ from payintent.domain.errors import ChainUnavailableError
 from payintent.log import get_logger
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 REST_FIRST_S = 0.05
@@ -283,12 +285,12 @@ class RpcEndpoint:
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
 
 
-def open_http_session() -> "aiohttp.ClientSession":
-    """Open the HTTP client of all endpoints of a chain."""
+def open_http_session(tls: "ssl.SSLContext | None") -> "aiohttp.ClientSession":
+    """Open the HTTP client of a chain; without `tls` it trusts the system's authorities."""
     import aiohttp
 
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit_per_host=SOCKETS_PER_ENDPOINT_MAX),
+        connector=aiohttp.TCPConnector(limit_per_host=SOCKETS_PER_ENDPOINT_MAX, ssl=tls or True),
         headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
         timeout=aiohttp.ClientTimeout(total=None),  # each round has its own
         cookie_jar=aiohttp.DummyCookieJar(),

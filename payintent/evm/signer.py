@@ -40,6 +40,8 @@ from payintent.evm.rpc_answers import (
 from payintent.log import get_logger
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 #: Several times what an ordinary refund needs; a receiver whose code needs more is not paid.
@@ -84,8 +86,15 @@ class SignerIdentity:
 class ExternalSigner:
     """One chain's external signer; its connections open with the first request."""
 
-    def __init__(self, chain: str, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        chain: str,
+        url: str,
+        clock: Callable[[], float] = time.monotonic,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
         self._chain = chain
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self._endpoint = RpcEndpoint(
             chain,
@@ -178,19 +187,21 @@ class ExternalSigner:
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
-            self._session = open_http_session()
+            self._session = open_http_session(self._tls)
         return self._session
 
 
 def open_signers(
-    urls: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    urls: Mapping[str, str],
+    clock: Callable[[], float] = time.monotonic,
+    tls: "ssl.SSLContext | None" = None,
 ) -> dict[str, ExternalSigner]:
     """Open the signers of the chains that have one; an invalid URL is logged and left out."""
     signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:
             if url:
-                signers[chain] = ExternalSigner(chain, url, clock)
+                signers[chain] = ExternalSigner(chain, url, clock, tls)
         except ValueError as error:
             _log.error("chain_signer_unusable", chain=chain, why=str(error))
     return signers

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 CONNECT_TIMEOUT_S = 5.0
@@ -33,9 +35,13 @@ def unusable(status: int, detail: str) -> OutcomeUnknown:
 class GatewayHttpClient:
     """One client session for all gateways, opened on first use; `close` it at the end."""
 
-    def __init__(self, timeout_s: float, answer_bytes_max: int) -> None:
+    def __init__(
+        self, timeout_s: float, answer_bytes_max: int, tls: "ssl.SSLContext | None" = None
+    ) -> None:
+        """Take the trust of TLS connections as `tls`; None: the system's authorities."""
         self._timeout_s = timeout_s
         self._answer_bytes_max = answer_bytes_max
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def request(
@@ -80,7 +86,9 @@ class GatewayHttpClient:
                     total=self._timeout_s, sock_connect=CONNECT_TIMEOUT_S
                 ),
                 connector=aiohttp.TCPConnector(
-                    limit=SOCKETS_MAX, limit_per_host=SOCKETS_PER_HOST_MAX
+                    limit=SOCKETS_MAX,
+                    limit_per_host=SOCKETS_PER_HOST_MAX,
+                    ssl=self._tls or True,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),  # accounts must not share cookies
                 auto_decompress=False,

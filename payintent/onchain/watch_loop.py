@@ -205,6 +205,7 @@ def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainRe
             finality=Finality(chain.finality),
             confirmations=chain.confirmations or 0,
             instant_finality=chain.instant_finality,
+            tls=settings.client_tls,
         )
         return open_chain_reader(chain.slug, settings.endpoints[chain.slug], config)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """What an operation is, and the context and actor that it runs with."""
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
@@ -60,6 +61,7 @@ class OperationContext:
     refund_creator: RefundCreator
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys
+    tls: ssl.SSLContext | None  # the trust of requests to them; None: the system's
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second operator, where the operation needed one

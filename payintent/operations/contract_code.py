@@ -39,7 +39,7 @@ async def check_code(
 
 
 def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
-    config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS)
+    config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS, tls=context.tls)
     try:
         return open_chain_reader(chain.slug, context.endpoints[chain.slug], config)
     except ValueError as error:  # its message names the endpoint, not its address

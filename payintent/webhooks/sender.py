@@ -104,7 +104,7 @@ class WebhookSender:
         self._rules = egress_rules(settings)
         self._clock = clock
         self._lookup = lookup
-        self._tls = tls
+        self._tls = tls or settings.client_tls
         self._session: aiohttp.ClientSession | None = None
         self._resolver: _ClientResolver | None = None
 

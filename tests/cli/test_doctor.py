@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 from payintent.cli import doctor
 from payintent.config import Settings
 from payintent.settings_problems import set_names, unknown_settings, variable_of
+from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.terminal import Said, Terminal
 from tests.support.world import free_port
@@ -97,6 +99,8 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
     ("GATEWAY_ORIGINS", "https://a.example,b.example", "number 2, that is no origin"),
+    ("CA_FILE", "/no/such/file", "names a file that cannot be read: No such file or directory"),
+    ("CA_FILE", "/dev/null", "names a file that holds no certificate in PEM form"),
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
@@ -191,8 +195,8 @@ def test_what_is_a_setting_or_not_ours_is_not_misspelt(name: str) -> None:
 
 
 def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
-    environ = {"DATABASE_URL": _SECRET, "PAYINTENT_PEPPER": _SECRET, "PATH": "/bin"}
-    assert set_names(environ) == ["DATABASE_URL", "PAYINTENT_PEPPER"]
+    names = ["DATABASE_READ_URL", "DATABASE_URL", "PAYINTENT_PEPPER"]
+    assert set_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
 
 
 @pytest.mark.parametrize(
@@ -236,6 +240,15 @@ def test_what_is_probably_not_meant_is_a_warning(
     said = examine_all(**changes)
     assert said.status == 0
     assert [text for subject, text in _lines(said, "WARN") if text.startswith(doubt)] != []
+
+
+def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
+    examine: _Doctor, tmp_path: Path
+) -> None:
+    ca_file = Authority(tmp_path).ca_file
+    said = examine(PAYINTENT_CA_FILE=str(ca_file))  # pytest's folder is closed to others
+    warned = [text for subject, text in _lines(said, "WARN") if subject == "places"]
+    assert "PAYINTENT_CA_FILE can be read by its owner alone" in warned[0]
 
 
 def test_a_chain_without_a_second_endpoint_is_refused(examine: _Doctor) -> None:

@@ -1,23 +1,18 @@
 import asyncio
 import datetime as dt
 import gzip
-import ipaddress
 import json
-import ssl
 import time
 from uuid import uuid4
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.version import API_VERSION
 from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
 from payintent.webhooks.signature import encode_secret, new_key
+from tests.support.authority import Authority
 from tests.support.tcp_server import TcpServer
 
 KEYS = (new_key(), new_key())
@@ -321,11 +316,11 @@ async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, mon
     assert trap.is_untouched()
 
 
-async def test_a_certificate_nobody_vouches_for_is_a_tls_error(sender, endpoint, certificate):
-    async with endpoint(OK, tls=certificate.server) as merchant:
+async def test_a_certificate_nobody_vouches_for_is_a_tls_error(sender, endpoint, authority):
+    async with endpoint(OK, tls=authority.server("merchant.example")) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
     assert (attempt.outcome, merchant.requests) == (AttemptOutcome.TLS_ERROR, [])
-    assert "certificate: self-signed" in attempt.detail
+    assert "certificate: unable to get local issuer certificate" in attempt.detail
 
 
 async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
@@ -343,13 +338,13 @@ async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
 
 
 async def test_the_certificate_is_checked_against_the_name_not_the_address(
-    sender, endpoint, certificate
+    sender, endpoint, authority
 ):
     async def here(_host):
         return ["127.0.0.1"]
 
-    async with endpoint(OK, tls=certificate.server) as merchant:
-        one = sender(lookup=here, tls=certificate.client)
+    async with endpoint(OK, tls=authority.server("merchant.example")) as merchant:
+        one = sender(lookup=here, tls=authority.client())
         right = await one.send(_delivery(f"https://merchant.example:{merchant.port}/"))
         wrong = await one.send(_delivery(f"https://other.example:{merchant.port}/"))
         ((_, headers, _),) = merchant.requests
@@ -393,41 +388,6 @@ def _delivery(url):
     return WebhookRequest(url=url, webhook_id=str(uuid4()), body=BODY, secrets=KEYS)
 
 
-class Certificate:
-    """A self-signed certificate of merchant.example, and contexts for both sides."""
-
-    def __init__(self, folder) -> None:
-        path = folder / "certificate.pem"
-        path.write_bytes(_self_signed("merchant.example"))
-        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.load_cert_chain(path)
-        self.client = ssl.create_default_context(cafile=path)
-
-
 @pytest.fixture
-def certificate(tmp_path):
-    return Certificate(tmp_path)
-
-
-def _self_signed(name):
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return private + signed.public_bytes(serialization.Encoding.PEM)
+def authority(tmp_path):
+    return Authority(tmp_path)

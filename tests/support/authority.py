@@ -1,0 +1,66 @@
+"""A certificate authority of a test's own, and what it certifies."""
+
+import datetime as dt
+import ipaddress
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Authority of a test")])
+
+
+class Authority:
+    """Signs certificates; `ca_file` is what its clients trust."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        own = _builder(_NAME, self._key).add_extension(x509.BasicConstraints(True, None), True)
+        self.ca_file = folder / "ca.pem"
+        self.ca_file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
+
+    def server(self, *names: str) -> ssl.SSLContext:
+        """Make the context of a server at 127.0.0.1, under these names too."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        known = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
+        signed = _builder(subject, key).add_extension(known, False).sign(self._key, hashes.SHA256())
+        path = self._folder / "server.pem"
+        path.write_bytes(_private_pem(key) + _pem(signed))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+        return context
+
+    def client(self) -> ssl.SSLContext:
+        """Make the context of a client that trusts this authority and no other."""
+        return ssl.create_default_context(cafile=str(self.ca_file))
+
+
+def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(_NAME)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
