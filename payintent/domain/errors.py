@@ -66,6 +66,10 @@ class DatabaseRefusedError(StorageUnavailableError):
     """The database refuses this role, password or name; trying again does not help."""
 
 
+class StorageFullError(StorageUnavailableError):
+    """The database has no space left; this attempt was not stored."""
+
+
 class PermissionDeniedError(Exception):
     """The database role may not do what a statement needs; the message names the object."""
 

@@ -15,6 +15,7 @@ from payintent.domain.errors import (
     ErrorCode,
     LockTimeoutError,
     RefusedError,
+    StorageFullError,
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
@@ -73,8 +74,8 @@ class PaymentCreator:
                 "a request with this Idempotency-Key is running",
                 retry_after_s=1,
             ) from error
-        except StorageUnavailableError:
-            return await _resolve(self._database, request)
+        except StorageUnavailableError as error:
+            return await _resolve(self._database, request, error)
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
@@ -145,16 +146,31 @@ def as_originally_created(payment: Payment) -> Payment:
     )
 
 
-async def _resolve(database: Database, request: CreatePaymentRequest) -> CreatedPayment:
+async def _resolve(
+    database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
+) -> CreatedPayment:
     """Find out whether a commit whose answer was lost took place, so that no caller guesses."""
+    if isinstance(failure, StorageFullError):  # it did not; an earlier one of this key may have
+        return await _earlier(database, request, failure)
     found = None
     try:
         async with asyncio.timeout(_RESOLVE_S):
             while found is None:
                 found = await _look(database, request)
     except TimeoutError as error:
-        raise StorageUnavailableError("the outcome of the commit is not known") from error
+        unknown = f"the outcome of the commit is not known: {failure}"
+        raise StorageUnavailableError(unknown) from error
     return replace(found, replayed=False)
+
+
+async def _earlier(
+    database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
+) -> CreatedPayment:
+    """Return what this key created before; raise the failure where that is nothing."""
+    found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
+    if found is None:
+        raise failure
+    return found
 
 
 async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPayment | None:

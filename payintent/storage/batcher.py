@@ -137,7 +137,7 @@ class Batcher(Generic[Item, Result]):
             results = await self._together([member.item for member in batch])
         except StorageUnavailableError as error:
             for member in batch:
-                member.fail(StorageUnavailableError(*error.args))
+                member.fail(type(error)(*error.args))
         except Exception:  # noqa: BLE001 - the item at fault raises it again, alone
             return False
         else:

@@ -11,11 +11,13 @@ from payintent.domain.errors import (
     InvalidTextError,
     LockTimeoutError,
     PermissionDeniedError,
+    StorageFullError,
     StorageUnavailableError,
 )
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
+    DISK_FULL,
     GONE,
     LOCK_TIMEOUT,
     NO_PERMISSION,
@@ -211,6 +213,8 @@ def _translate_error(error: BaseException) -> Exception:
         return PermissionDeniedError(str(error).partition("\n")[0])
     if isinstance(error, LOCK_TIMEOUT):
         return LockTimeoutError()
+    if isinstance(error, DISK_FULL):
+        return StorageFullError("the database has no space left on its disk")
     return StorageUnavailableError(type(error).__name__)
 
 

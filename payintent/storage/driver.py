@@ -38,6 +38,7 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.DiskFullError,
     OSError,  # includes TimeoutError: no connection in time
 )
+DISK_FULL: type[BaseException] = asyncpg.DiskFullError
 READ_ONLY: type[BaseException] = asyncpg.ReadOnlySQLTransactionError
 LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
 NOT_TEXT: tuple[type[BaseException], ...] = (

@@ -1,0 +1,178 @@
+"""The drill of `docs/runbook.md`: the database's disk is full, and has room again.
+
+The database lies on a small disk of its own, which only root can mount.
+"""
+
+import asyncio
+import errno
+import os
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from payintent.config import Settings
+from payintent.service import Service, open_service
+from payintent.storage import migrations_runner
+from payintent.workers import run_loops
+from payintent_sandbox.postgres import Postgres
+from tests.support.fakes import FakeGateway, captured
+from tests.support.patience import until
+from tests.support.world import Api, World, make_world
+
+pytestmark = pytest.mark.e2e
+
+_DISK_MB = 120  # a new cluster, its first segments of the log, and a little
+_FULL = "the database has no space left on its disk"
+_CREATES_MAX = 3_000  # of 4 kB each: far more than there is room for
+
+
+class SmallDisk:
+    """A disk that can be filled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        """Take all the room there is."""
+        with self._ballast.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                while _write(file.fileno(), size):
+                    pass
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+
+def _write(file: int, size: int) -> bool:
+    try:
+        return os.write(file, bytes(size)) == size
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    folder = Path(tempfile.mkdtemp(prefix="payintent-disk-"))
+    size = f"size={_DISK_MB}m,mode=0711"
+    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    if mounted:
+        yield SmallDisk(folder)
+        subprocess.run(["umount", str(folder)], check=True)
+    folder.rmdir()
+    if not mounted:
+        pytest.skip("a small disk cannot be mounted: it takes root, and the right to")
+
+
+@pytest.fixture
+def server(disk: SmallDisk) -> Iterator[Postgres]:
+    server = Postgres(disk.folder / "server" / "data", durable=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def settings(settings: Settings, server: Postgres) -> Settings:
+    await migrations_runner.migrate(server.url())
+    return settings.model_copy(update={"database_url": server.url()})
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    service = await open_service(settings, {"fake": gateway})
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def world(service: Service, gateway: FakeGateway) -> World:
+    return await make_world(service, gateway)
+
+
+@asynccontextmanager
+async def working(service: Service) -> AsyncIterator[None]:
+    """Run a worker until the block is over."""
+    stop = asyncio.Event()
+    loops = asyncio.create_task(run_loops(service, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await loops
+
+
+async def create_until_refused(api: Api) -> list[str]:
+    """Create payments until one is refused; gives the ids of those that were accepted."""
+    accepted: list[str] = []
+    for _ in range(_CREATES_MAX):
+        answer = await api.create(metadata={"note": "x" * 4_000})
+        if answer.status != 201:
+            assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
+            assert 1 <= int(answer.headers["Retry-After"]) <= 5
+            return accepted
+        accepted.append(answer.json["id"])
+    pytest.fail("the disk has no end")
+
+
+async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_accepted(
+    api: Api, disk: SmallDisk, server: Postgres
+) -> None:
+    world = api.world
+    key = str(uuid4())
+    first = (await api.create(key)).json["id"]
+    paying = await world.create()
+    session = (await world.select(paying)).session
+    with capture_logs() as lines:
+        async with working(world.service):
+            disk.fill()
+            accepted = [first, *await create_until_refused(api)]
+            assert (await api.get(first)).status == 200, "reads go on"
+            assert (await api.send("GET", "/readyz")).status == 200
+            assert (await api.create(key)).json["id"] == first, "what is known is answered"
+            await _the_log_has_no_room_either(server)
+            assert (await api.create()).status == 503
+            disk.make_room()
+            assert server.start(urlsplit(server.url()).port or 0) == server.url()
+            await until(lambda: _creates(api), "payments are created again")
+            await world.report(paying, session.id, captured(session.quote.total_minor))
+            assert await world.status(paying) == "PAID"
+            for payment_id in accepted:
+                assert (await api.get(payment_id)).status == 200
+    assert _FULL in {line["why"] for line in lines if line["event"] == "storage_down"}
+    assert {"bug", "step_failed"}.isdisjoint(line["event"] for line in lines)
+
+
+async def _creates(api: Api) -> bool:
+    return (await api.create()).status == 201
+
+
+async def _the_log_has_no_room_either(server: Postgres) -> None:
+    """Let the database need a new segment of its log: it ends, and cannot recover."""
+
+    async def ended() -> bool:
+        try:
+            connection = await asyncpg.connect(server.url())
+        except (OSError, asyncpg.PostgresError):
+            return not server.alive()
+        try:
+            await connection.execute("SELECT pg_switch_wal()")
+            await connection.execute("SELECT pg_logical_emit_message(false, 'drill', 'x')")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pass
+        finally:
+            connection.terminate()
+        return not server.alive()
+
+    await until(ended, "the database has ended")
