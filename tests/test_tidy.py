@@ -21,6 +21,7 @@ FUNCTION_LINES_MAX = 50
 SKIPS = {
     "tests/docs/test_commands.py": "curl is not installed",
     "tests/docs/test_examples.py": "curl is not installed",
+    "tests/e2e/test_disk_full.py": "another user than root, or no right to mount",
     "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
     "tests/storage/test_schema_file.py": "a PostgreSQL before 18",
 }

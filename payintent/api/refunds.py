@@ -40,6 +40,7 @@ async def post_refund(
             merchant_id=merchant.merchant_id,
             payment_id=payment.id,
             key=key,
+            api_key_id=merchant.public_id,
             amount=amount,
             reason=body.reason,
             destination=body.destination,

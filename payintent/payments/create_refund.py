@@ -51,6 +51,7 @@ class CreateRefundRequest:
     payment_id: UUID
     key: UUID | None  # None: an operator's that is not repeated
     requested_by: str | None = None  # the operator; None: the merchant
+    api_key_id: str = ""  # the public part of the merchant's key
     amount: str | None = None  # as sent
     reason: str | None = None
     destination: str | None = None  # an address on the chain of the capture
@@ -70,8 +71,10 @@ class CreateRefundRequest:
 
     @property
     def requester(self) -> str:
-        """Return who requests it, as the refund names it."""
-        return self.requested_by or f"merchant:{self.merchant_id}"
+        """Return who requests it, as the refund names it: of a merchant the key that was used."""
+        if self.requested_by is not None:
+            return self.requested_by
+        return f"merchant:{self.merchant_id}" + (f":{self.api_key_id}" if self.api_key_id else "")
 
 
 @dataclass(frozen=True, slots=True)
