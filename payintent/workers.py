@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.log import get_logger
 from payintent.onchain.chain_alarm import chain_alarm
@@ -17,6 +18,7 @@ from payintent.payments.expire import expire_pending, expire_processing
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
+    backlog,
     callbacks,
     fraud,
     idempotency,
@@ -43,6 +45,13 @@ OLDEST = Gauge(
     "payintent_processing_oldest_seconds",
     "Age of the PROCESSING payment whose time is over first, or was",
 )
+PENDING_OVERDUE = Gauge(
+    "payintent_pending_overdue_seconds", "How long ago the first PENDING payment should have ended"
+)
+WEBHOOK_OVERDUE = Gauge(
+    "payintent_webhook_overdue_seconds", "How long the first delivery that is due has waited"
+)
+OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
 
 
 async def run_worker(settings: Settings) -> None:
@@ -131,8 +140,13 @@ async def _expire(service: Service) -> bool:
 
 
 async def measure(service: Service) -> bool:
-    """Set the metric of how long the oldest payment has been PROCESSING."""
+    """Set the metrics of what waits: payments, deliveries, cases."""
     OLDEST.set(await payments.oldest_processing_s(service.reading))
+    PENDING_OVERDUE.set(await backlog.pending_overdue_s(service.reading))
+    WEBHOOK_OVERDUE.set(await backlog.webhook_overdue_s(service.reading))
+    cases = await backlog.count_open_cases(service.reading)
+    for kind in CaseKind:
+        OPEN_CASES.labels(kind).set(cases.get(kind, 0))
     return False
 
 

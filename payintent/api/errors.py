@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
+from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,6 +26,8 @@ from payintent.log import get_logger
 from payintent.payments.serialization import denial_fields
 
 _log = get_logger("api")
+
+BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of the service")
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
@@ -152,6 +155,7 @@ def _allowed(request: Request) -> list[str]:
 
 async def on_bug(request: Request, exc: Exception) -> Response:
     """Answer an unexpected exception; the log has no message, which may quote whole rows."""
+    BUGS.inc()
     _log.error("bug", method=request.method, exc_info=exc)
     return error_response(ErrorCode.INTERNAL_ERROR, "internal error")
 

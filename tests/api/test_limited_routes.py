@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from prometheus_client import REGISTRY
 
 from payintent.api.server import make_server
 from payintent.app import build_app
@@ -244,13 +245,15 @@ async def test_a_body_that_is_too_large_is_refused_unread_and_spends_nothing(api
     assert await left(api, CREATE) == 10
 
 
-async def test_a_fault_of_the_service_says_where_the_merchant_stands(
+async def test_a_fault_of_the_service_says_where_the_merchant_stands_and_is_counted(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limit(api, READ, 10)
     monkeypatch.setattr(PaymentLookup, "get_merchant_payment", None)
+    before = REGISTRY.get_sample_value("payintent_bugs_total") or 0
     answer = await api.get("pay_nobody")
     assert (refusal(answer), told(answer)) == ((500, "INTERNAL_ERROR"), ("read", 9))
+    assert REGISTRY.get_sample_value("payintent_bugs_total") == before + 1
 
 
 async def test_a_replayed_denial_spends_the_read_limit(api: Api) -> None:
