@@ -24,14 +24,16 @@ from payintent.operations.base import Actor, ChangeOperation, OperationContext, 
 from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
+from payintent.payments.catalog import Catalogs
 from payintent.payments.create import PaymentCreator
 from payintent.payments.create_refund import RefundCreator
 from payintent.payments.fraud_screening import FraudScreening
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.inquire_sessions import SessionInquirer
 from payintent.payments.lookup import PaymentLookup
+from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.select_quote import ServiceUrls
+from payintent.payments.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.send_refund import RefundSender
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.database import Database
@@ -59,6 +61,8 @@ class Service:
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
     payment_lookup: PaymentLookup
+    merchants: MerchantCache
+    catalogs: Catalogs
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
@@ -69,6 +73,17 @@ class Service:
         """Return our addresses for gateways and buyers."""
         return ServiceUrls(
             api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
+        )
+
+    @property
+    def selection_context(self) -> SelectionContext:
+        """Return the context that quotes are selected with."""
+        return SelectionContext(
+            database=self.database,
+            merchants=self.merchants,
+            accounts=self.accounts,
+            id_generator=self.id_generator,
+            places=self.urls,
         )
 
     @property
@@ -190,6 +205,7 @@ class Service:
         await self.refund_senders.close()
         await self.payment_creator.close()
         await self.payment_lookup.close()
+        await self.merchants.close()
         await self.reading.close()
         await self.database.close()
 
@@ -219,21 +235,26 @@ async def open_service(
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     adapters = _adapters(http, database, settings, refunders) | packages
     id_generator = IdGenerator()
+    accounts = GatewayAccounts(
+        database,
+        encryption,
+        adapters if gateways is None else gateways,
+        settings.buyer_calls,
+    )
+    merchants = MerchantCache(database, accounts)
+    policies = PolicyCache(database, settings.policy_cache_s)
     service = Service(
         settings=settings,
         database=database,
         reading=ReadDatabase(database, settings),
         encryption=encryption,
         id_generator=id_generator,
-        accounts=GatewayAccounts(
-            database,
-            encryption,
-            adapters if gateways is None else gateways,
-            settings.buyer_calls,
-        ),
+        accounts=accounts,
         payment_creator=PaymentCreator(database, id_generator),
         payment_lookup=PaymentLookup(database, id_generator),
-        policies=PolicyCache(database, settings.policy_cache_s),
+        merchants=merchants,
+        catalogs=Catalogs(database, merchants, policies),
+        policies=policies,
         http=http,
         refund_senders=refunders,
         event_notifier=wake,

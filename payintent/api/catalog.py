@@ -6,7 +6,6 @@ from starlette.responses import Response
 from payintent.api.context import AppContext
 from payintent.api.etag import etag_response
 from payintent.api.merchant_access import merchant_route
-from payintent.payments.catalog import build_catalog
 from payintent.storage.api_keys import AuthenticatedMerchant
 
 
@@ -17,9 +16,7 @@ async def get_catalog(
     """`GET /catalog`: the currencies that the merchant can be paid with, by country."""
     service = app.service
     viewer = app.viewers.viewer_country(request)
-    catalog = await build_catalog(
-        service.database, service.accounts, service.policies, merchant.merchant_id, viewer
-    )
+    catalog = await service.catalogs.get(merchant.merchant_id, viewer)
     headers = {
         "Cache-Control": "private, max-age=300",
         "Vary": f"Authorization, {service.settings.edge_country_header}",

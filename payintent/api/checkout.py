@@ -17,7 +17,6 @@ from payintent.domain.session import Session
 from payintent.json_format import format_timestamp
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
-from payintent.payments.lookup import get_payment_merchant
 from payintent.payments.quotes import QuoteList, QuoteQuery, list_quotes
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
 from payintent.storage import outbox, payments
@@ -99,7 +98,7 @@ async def patch_checkout(request: Request) -> Response:
 
 async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
     """Return the checkout as the buyer may read it."""
-    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     base = app.service.settings.checkout_base
     fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, base)
     fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
@@ -126,7 +125,12 @@ async def price_checkout(
         viewer_country=app.viewers.viewer_country(request),
     )
     return await list_quotes(
-        service.database, service.accounts, service.id_generator, snapshot, query
+        service.database,
+        service.merchants,
+        service.accounts,
+        service.id_generator,
+        snapshot,
+        query,
     )
 
 
@@ -140,9 +144,7 @@ async def select_for_buyer(
     await service.fraud_screening.screen_selection(
         snapshot.payment, app.viewers.viewer_address(request)
     )
-    return await select_quote(
-        service.database, service.accounts, service.id_generator, service.urls, snapshot, selection
-    )
+    return await select_quote(service.selection_context, snapshot, selection)
 
 
 async def read_checkout(request: Request) -> PaymentSnapshot:

@@ -1,7 +1,7 @@
 """The viewer's address and country: only from trusted proxies, the country only with the secret."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 
@@ -26,6 +26,17 @@ class ViewerReader:
 
     def viewer_country(self, request: Request) -> str | None:
         """Return the viewer's country; None where no trusted header has one."""
+        return _read_once(request, "viewer_country", self._read_country)
+
+    def viewer_address(self, request: Request) -> str | None:
+        """Return the viewer's address; None where no proxy is declared: it may be a proxy's.
+
+        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: all before
+        it was written by the client.
+        """
+        return _read_once(request, "viewer_address", self._read_address)
+
+    def _read_country(self, request: Request) -> str | None:
         if not self._secret or request.client is None:
             return None
         if not self._trusts(parse_ip_address(request.client.host)):
@@ -36,12 +47,7 @@ class ViewerReader:
         countries = request.headers.getlist(self._country_header)
         return countries[0].upper() if len(countries) == 1 else None
 
-    def viewer_address(self, request: Request) -> str | None:
-        """Return the viewer's address; None where no proxy is declared: it may be a proxy's.
-
-        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: all before
-        it was written by the client.
-        """
+    def _read_address(self, request: Request) -> str | None:
         if not self._trusted or request.client is None:
             return None
         peer = request.client.host
@@ -61,3 +67,10 @@ class ViewerReader:
 
     def _trusts(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._trusted)
+
+
+def _read_once(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
+    """Read something of a request at its first use; it is used several times."""
+    if name not in request.scope:
+        request.scope[name] = read(request)
+    return request.scope[name]

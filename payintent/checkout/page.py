@@ -56,7 +56,6 @@ from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
-from payintent.payments.lookup import get_payment_merchant
 from payintent.payments.select_quote import QuoteSelection, SelectedSession
 from payintent.storage.payments import PaymentSnapshot
 
@@ -211,7 +210,7 @@ class _OfferedQuotes:
 
 
 async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
-    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     address = read_page_url(request, snapshot.payment.checkout_id)
     language = page_language(request, merchant.locale)
     view = await checkout.checkout_view(app, snapshot)
@@ -328,7 +327,7 @@ async def _blocked(request: Request) -> Response:
     snapshot = await app.service.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]
     )
-    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     language = page_language(request, merchant.locale)
     fields = common_fields(language) | {
         "title": language.t("blocked"),

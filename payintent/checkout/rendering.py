@@ -27,6 +27,7 @@ _templates = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    auto_reload=False,  # a template does not change while the process runs
 )
 _templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # a third smaller in Thai
 

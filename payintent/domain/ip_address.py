@@ -1,5 +1,6 @@
 """IP addresses: how they are parsed, and which of them count as one client."""
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -7,10 +8,17 @@ Network = IPv4Network | IPv6Network
 
 _OWN_PREFIX = 64  # an IPv6 client controls all addresses of its /64
 _MAPPED_PREFIX = 96
+_TEXT_MAX = 64  # the longest address has 45 characters, and the name of an interface may follow
+_PARSED_MAX = 10_000  # addresses in memory, some 200 bytes each
 
 
 def parse_ip_address(text: str) -> Address | None:
     """Parse an address; None where it is none. A mapped one (`::ffff:192.0.2.1`) becomes IPv4."""
+    return _parse(text) if len(text) <= _TEXT_MAX else None
+
+
+@lru_cache(maxsize=_PARSED_MAX)  # every request parses its peer and its client, again and again
+def _parse(text: str) -> Address | None:
     try:
         address = ip_address(text)
     except ValueError:

@@ -1,7 +1,8 @@
 """Money as text, `Decimal` and smallest units; never a float."""
 
 import re
-from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal, localcontext
+from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
+from functools import lru_cache
 
 from payintent.domain.currencies import CURRENCIES, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -47,8 +48,7 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
     """
     if value == 0:
         return "0"
-    with localcontext(EXACT):
-        shown = format(value.quantize(Decimal(1).scaleb(-decimals)), "f")
+    shown = format(value.quantize(_unit(decimals), context=EXACT), "f")
     return shown.rstrip("0").rstrip(".") if trim and "." in shown else shown
 
 
@@ -59,29 +59,31 @@ def format_smallest_units(
     decimals = token_decimals if on_chain else minor_decimals(currency)
     if decimals is None:
         return None
-    with localcontext(EXACT):
-        amount = Decimal(amount_minor).scaleb(-decimals)
+    amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
     return format_amount(amount, decimals, trim=on_chain)
 
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:
     """Round a fee or a tax to the currency's decimals, half away from zero."""
-    with localcontext(EXACT):
-        return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_UP)
+    return value.quantize(_unit(decimals), ROUND_HALF_UP, EXACT)
 
 
 def round_up(value: Decimal, decimals: int) -> Decimal:
     """Round a token amount up: a merchant never gets less than the amount of the payment."""
-    with localcontext(EXACT):
-        return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_UP)
+    return value.quantize(_unit(decimals), ROUND_UP, EXACT)
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
     """Convert to smallest units (minor units, wei); `None` where the value is finer than that."""
-    with localcontext(EXACT):
-        scaled = value.scaleb(decimals)
-        whole = scaled.to_integral_value()
+    scaled = value.scaleb(decimals, EXACT)
+    whole = scaled.to_integral_value(context=EXACT)
     return int(whole) if whole == scaled else None
+
+
+@lru_cache(maxsize=100)
+def _unit(decimals: int) -> Decimal:
+    """Return the smallest unit of so many decimals, such as 0.01."""
+    return Decimal(1).scaleb(-decimals)
 
 
 def _fraction_digits(raw: str) -> int:

@@ -1,10 +1,26 @@
 """What can be paid: the one rule behind the catalog, creates and quotes."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-from payintent.domain.catalog import payable_currencies
+from payintent.domain.catalog import payable_by_country, payable_currencies
 from payintent.domain.currencies import TENDER
-from payintent.domain.merchant import Acceptance, Market
+from payintent.domain.merchant import Acceptance, Market, PaymentMethod
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PayableMethods:
+    """The methods of a merchant that can be used, in their order, and what is payable where."""
+
+    methods: tuple[tuple[PaymentMethod, Market], ...]  # each with where it can be used
+    by_country: Mapping[str, tuple[str, ...]]  # currencies; restrictions are ignored
+
+
+def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
+    """Find what can be paid by the methods of a merchant with this market."""
+    reached = [(method, reached_by(method)) for method in methods]
+    usable = tuple((method, market) for method, market in reached if market is not None)
+    return PayableMethods(usable, payable_by_country(market, tuple(at for _, at in usable)))
 
 
 def reached_by(method: Acceptance) -> Market | None:

@@ -1,16 +1,15 @@
 """The quotes of a payment in a country: which methods can pay it, and at what price."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from payintent.domain.catalog import payable_by_country
 from payintent.domain.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
 from payintent.domain.currencies import TENDER, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest_unit
-from payintent.domain.payable import held_decimals, reached_by, reached_by_all
+from payintent.domain.payable import PayableMethods, held_decimals
 from payintent.domain.payment import Payment
 from payintent.domain.price import Price, PriceRates, TaxCountry, TaxManager, make_price
 from payintent.domain.quote import Quote
@@ -33,7 +32,7 @@ class QuoteCountry:
 def resolve_quote_country(
     payment: Payment,
     merchant: Merchant,
-    methods: Iterable[PaymentMethod],
+    payable: PayableMethods,
     requested: str | None,
     viewer: str | None,
     restrictions: Restrictions,
@@ -48,35 +47,37 @@ def resolve_quote_country(
     if requested is not None:
         country = require_supported_country(requested)
         return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
-    reached = payable_by_country(merchant.market, reached_by_all(methods))
-    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    places = list(_candidates(merchant, viewer, restrictions))
-    for place in places:
-        payable = (code for code in accepted if place.crypto or not TENDER[code].crypto)
-        if not set(reached[place.country]).isdisjoint(payable):
+    pegged = payment.include_pegged_assets
+    accepted = accepted_currencies(payment.currency, pegged=pegged)
+    for place in _candidates(merchant, viewer, restrictions):
+        allowed = (code for code in accepted if place.crypto or not TENDER[code].crypto)
+        if not set(payable.by_country[place.country]).isdisjoint(allowed):
             return place
     # Nothing can be paid anywhere now: take a country where it could be, so as not to refuse.
-    pegged = payment.include_pegged_assets
-    tendered = [
-        place for place in places if is_payable_in(place.country, payment.currency, pegged=pegged)
-    ]
-    return next(place for place in tendered if place.source != "geo")
+    return next(
+        place
+        for place in _candidates(merchant, viewer, restrictions)
+        if place.source != "geo" and is_payable_in(place.country, payment.currency, pegged=pegged)
+    )
 
 
 def _candidates(
     merchant: Merchant, viewer: str | None, restrictions: Restrictions
 ) -> Iterator[QuoteCountry]:
-    countries = [(merchant.default_country, "default"), *((code, "first") for code in COUNTRIES)]
+    def candidate(country: str, source: str) -> QuoteCountry:
+        return QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
+
     if viewer is not None and viewer in COUNTRIES:
-        countries.insert(0, (viewer, "geo"))
-    for country, source in countries:
-        yield QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
+        yield candidate(viewer, "geo")
+    yield candidate(merchant.default_country, "default")
+    for country in COUNTRIES:
+        yield candidate(country, "first")
 
 
 def make_quotes(
     payment: Payment,
     merchant: Merchant,
-    methods: Iterable[PaymentMethod],
+    payable: PayableMethods,
     quote_country: QuoteCountry,
     currency: str | None,
     tax_rate: Decimal,
@@ -97,8 +98,7 @@ def make_quotes(
     ]
     return [
         quote
-        for method in methods
-        if (reached := reached_by(method)) is not None
+        for method, reached in payable.methods
         for code in currencies
         if reached.includes(code, country)
         and (quote := _make_quote(payment, method, country, code, tax_rate)) is not None

@@ -16,7 +16,7 @@ from payintent.operations.validation import (
     is_database_id,
     require_merchant,
 )
-from payintent.storage import accounts, payment_methods
+from payintent.storage import accounts, configuration, payment_methods
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
 
@@ -104,7 +104,10 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         """Return a merchant's methods in the order they are offered in."""
         await require_merchant(context.database, self.merchant_id)
-        return await payment_methods.list_for_merchant(context.database, self.merchant_id)
+        version = await configuration.get_version(context.database)
+        return await payment_methods.list_for_merchant(
+            context.database, self.merchant_id, version.watched_chains
+        )
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A merchant's catalog: the same bytes and the same ETag until its content changes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -11,10 +12,9 @@ from payintent.domain.catalog import list_payable
 from payintent.domain.countries import COUNTRY_NAMES
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
-from payintent.domain.payable import reached_by_all
 from payintent.domain.restriction import Restrictions
 from payintent.json_format import encode_json, format_timestamp
-from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
 from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import payment_methods
 from payintent.storage.database import Database
@@ -32,6 +32,15 @@ class CatalogDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class _BuiltCatalog:
+    """A catalog, and what it was built from."""
+
+    setup: MerchantSetup
+    restricted: frozenset[str]
+    document: CatalogDocument
+
+
+@dataclass(frozen=True, slots=True)
 class _Content:
     """The countries of a catalog as JSON, and their hash."""
 
@@ -39,32 +48,46 @@ class _Content:
     hash: bytes
 
 
-async def build_catalog(
-    database: Database,
-    accounts: GatewayAccounts,
-    policies: PolicyCache,
-    merchant_id: int,
-    viewer: str | None,
-) -> CatalogDocument:
-    """Return what a merchant can be paid with where, for a viewer's country (None: unknown)."""
-    restrictions = await policies.restrictions()
-    listed = viewer if viewer in restrictions.crypto_listed else None
-    found = await payment_methods.range_of(database, merchant_id, listed or _ANYBODY)
-    content = _content(
-        found.market,
-        reached_by_all(accounts.narrowed(method) for method in found.methods),
-        restrictions.crypto,
-        listed,
-    )
-    since = await _since(database, merchant_id, listed or _ANYBODY, found.shown, content.hash)
-    return _written(content, since)
+class Catalogs:
+    """Builds merchants' catalogs, each once for a version of the configuration."""
+
+    def __init__(self, database: Database, merchants: MerchantCache, policies: PolicyCache) -> None:
+        self._database = database
+        self._merchants = merchants
+        self._policies = policies
+        self._built: dict[tuple[int, str], _BuiltCatalog] = {}
+
+    async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
+        """Return what a merchant can be paid with where, for a viewer's country (None: unknown)."""
+        restrictions = await self._policies.restrictions()
+        listed = viewer if viewer in restrictions.crypto_listed else None
+        setup = await self._merchants.get(merchant_id)
+        key = (merchant_id, listed or _ANYBODY)
+        built = self._built.get(key)
+        if built is None or built.setup is not setup or built.restricted != restrictions.crypto:
+            document = await self._build(setup, restrictions.crypto, listed)
+            built = _BuiltCatalog(setup, restrictions.crypto, document)
+            if len(self._built) >= _CACHED_MAX:
+                self._built.clear()
+            self._built[key] = built
+        return built.document
+
+    async def _build(
+        self, setup: MerchantSetup, restricted: frozenset[str], listed: str | None
+    ) -> CatalogDocument:
+        merchant = setup.merchant
+        reached = tuple(market for _, market in setup.payable.methods)
+        content = _content(merchant.market, reached, restricted, listed)
+        shown = await payment_methods.list_shown(self._database, merchant.id, listed or _ANYBODY)
+        since = await _since(self._database, merchant.id, listed or _ANYBODY, shown, content.hash)
+        return _written(content, since)
 
 
 async def _since(
     database: Database,
     merchant_id: int,
     viewer: str,
-    shown: tuple[payment_methods.Shown, ...],
+    shown: Iterable[payment_methods.Shown],
     content_hash: bytes,
 ) -> datetime:
     """Return since when a viewer is shown this content; a change counts from its first view."""

@@ -1,7 +1,7 @@
 """Gateway accounts with their credentials, which only this module decrypts, and calls by them."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from payintent.domain.gateway import (
     GatewayAccount,
     OutcomeUnknown,
 )
-from payintent.domain.merchant import Acceptance, PaymentMethod
+from payintent.domain.merchant import Acceptance
 from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
 from payintent.encryption import Encryption, open_account
@@ -84,19 +84,13 @@ class GatewayAccounts:
         """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)
 
-    async def apply_capabilities(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
-        """Apply gateways' capabilities to methods; without an answering one they take nothing."""
-        down = {
+    async def unavailable(self) -> frozenset[int]:
+        """Return the accounts whose gateways do not answer, so that no session can be opened."""
+        return frozenset(
             account_id
             for account_id, channel in await self.health.unavailable_channels()
             if channel is GatewayChannel.SESSIONS
-        }
-        return [
-            replace(method, account_enabled=False)
-            if method.account_id in down
-            else self.narrowed(method)
-            for method in methods
-        ]
+        )
 
     def narrowed(self, method: A) -> A:
         """Apply its gateway's capabilities to a method; without an adapter it takes nothing."""

@@ -7,12 +7,11 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.merchant import Merchant
-from payintent.domain.payment import Payment, PaymentStatus
+from payintent.domain.payment import PaymentStatus
 from payintent.domain.refund import Refund
 from payintent.id_generator import IdGenerator
 from payintent.payments.expire import expire_if_due
-from payintent.storage import merchants, payment_list, payments, refunds
+from payintent.storage import payment_list, payments, refunds
 from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
@@ -120,10 +119,3 @@ def _is_elapsed(snapshot: PaymentSnapshot) -> bool:
     return snapshot.payment.status is PaymentStatus.PENDING and snapshot.payment.is_past_expiry(
         snapshot.now
     )
-
-
-async def get_payment_merchant(database: Database, payment: Payment) -> Merchant:
-    """Read the merchant that a payment is for."""
-    merchant = await merchants.get(database, payment.merchant_id)
-    assert merchant is not None  # noqa: S101 - merchants are never deleted
-    return merchant

@@ -1,10 +1,8 @@
 """Quotes of payment methods, with the operator's present tax rates."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from payintent.domain.activation import is_in_service
-from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payable import PayableMethods
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import (
@@ -18,24 +16,22 @@ from payintent.domain.restriction import Restrictions
 from payintent.id_generator import IdGenerator
 from payintent.payments.expire import require_open_checkout
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.lookup import get_payment_merchant
-from payintent.storage import payment_methods, tax_rates
-from payintent.storage.database import Database, Executor
+from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
+from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
 
 
-async def price_methods(
-    database: Executor,
+def price_methods(
     payment: Payment,
-    merchant: Merchant,
-    methods: Iterable[PaymentMethod],
+    setup: MerchantSetup,
+    payable: PayableMethods,
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
-    """Price methods for a country."""
-    taxed = taxed_country(merchant, quote_country)
-    rate = tax_rate_for(payment, taxed, await tax_rates.list_tax_rates(database))
-    return make_quotes(payment, merchant, methods, quote_country, currency, rate)
+    """Price methods of a merchant for a country."""
+    taxed = taxed_country(setup.merchant, quote_country)
+    rate = tax_rate_for(payment, taxed, setup.tax_rates)
+    return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +54,7 @@ class QuoteQuery:
 
 async def list_quotes(
     database: Database,
+    merchants: MerchantCache,
     accounts: GatewayAccounts,
     id_generator: IdGenerator,
     snapshot: PaymentSnapshot,
@@ -68,17 +65,17 @@ async def list_quotes(
     A merchant out of service has no quotes, nor has a gateway that does not answer.
     """
     await require_open_checkout(database, id_generator, snapshot)
-    merchant = await get_payment_merchant(database, snapshot.payment)
-    methods = await accounts.apply_capabilities(
-        await payment_methods.list_for_merchant(database, merchant.id)
-    )
-    usable = methods if is_in_service(merchant.activation) else []
+    payment = snapshot.payment
+    setup = await merchants.get(payment.merchant_id)
+    payable = setup.payable_without(await accounts.unavailable())
     quote_country = resolve_quote_country(
-        snapshot.payment, merchant, usable, query.country, query.viewer_country, query.restrictions
+        payment,
+        setup.merchant,
+        payable,
+        query.country,
+        query.viewer_country,
+        query.restrictions,
     )
     return QuoteList(
-        quote_country,
-        await price_methods(
-            database, snapshot.payment, merchant, usable, quote_country, query.currency
-        ),
+        quote_country, price_methods(payment, setup, payable, quote_country, query.currency)
     )

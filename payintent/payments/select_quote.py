@@ -24,6 +24,7 @@ from payintent.domain.gateway import (
     SessionRejected,
 )
 from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payable import find_payable_methods
 from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
@@ -39,10 +40,11 @@ from payintent.payments.expire import (
 )
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import GatewayChannel
+from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
 from payintent.payments.quotes import price_methods
 from payintent.payments.settle import complete_selection, settle_session
 from payintent.payments.transitions import lock_payments
-from payintent.storage import merchants, payment_methods, payments, sessions
+from payintent.storage import payments, sessions
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.payments import PaymentSnapshot
 
@@ -85,22 +87,18 @@ class SelectedSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SelectionContext:
-    """What one selection runs with."""
+class SelectionContext:
+    """What selections run with."""
 
     database: Database
+    merchants: MerchantCache
     accounts: GatewayAccounts
     id_generator: IdGenerator
     places: ServiceUrls
 
 
 async def select_quote(
-    database: Database,
-    accounts: GatewayAccounts,
-    id_generator: IdGenerator,
-    places: ServiceUrls,
-    snapshot: PaymentSnapshot,
-    selection: QuoteSelection,
+    context: SelectionContext, snapshot: PaymentSnapshot, selection: QuoteSelection
 ) -> SelectedSession:
     """Freeze a quote and open its session at the gateway.
 
@@ -109,13 +107,11 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    context = _SelectionContext(
-        database=database, accounts=accounts, id_generator=id_generator, places=places
-    )
-    await require_open_checkout(database, id_generator, snapshot)
-    merchant = await merchants.get(database, snapshot.payment.merchant_id)
-    assert merchant is not None  # noqa: S101 - merchants are never deleted
-    quote = await _quote_selection(context, merchant, snapshot.payment, selection)
+    database, accounts = context.database, context.accounts
+    await require_open_checkout(database, context.id_generator, snapshot)
+    setup = await context.merchants.get(snapshot.payment.merchant_id)
+    merchant = setup.merchant
+    quote = await _quote_selection(context, setup, snapshot.payment, selection)
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
@@ -136,13 +132,11 @@ async def select_quote(
 
 
 async def _quote_selection(
-    context: _SelectionContext, merchant: Merchant, payment: Payment, selection: QuoteSelection
+    context: SelectionContext, setup: MerchantSetup, payment: Payment, selection: QuoteSelection
 ) -> Quote:
     """Price the selected method as GET quotes does."""
-    database = context.database
-    methods = await context.accounts.apply_capabilities(
-        await payment_methods.list_for_merchant(database, merchant.id)
-    )
+    merchant = setup.merchant
+    methods = setup.methods_without(await context.accounts.unavailable())
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
@@ -151,15 +145,14 @@ async def _quote_selection(
     quote_country = resolve_quote_country(
         payment,
         merchant,
-        methods,
+        find_payable_methods(merchant.market, methods),
         selection.country,
         selection.viewer_country,
         selection.restrictions,
     )
     _refuse_token(payment, method)
-    priced = await price_methods(
-        database, payment, merchant, [method], quote_country, selection.currency
-    )
+    selected = find_payable_methods(merchant.market, [method])
+    priced = price_methods(payment, setup, selected, quote_country, selection.currency)
     if not priced:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY,
@@ -199,7 +192,7 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 
-async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) -> None:
+async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
     """Before a change of method, inquire about the present session: it may have been paid."""
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
@@ -236,7 +229,7 @@ async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -
 
 
 async def _begin(
-    context: _SelectionContext, snapshot: PaymentSnapshot, quote: Quote, selection: QuoteSelection
+    context: SelectionContext, snapshot: PaymentSnapshot, quote: Quote, selection: QuoteSelection
 ) -> Session:
     """Phase 1: store the session before the gateway is called."""
     async with context.database.transaction() as tx:
@@ -268,7 +261,7 @@ async def _begin(
 
 
 def _request(
-    context: _SelectionContext,
+    context: SelectionContext,
     merchant: Merchant,
     payment: Payment,
     session: Session,
@@ -297,7 +290,7 @@ def _request(
 
 
 async def _finish(
-    context: _SelectionContext,
+    context: SelectionContext,
     session: Session,
     answer: SessionCreated | SessionRejected | OutcomeUnknown,
 ) -> SelectedSession:
@@ -336,7 +329,7 @@ def _answered(session: Session, answer: SessionCreated) -> Session:
 
 
 async def _take_in(
-    context: _SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
+    context: SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
 ) -> tuple[Payment, Session]:
     wanted = session.status is SessionStatus.OPENING and not payment.is_past_expiry(now)
     if wanted and payment.status not in TERMINAL:

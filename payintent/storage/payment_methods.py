@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import msgspec
 
-from payintent.domain.activation import ActivationStatus, is_in_service
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 from payintent.domain.price import FeeMode
 from payintent.domain.quote import ExpectedToken
@@ -17,14 +16,15 @@ from payintent.storage.onchain.chain_watch import WATCHED
 METHODS_MAX = 200  # of one merchant
 
 #: What decides whether a method can be used: the fields of `Acceptance` except its gateway's.
-_ACCEPTANCE = f"""
+_ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
     m.enabled,
-    a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
+    a.enabled AND v.enabled AND (m.chain IS NULL OR {watched}) AS account_enabled
 """
-_COLUMNS = f"""
-    {_ACCEPTANCE}, m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
+_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=WATCHED)
+_COLUMNS = """
+    m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
     coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position
 """
@@ -40,7 +40,7 @@ ACCEPTANCES = f"""
     (
         SELECT json_agg(row_to_json(one))
         FROM (
-            SELECT {_ACCEPTANCE}
+            SELECT {_ACCEPTANCE_NOW}
             {_FROM}
             WHERE m.merchant_id = merchant.id
             ORDER BY m.position, m.id
@@ -77,16 +77,6 @@ class Shown:
 
 
 _acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
-_shown = msgspec.json.Decoder(tuple[Shown, ...]).decode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """A merchant's market, its methods, and the catalogs last shown to viewers."""
-
-    market: Market
-    methods: tuple[Acceptance, ...]  # empty where the merchant is out of service
-    shown: tuple[Shown, ...]
 
 
 async def add(tx: Tx, new: NewPaymentMethod) -> int:
@@ -115,10 +105,14 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
     return row["id"]
 
 
-async def list_for_merchant(database: Executor, merchant_id: int) -> list[PaymentMethod]:
+async def list_for_merchant(
+    database: Executor, merchant_id: int, watched_chains: Sequence[str]
+) -> list[PaymentMethod]:
     """List a merchant's methods in the order they are offered in, disabled ones too."""
     rows = await database.fetch(
         "SELECT"
+        + _ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")
+        + ","
         + _COLUMNS
         + _FROM
         + """
@@ -128,6 +122,7 @@ async def list_for_merchant(database: Executor, merchant_id: int) -> list[Paymen
         """,
         merchant_id,
         METHODS_MAX,
+        list(watched_chains),
     )
     return [_method(row) for row in rows]
 
@@ -136,6 +131,8 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
     """Lock a method that is about to be changed."""
     row = await tx.row(
         "SELECT"
+        + _ACCEPTANCE_NOW
+        + ","
         + _COLUMNS
         + _FROM
         + """
@@ -167,32 +164,19 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
     )
 
 
-async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
-    """Read in one statement all that a merchant's catalog is built from, except restrictions."""
-    row = await database.row(
-        "SELECT merchant.countries, merchant.currencies, merchant.activation,"
-        + ACCEPTANCES
-        + """ AS methods,
-            (
-                SELECT json_agg(json_build_object(
-                    'viewer', viewer, 'content_hash', encode(content_hash, 'base64'), 'since', since
-                ))
-                FROM catalog_shown
-                WHERE merchant_id = merchant.id AND viewer IN ('', $2)
-            ) AS shown
-        FROM merchant
-        WHERE id = $1
+async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[Shown]:
+    """List the catalogs shown last to a viewer, and to those whose country does not matter."""
+    rows = await database.fetch(
+        """
+        SELECT viewer, content_hash, since
+        FROM catalog_shown
+        WHERE merchant_id = $1 AND viewer IN ('', $2)
+        LIMIT 2
         """,
         merchant_id,
         viewer,
     )
-    assert row is not None  # noqa: S101 - merchants are never deleted
-    serves = is_in_service(ActivationStatus(row["activation"]))
-    return Range(
-        market=market_of(row),
-        methods=acceptances_of(row) if serves else (),
-        shown=_shown(row["shown"] or "[]"),
-    )
+    return [Shown(**row) for row in rows]
 
 
 async def show(

@@ -16,6 +16,16 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'capture_disputed';
 END $$;
 
+CREATE FUNCTION public.change_configuration_version() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE public.configuration_version
+    SET version = gen_random_uuid();
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     RETURN date_trunc('milliseconds'::text, statement_timestamp());
@@ -312,6 +322,12 @@ CREATE TABLE public.chain_token (
 CREATE TABLE public.checkout (
     id text NOT NULL,
     payment_id uuid NOT NULL
+);
+
+CREATE TABLE public.configuration_version (
+    only_row boolean DEFAULT true NOT NULL,
+    version uuid DEFAULT gen_random_uuid() NOT NULL,
+    CONSTRAINT configuration_version_only_row CHECK (only_row)
 );
 
 CREATE TABLE public.delivery (
@@ -838,6 +854,9 @@ ALTER TABLE ONLY public.chain_token
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.configuration_version
+    ADD CONSTRAINT configuration_version_pkey PRIMARY KEY (only_row);
+
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (event_id);
 
@@ -1041,6 +1060,20 @@ CREATE INDEX session_reference ON public.session USING hash (reference);
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
 CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.capture FOR EACH ROW WHEN (((new.reserved_minor > old.reserved_minor) AND (new.disputed_minor > (0)::numeric) AND (((new.refunded_minor + new.reserved_minor) + new.disputed_minor) > new.amount_minor))) EXECUTE FUNCTION public.capture_disputed();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.catalog_shown DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.chain_token DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.merchant DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.payment_method DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.provider DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.provider_account DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.tax_rate DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
 

@@ -12,7 +12,6 @@ from payintent.config import Settings
 from payintent.domain.gateway import SessionCreated
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchants import SetMerchantProfile
-from payintent.payments.lookup import get_payment_merchant
 from tests.api.arrange import bring_to, payment_of, select
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
@@ -168,7 +167,7 @@ async def test_a_products_picture_comes_from_the_merchants_own_origins(
 async def test_outside_the_sandbox_a_picture_that_is_not_secure_is_not_shown(api: Api) -> None:
     await profile(api, allowed_origins=["http://plain.test"])
     created = await payment_of(api, await api.create())
-    merchant = await get_payment_merchant(api.world.service.database, created)
+    merchant = (await api.world.service.merchants.get(created.merchant_id)).merchant
     view = {"product": {"image": "http://plain.test/book.jpg"}}
     assert product_picture(view, merchant, sandbox=True) is not None
     assert product_picture(view, merchant, sandbox=False) is None

@@ -10,7 +10,6 @@ from payintent.checkout.languages import load_language
 from payintent.checkout.page_fields import page_result
 from payintent.config import Settings
 from payintent.domain.gateway import OutcomeUnknown
-from payintent.payments.lookup import get_payment_merchant
 from payintent.storage import tax_rates
 from tests.api.arrange import bring_to, callback, payment_of
 from tests.api.refunding import in_status
@@ -106,7 +105,7 @@ async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None
 
 async def test_a_status_that_nobody_knows_is_told_as_one(api: Api) -> None:
     payment = replace(await payment_of(api, await api.create()), status="TRANSFORMED")  # type: ignore[arg-type]
-    merchant = await get_payment_merchant(api.world.service.database, payment)
+    merchant = (await api.world.service.merchants.get(payment.merchant_id)).merchant
     assert page_result(payment, merchant, load_language("en")).title == "unknown_state"
 
 

@@ -1,5 +1,6 @@
 """Payments, sessions and methods as values, each field with a plain default."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,6 +9,7 @@ from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
+from payintent.domain.payable import PayableMethods, find_payable_methods
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.price import FeeMode, Price, TaxManager
 from payintent.domain.quote import Quote
@@ -97,6 +99,11 @@ def a_merchant(**changes: Any) -> Merchant:
         "allowed_origins": (),
     }
     return Merchant(**(values | changes))
+
+
+def payable(methods: Iterable[PaymentMethod], merchant: Merchant | None = None) -> PayableMethods:
+    """What can be paid by methods of a merchant, else of one that may take everything."""
+    return find_payable_methods((merchant or a_merchant()).market, methods)
 
 
 def a_method(**changes: Any) -> PaymentMethod:

@@ -1,5 +1,6 @@
 """The catalog against the plainest model of it: every country, currency, method and viewer."""
 
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.quoting import QuoteCountry, make_quotes, resolve_quote_country
 from payintent.domain.restriction import Restrictions
-from tests.domain.making import a_merchant, a_method, a_payment
+from tests.domain.making import a_merchant, a_method, a_payment, payable
 
 _EVERYWHERE = Market()
 _FREE = Restrictions()
@@ -84,7 +85,8 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
     place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
-    found = make_quotes(payment, a_merchant(market=market), methods, place, None, 0)  # type: ignore[arg-type]
+    merchant = a_merchant(market=market)
+    found = make_quotes(payment, merchant, payable(methods, merchant), place, None, Decimal(0))
     offered: set[Any] = {offer.price.currency for offer in found}
     assert offered == ({currency} & set(listed))
 
@@ -119,5 +121,6 @@ def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
         (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # nothing can be paid at all
     ):
         merchant = a_merchant(market=market, default_country=default)
-        place = resolve_quote_country(dollars, merchant, methods, None, None, _FREE)
+        usable = payable(methods, merchant)
+        place = resolve_quote_country(dollars, merchant, usable, None, None, _FREE)
         assert (place.country, place.source) == wanted, market

@@ -17,14 +17,14 @@ from payintent.domain.quoting import (
     taxed_country,
 )
 from payintent.domain.restriction import Restrictions
-from tests.domain.making import a_merchant, a_method, a_payment
+from tests.domain.making import a_merchant, a_method, a_payment, payable
 
 ZERO = Decimal(0)
 
 
 def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
     found = make_quotes(
-        payment, a_merchant(), methods, QuoteCountry(country, "query"), currency, ZERO
+        payment, a_merchant(), payable(methods), QuoteCountry(country, "query"), currency, ZERO
     )
     return [(offer.payment_method_id, offer.price.currency) for offer in found]
 
@@ -54,8 +54,9 @@ def _place(
 ) -> tuple[str, str]:
     usable = [a_method()] if methods is None else methods
     restrictions = Restrictions(crypto=crypto)
+    owner = a_merchant(**merchant)
     place = resolve_quote_country(
-        payment, a_merchant(**merchant), usable, asked, viewer, restrictions
+        payment, owner, payable(usable, owner), asked, viewer, restrictions
     )
     assert place.crypto is restrictions.allow_crypto(place.country, viewer)
     return place.country, place.source
@@ -189,8 +190,9 @@ def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
 
 
 def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
+    place = QuoteCountry("TH", "query")
     [offer] = make_quotes(
-        a_payment(), a_merchant(), [a_method()], QuoteCountry("TH", "query"), None, Decimal("0.07")
+        a_payment(), a_merchant(), payable([a_method()]), place, None, Decimal("0.07")
     )
     assert offer.price.total_amount == "1701.30"
     assert offer.total_minor == 170_130

@@ -6,7 +6,7 @@ from itertools import chain, combinations, product
 from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.restrictions import Restriction, active_restrictions
-from tests.domain.making import a_merchant, a_method, a_payment
+from tests.domain.making import a_merchant, a_method, a_payment, payable
 
 _PLACES = ("DE", "US", "KR")
 _NOBODY = (None,)
@@ -58,7 +58,9 @@ def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
         (None, None, QuoteCountry("US", "default", crypto=True)),
     ):
         assert (
-            resolve_quote_country(payment, merchant, [a_method()], asked, viewer, restricted)
+            resolve_quote_country(
+                payment, merchant, payable([a_method()]), asked, viewer, restricted
+            )
             == place
         )
 

@@ -104,7 +104,14 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         asked = QuoteQuery(restrictions=Restrictions())
         with pytest.raises(RefusedError) as refused:
-            await list_quotes(service.database, service.accounts, service.id_generator, seen, asked)
+            await list_quotes(
+                service.database,
+                service.merchants,
+                service.accounts,
+                service.id_generator,
+                seen,
+                asked,
+            )
         assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
         with pytest.raises(RefusedError) as refused:
             await world.select(payment)

@@ -113,9 +113,7 @@ class World:
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         more.setdefault("restrictions", await service.policies.restrictions())
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
-        return await select_quote(
-            service.database, service.accounts, service.id_generator, service.urls, seen, chosen
-        )
+        return await select_quote(service.selection_context, seen, chosen)
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""

@@ -1,0 +1,92 @@
+"""Merchants with their payment methods, kept in memory while the configuration has not changed."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+
+from payintent.domain.activation import is_in_service
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payable import PayableMethods, find_payable_methods
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.storage import configuration, merchants, payment_methods, tax_rates
+from payintent.storage.batcher import Batcher
+from payintent.storage.configuration import ConfigurationVersion
+from payintent.storage.database import Database
+
+_KEPT_MAX = 1_000  # merchants in memory, some 10 KiB each
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MerchantSetup:
+    """A merchant, its methods and the tax rates, in one version of the configuration."""
+
+    version: ConfigurationVersion
+    merchant: Merchant
+    methods: tuple[PaymentMethod, ...]  # disabled ones too; narrowed to what their gateways can do
+    payable: PayableMethods  # none where the merchant is out of service
+    tax_rates: Mapping[str, Decimal]
+
+    def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
+        """Return the methods, those of the given accounts as if these were disabled."""
+        return [
+            replace(method, account_enabled=False) if method.account_id in accounts else method
+            for method in self.methods
+        ]
+
+    def payable_without(self, accounts: Collection[int]) -> PayableMethods:
+        """Return what can be paid while the given accounts cannot be used."""
+        if not accounts or not is_in_service(self.merchant.activation):
+            return self.payable
+        return find_payable_methods(self.merchant.market, self.methods_without(accounts))
+
+
+class MerchantCache:
+    """Finds merchants. What it gives was in force when it was called, or has come since.
+
+    Every call reads the version of the configuration, at the same time as others in one statement,
+    and reads the merchant only where that version is new.
+    """
+
+    def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._versions: Batcher[None, ConfigurationVersion] = Batcher(
+            alone=lambda _: configuration.get_version(database),
+            together=partial(configuration.get_versions, database),
+        )
+        self._setups: dict[int, MerchantSetup] = {}
+
+    async def get(self, merchant_id: int) -> MerchantSetup:
+        """Return a merchant that exists."""
+        version = await self._versions.run(None)
+        setup = self._setups.get(merchant_id)
+        if setup is None or setup.version != version:
+            setup = await self._read(merchant_id, version)
+            if len(self._setups) >= _KEPT_MAX:
+                self._setups.clear()
+            self._setups[merchant_id] = setup
+        return setup
+
+    async def close(self) -> None:
+        """Wait for the reads whose callers have gone."""
+        await self._versions.close()
+
+    async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
+        """Read what is in force now: the given version, or a later one that is noticed next."""
+        merchant = await merchants.get(self._database, merchant_id)
+        assert merchant is not None  # noqa: S101 - merchants are never deleted
+        methods = tuple(
+            self._accounts.narrowed(method)
+            for method in await payment_methods.list_for_merchant(
+                self._database, merchant_id, version.watched_chains
+            )
+        )
+        usable = methods if is_in_service(merchant.activation) else ()
+        return MerchantSetup(
+            version=version,
+            merchant=merchant,
+            methods=methods,
+            payable=find_payable_methods(merchant.market, usable),
+            tax_rates=await tax_rates.list_tax_rates(self._database),
+        )

@@ -1,0 +1,44 @@
+"""The version of the configuration: what a process has read of it is current while it stays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from payintent.storage.database import Executor
+from payintent.storage.onchain.chain_watch import WATCHED
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationVersion:
+    """A version of what operators set up, and the chains that are watched at that moment.
+
+    The version is of merchants, methods, accounts, providers, tokens, tax rates and the catalogs
+    shown; triggers change it in the transaction that changes one of these. Whether a chain is
+    watched depends on the clock, so it is no part of what is versioned.
+    """
+
+    version: UUID
+    watched_chains: tuple[str, ...]
+
+
+async def get_version(database: Executor) -> ConfigurationVersion:
+    """Read the version that is in force."""
+    row = await database.row(
+        f"""
+        SELECT version, ARRAY(
+            SELECT k.chain
+            FROM chain_cursor k
+            WHERE {WATCHED}
+            ORDER BY k.chain
+            LIMIT 1000
+        ) AS watched_chains
+        FROM configuration_version
+        """
+    )
+    assert row is not None  # noqa: S101 - the table has one row
+    return ConfigurationVersion(row["version"], tuple(row["watched_chains"]))
+
+
+async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
+    """Read the version once for several callers."""
+    return [await get_version(database)] * len(callers)
