@@ -122,7 +122,6 @@ class Bench:
 
     def get(self, api_pid: int) -> report.Operation:
         """Read payments at random."""
-        asyncio.run(self._seed())
         known = [ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(_KNOWN)]
         asked = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
         return self.rounds(
@@ -133,21 +132,33 @@ class Bench:
         )
 
     def catalog(self, api_pid: int) -> report.Operation:
-        """Ask for a catalog that has not changed; `/healthz` shows what HTTP alone costs."""
+        """Ask for a catalog that has not changed."""
         url = f"http://127.0.0.1:{self.installation.world.ports.api}/v1/catalog"
         asking = urllib.request.Request(url, headers=self._authorization())
         with urllib.request.urlopen(asking) as answer:  # noqa: S310
             tag = answer.headers["ETag"]
         known = request("GET", "/v1/catalog", self._authorization() | {"if-none-match": tag})
+        return self._beside_nothing("catalog", api_pid, lambda: self._load(api_pid, known, 304, []))
+
+    def quotes(self, api_pid: int) -> report.Operation:
+        """Ask for the quotes of checkouts at random."""
+        asked = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
+        checkouts = [_known_checkout(number) for number in range(_KNOWN)]
+        return self._beside_nothing(
+            "quotes", api_pid, lambda: self._load(api_pid, asked, 200, checkouts)
+        )
+
+    def _beside_nothing(
+        self, name: str, api_pid: int, ours: Callable[[], Load]
+    ) -> report.Operation:
+        """Measure beside `/healthz`, which shows what HTTP alone costs."""
         nothing = request("GET", "/healthz", {})
 
         def theirs(_: int) -> float:
             load = self._load(api_pid, nothing, 200, [])
             return load.answers / load.seconds
 
-        return self.rounds(
-            "catalog", lambda: self._load(api_pid, known, 304, []), theirs, "healthz"
-        )
+        return self.rounds(name, ours, theirs, "healthz")
 
     def lists(self) -> list[report.Listing]:
         """Ask for pages of a short and of a long list."""
@@ -198,7 +209,7 @@ class Bench:
             raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
         return load
 
-    async def _seed(self) -> None:
+    async def seed(self) -> None:
         """Write the payments that are read, with ids that pgbench can name too."""
         kept = self.installation.world.kept
         database = Database(
@@ -217,7 +228,9 @@ class Bench:
         async def one(number: int) -> None:
             async with limit:
                 request = _create_request(self.installation.merchant_id)
-                new = new_payments.NewPayment(raw.known_id(number), _checkout_id(), request)
+                new = new_payments.NewPayment(
+                    raw.known_id(number), _known_checkout(number), request
+                )
                 await new_payments.create(database, new)
 
         await asyncio.gather(*(one(number) for number in range(_KNOWN)))
@@ -228,7 +241,9 @@ def measure(bench: Bench) -> report.Report:
     """Measure everything, in the order in which the phases disturb each other least."""
     with bench.installation.api() as api_pid:
         create = bench.create(api_pid)
+        asyncio.run(bench.seed())
         get = bench.get(api_pid)
+        quotes = bench.quotes(api_pid)
         catalog = bench.catalog(api_pid)
         with bench.installation.gateway(), bench.installation.worker():
             paid = bench.callbacks()
@@ -239,6 +254,7 @@ def measure(bench: Bench) -> report.Report:
         round_s=bench.extent.round_s,
         create=create,
         get=get,
+        quotes=quotes,
         catalog=catalog,
         lists=listed,
         callbacks=paid,
@@ -299,8 +315,8 @@ def _create_request(merchant_id: int) -> CreatePaymentRequest:
     )
 
 
-def _checkout_id() -> str:
-    return f"cs_{uuid4().hex[:16]}"
+def _known_checkout(number: int) -> str:
+    return f"cs_{number:016d}"
 
 
 async def _version(url: str) -> str:

@@ -40,6 +40,10 @@ TO payintent_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
 GRANT SELECT, INSERT ON audit TO payintent_api;
 
+-- Triggers change it with what operators manage, and with the catalogs that are shown.
+GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
+GRANT SELECT ON configuration_version TO payintent_read;
+
 -- Nobody changes it but migrate.
 GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_read;
 

@@ -37,6 +37,8 @@ from payintent.checkout.page_fields import (
 from payintent.checkout.rendering import (
     HEADERS,
     common_fields,
+    country_options,
+    language_options,
     page_language,
     render_error_page,
     render_page,
@@ -267,7 +269,7 @@ async def _page(
         "words": script_texts(language, step["kind"], embed),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
-        **_form_fields(offered, typed, language),
+        **_form_fields(offered, typed),
         **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
@@ -281,16 +283,15 @@ async def _page(
     )
 
 
-def _form_fields(
-    offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
-) -> dict[str, Any]:
+def _form_fields(offered: _OfferedQuotes, typed: dict[str, str] | None) -> dict[str, Any]:
     """Return the fields of the form with the payment methods, which also keeps what was typed."""
     return {
         "quotes": offered.quotes,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},
         "country": offered.country,
-        "countries": language.countries.items(),
+        "country_options": country_options,
+        "language_options": language_options,
     }
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,6 +22,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
 }
 _GZIP_LEVEL = 5
+_OPTIONS_MAX = 1_000  # rendered lists in memory, 53 countries in each language, some 3 KiB each
 _SURROGATE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no page can contain
 _templates = Environment(
     loader=PackageLoader("payintent", "checkout/templates"),
@@ -38,13 +41,30 @@ def page_language(request: Request, fallback: str) -> Language:
     return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
 
 
+@lru_cache(maxsize=_OPTIONS_MAX)
+def country_options(locale: str, country: str) -> str:
+    """Render, escaped, the countries to choose from as a language lists them; one is chosen."""
+    return _options(load_language(locale).countries, country, are_languages=False)
+
+
+@lru_cache(maxsize=_OPTIONS_MAX)
+def language_options(locale: str) -> str:
+    """Render, escaped, the languages to choose from; one is chosen."""
+    return _options(OWN_NAMES, locale, are_languages=True)
+
+
+def _options(choices: Mapping[str, str], chosen: str, *, are_languages: bool) -> str:
+    template = _templates.get_template("options.html")
+    fields = {"choices": choices.items(), "chosen": chosen, "are_languages": are_languages}
+    return template.render(fields)
+
+
 def common_fields(language: Language) -> dict[str, Any]:
     """Return the fields that the base template of all pages reads."""
     return {
         "texts": language,
         "t": language.t,
         "asset": static_url,
-        "languages": OWN_NAMES,
         "embed": None,
         "words": None,
         "scripts": [],

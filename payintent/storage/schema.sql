@@ -17,11 +17,10 @@ BEGIN
 END $$;
 
 CREATE FUNCTION public.change_configuration_version() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 BEGIN
-    UPDATE public.configuration_version
+    UPDATE configuration_version
     SET version = gen_random_uuid();
     RETURN NULL;
 END $$;

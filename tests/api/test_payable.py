@@ -140,6 +140,8 @@ async def test_what_the_gateway_cannot_take_leaves_the_catalog_creates_and_quote
     await api.world.move_clock(10)
     capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **narrowed)
     monkeypatch.setattr(gateway, "capabilities", capabilities)
+    # A process has an adapter's capabilities from its start; here it reads the merchant again.
+    await api.world.rows("UPDATE merchant SET name = name")
     assert await answers(api, "USD", created) == (False, False, False)
     assert (await catalog(api)).json["updated_at"] > before.json["updated_at"]
     assert refusal(await select(api, created)) == _UNSUPPORTED

@@ -12,6 +12,7 @@ import pytest
 FIGURES = {
     "create": ("per_s", "raw_per_s", "ratio", "cpu_us"),
     "get": ("per_s", "raw_per_s", "ratio", "cpu_us"),
+    "quotes": ("per_s", "raw_per_s", "ratio", "cpu_us"),
     "catalog": ("per_s", "raw_per_s", "ratio", "cpu_us"),
     "callbacks": ("answered_p50_ms", "answered_p99_ms", "webhook_p50_ms", "webhook_p99_ms"),
 }
@@ -41,6 +42,7 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
             assert kept[part][name] > 0, (part, name)
     assert f"{kept['create']['per_s']:,.0f}/s" in printed
     assert f"{kept['get']['raw_per_s']:,.0f}/s" in printed
+    assert f"{kept['quotes']['per_s']:,.0f}/s" in printed
     assert f"{kept['catalog']['raw_per_s']:,.0f}/s" in printed
     assert f"{kept['callbacks']['webhook_p99_ms']:.1f} ms" in printed
     assert [one["name"] for one in kept["lists"]] == LISTS

@@ -286,6 +286,10 @@ def refund(base: dict[str, str] = OF_PAYMENT, **changes: str) -> str:
 
 BROKEN: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
+    (
+        "configuration_version_only_row",
+        "INSERT INTO configuration_version (only_row) VALUES (false)",
+    ),
     ("merchant_name", MERCHANT.format("name = ''")),
     ("merchant_tax_manager", MERCHANT.format("tax_manager = 'MAYBE'")),
     ("merchant_default_country", MERCHANT.format("default_country = 'USA'")),

@@ -8,11 +8,10 @@ CREATE TABLE configuration_version (
 );
 INSERT INTO configuration_version DEFAULT VALUES;
 
--- A role that may change the configuration changes its version too, without a right of its own.
 CREATE FUNCTION change_configuration_version() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE public.configuration_version
+    UPDATE configuration_version
     SET version = gen_random_uuid();
     RETURN NULL;
 END $$;
