@@ -22,6 +22,7 @@ KEY = b"{key}"
 ID = b"{id}"
 _ID_AT = len('{"id":"')
 _ID_CHARS = 26
+_BEGINS = 64  # bytes of an answer that have the id which was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +86,11 @@ class _Client(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        at = start + _ID_AT
-        found = data[at : at + _ID_CHARS]
+        begins = data[start : start + _BEGINS]
         tally = self._tally
         tally.total += 1
-        tally.seen.append(found)
-        if not data.startswith(self._status) or (self._wanted and found != self._wanted):
+        tally.seen.append(begins[_ID_AT : _ID_AT + _ID_CHARS])
+        if not data.startswith(self._status) or self._wanted not in begins:
             tally.wrong += 1
             tally.first_wrong = tally.first_wrong or data.decode(errors="replace")
         if not tally.stopped:
