@@ -235,12 +235,8 @@ async def open_service(
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     adapters = _adapters(http, database, settings, refunders) | packages
     id_generator = IdGenerator()
-    accounts = GatewayAccounts(
-        database,
-        encryption,
-        adapters if gateways is None else gateways,
-        settings.buyer_calls,
-    )
+    usable = adapters if gateways is None else gateways
+    accounts = GatewayAccounts(database, encryption, usable, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
     service = Service(
@@ -259,11 +255,7 @@ async def open_service(
         refund_senders=refunders,
         event_notifier=wake,
     )
-    try:
-        await check_encryption_keys(database, encryption)
-    except BaseException:
-        await service.close()
-        raise
+    await _check_keys(service)
     return service
 
 
@@ -281,6 +273,15 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     return GatewayHttpClient(
         settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
     )
+
+
+async def _check_keys(service: Service) -> None:
+    """Close a service whose secrets are not those of its database."""
+    try:
+        await check_encryption_keys(service.database, service.encryption)
+    except BaseException:
+        await service.close()
+        raise
 
 
 def _adapters(
