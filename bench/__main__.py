@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, chain, gas, lists, raw, report
+from bench import callbacks, chain, gas, lists, raw, report, work_rates
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
@@ -290,6 +290,7 @@ def main() -> None:
     report.show(found, console)
     gas.show(console)
     chain.show(console, var_dir, quick=extent is QUICK)
+    work_rates.show(console, var_dir, quick=extent is QUICK)
     report.keep(found, var_dir / "bench.json")
     console.print(f"written to {var_dir / 'bench.json'}")
 

@@ -14,11 +14,41 @@ from typing import Any, cast
 from uuid import uuid4
 
 import aiohttp
+import asyncpg
 
 from bench.http import body_start, request
 from bench.installation import Installation
+from payintent.domain import ids
+from payintent.id_generator import IdGenerator
 
 _CALLERS = 32
+# Copies of a payment, its session, and then the payment's link to it.
+_COPIES = (
+    """
+    INSERT INTO payment
+    SELECT copy.*
+    FROM unnest($2::uuid[], $3::uuid[]) AS n (session_id, id)
+    JOIN session s ON s.id = $1
+    JOIN payment p ON p.id = s.payment_id
+    CROSS JOIN LATERAL jsonb_populate_record(p, jsonb_build_object(
+        'id', n.id, 'session_id', NULL, 'status', 'PENDING',
+        'checkout_id', 'cs_' || left(md5(n.id::text), 16))) copy
+    """,
+    """
+    INSERT INTO session
+    SELECT copy.*
+    FROM unnest($2::uuid[], $3::uuid[]) AS n (id, payment_id)
+    JOIN session s ON s.id = $1
+    CROSS JOIN LATERAL jsonb_populate_record(s, jsonb_build_object(
+        'id', n.id, 'payment_id', n.payment_id)) copy
+    """,
+    """
+    UPDATE payment p
+    SET status = 'PROCESSING', session_id = n.session_id
+    FROM unnest($2::uuid[], $3::uuid[]) AS n (session_id, id)
+    WHERE p.id = n.id AND $1::uuid IS NOT NULL
+    """,
+)
 _PREPARED_AT_ONCE = 16
 _ARRIVE_WAIT_S = 30.0
 _PAYMENT_ID = re.compile(rb"pay_[0-9A-Za-z]{22}")
@@ -110,9 +140,47 @@ async def prepare(installation: Installation, count: int) -> list[Pending]:
 
         async def one() -> Pending:
             async with limit:
-                return await _select(installation, http)
+                payment_id, selected = await _select(installation, http)
+                return Pending(payment_id, _callback(installation, selected))
 
         return list(await asyncio.gather(*(one() for _ in range(count))))
+
+
+async def prepare_copies(
+    installation: Installation, database: asyncpg.Connection, count: int
+) -> list[Pending]:
+    """Prepare one payment through the API, and the others as copies of its rows."""
+    async with aiohttp.ClientSession() as http:
+        _, selected = await _select(installation, http)
+    first = ids.parse_id(ids.SESSION, selected["session"]["id"])
+    id_generator = IdGenerator()
+    made = [(id_generator.new_id(), id_generator.new_id()) for _ in range(count)]
+    columns = [list(column) for column in zip(*made, strict=True)]
+    for statement in _COPIES:
+        await database.execute(statement, first, *columns)
+    return [
+        Pending(
+            ids.format_id(ids.PAYMENT, payment_id),
+            _callback(
+                installation,
+                selected | {"session": {"id": ids.format_id(ids.SESSION, session_id)}},
+            ),
+        )
+        for session_id, payment_id in made
+    ]
+
+
+async def storm(installation: Installation, pending: list[Pending]) -> None:
+    """Post all callbacks, one after the other on each of 32 connections."""
+    waiting = iter(pending)
+
+    async def call() -> None:
+        caller = await _connect(installation)
+        for one in waiting:
+            await caller.call(one.callback)
+        caller.close()
+
+    await asyncio.gather(*(call() for _ in range(_CALLERS)))
 
 
 async def measure(installation: Installation, pending: list[Pending], per_s: float) -> Latencies:
@@ -128,9 +196,7 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
     ports = installation.world.ports
     shop = await loop.create_server(lambda: _Receiver(first_byte, count), "127.0.0.1", ports.shop)
     idle: asyncio.Queue[_Caller] = asyncio.Queue()
-    callers = [
-        (await loop.create_connection(_Caller, "127.0.0.1", ports.api))[1] for _ in range(_CALLERS)
-    ]
+    callers = [await _connect(installation) for _ in range(_CALLERS)]
     for caller in callers:
         idle.put_nowait(caller)
 
@@ -158,7 +224,10 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
     )
 
 
-async def _select(installation: Installation, http: aiohttp.ClientSession) -> Pending:
+async def _select(
+    installation: Installation, http: aiohttp.ClientSession
+) -> tuple[str, dict[str, Any]]:
+    """Create a payment and select a card; gives its id, and the answer to the selection."""
     base = installation.world.api_url
     headers = {
         "Authorization": f"Bearer {installation.api_key}",
@@ -169,8 +238,12 @@ async def _select(installation: Installation, http: aiohttp.ClientSession) -> Pe
     async with http.get(checkout) as answer:
         [card, *_] = (await answer.json())["quotes"]
     chosen = {"payment_method_id": card["payment_method_id"]}
-    selected = await _post(http, checkout, chosen, {})
-    return Pending(payment["id"], _callback(installation, selected))
+    return payment["id"], await _post(http, checkout, chosen, {})
+
+
+async def _connect(installation: Installation) -> _Caller:
+    loop, port = asyncio.get_running_loop(), installation.world.ports.api
+    return (await loop.create_connection(_Caller, "127.0.0.1", port))[1]
 
 
 async def _post(

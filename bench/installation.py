@@ -45,10 +45,11 @@ class Installation:
             yield process.pid
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[None]:
-        """Run one worker process."""
-        with self._process("worker", ["payintent", "worker"], self.world.service_environment()):
-            yield
+    def worker(self) -> Iterator[int]:
+        """Run one worker process; gives its process id."""
+        environment = self.world.service_environment()
+        with self._process("worker", ["payintent", "worker"], environment) as process:
+            yield process.pid
 
     @contextlib.contextmanager
     def gateway(self) -> Iterator[None]:

@@ -143,6 +143,23 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def database_cpu_s(backend_pid: int) -> float:
+    """Read the CPU time of a PostgreSQL server, of all its processes, by the id of one of them."""
+    parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
+    server = parents[backend_pid]
+    fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
+    ended_s = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    alive = [pid for pid, parent in parents.items() if parent == server]
+    return cpu_s(server) + ended_s + sum(map(cpu_s, alive))
+
+
+def _parent(path: Path) -> int:
+    try:
+        return int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
+
+
 def _creating(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
     before, _, after = plan.request.partition(KEY)
     count = 0

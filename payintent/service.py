@@ -33,6 +33,7 @@ from payintent.payments.inquire_sessions import SessionInquirer
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.policy_cache import PolicyCache
+from payintent.payments.receive_callback import CallbackReceiver
 from payintent.payments.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.send_refund import RefundSender
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
@@ -63,6 +64,7 @@ class Service:
     payment_lookup: PaymentLookup
     merchants: MerchantCache
     catalogs: Catalogs
+    callback_receiver: CallbackReceiver
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
@@ -206,6 +208,7 @@ class Service:
         await self.payment_creator.close()
         await self.payment_lookup.close()
         await self.merchants.close()
+        await self.callback_receiver.close()
         await self.reading.close()
         await self.database.close()
 
@@ -251,6 +254,8 @@ async def open_service(
         merchants=merchants,
         catalogs=Catalogs(database, merchants, policies),
         policies=policies,
+        callback_receiver=CallbackReceiver(database, id_generator),
+        policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
         refund_senders=refunders,
         event_notifier=wake,

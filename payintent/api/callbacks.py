@@ -27,7 +27,7 @@ async def post_callback(request: Request) -> Response:
         query=dict(request.query_params),
         body=await read_raw(request, min(own_max, service.settings.callback_bytes_max)),
     )
-    answer = await answer_callback(service.database, service.id_generator, connection, callback)
+    answer = await answer_callback(service.callback_receiver, connection, callback)
     return Response(answer.body, 200, media_type=answer.content_type)
 
 

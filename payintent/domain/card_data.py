@@ -20,7 +20,8 @@ _FORM = re.compile(rb"((?:^|&)(?:" + _NAMES + rb")=)[^&]{1,500}", re.IGNORECASE)
 def mask_card_data(text: bytes) -> bytes:
     """Mask card numbers except their ends, and the values of other card fields by name."""
     masked = _JSON.sub(rb"\1" + _MASKED, text)
-    masked = _FORM.sub(rb"\1***", masked)
+    if b"=" in masked:
+        masked = _FORM.sub(rb"\1***", masked)
     return _NUMBER.sub(_mask_number, masked)
 
 

@@ -55,7 +55,7 @@ async def settle_transfers(
     named = await transfers.find_named_sessions(tx, list({log.uuid for log in fresh}))
     payment_ids = list({named_session.payment_id for named_session in named.values()})
     session_ids = [named_session.session_id for named_session in named.values()]
-    locked = await settlements.load(tx, payment_ids, session_ids, [])
+    locked = await settlements.load(tx, payment_ids, dict.fromkeys(session_ids))
     batch = _Batch(chain, contracts, named, dict(locked.payments), locked.sessions)
     decided: list[Settlement] = []
     for log in sorted(fresh, key=log_position):

@@ -8,11 +8,9 @@ from payintent.domain.gateway import (
     CallbackRequest,
     InvalidCallbackError,
 )
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayConnection
-from payintent.payments.receive_callback import receive_callback
-from payintent.storage.database import Database
+from payintent.payments.receive_callback import CallbackReceiver
 
 _log = get_logger("callbacks")
 
@@ -23,10 +21,7 @@ REFUSED = Counter(
 
 
 async def answer_callback(
-    database: Database,
-    id_generator: IdGenerator,
-    connection: GatewayConnection,
-    request: CallbackRequest,
+    receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackAnswer:
     """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
 
@@ -41,5 +36,5 @@ async def answer_callback(
             "callback_refused", provider=account.provider, account=account.id, why=str(error)
         )
         raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
-    await receive_callback(database, id_generator, account.id, callback, request.body)
+    await receiver.receive(account.id, callback, request.body)
     return gateway.acknowledge(callback)

@@ -50,7 +50,7 @@ class PaymentCreator:
         self._writes = Batcher(
             alone=partial(new_payments.create, database),
             together=partial(new_payments.create_batch, database),
-            identity=lambda new: (new.request.merchant_id, new.request.key),
+            identities=lambda new: ((new.request.merchant_id, new.request.key),),
         )
 
     async def create(

@@ -1,5 +1,6 @@
-"""Receives a verified callback: stored once, in the transaction that applies it."""
+"""Receives verified callbacks: each stored once, in the transaction that applies it."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from payintent.domain.card_data import mask_card_data
 from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.gateway import (
     Capture,
+    DisputeReport,
     GatewaySessionState,
     SessionReport,
     VerifiedCallback,
@@ -19,13 +21,20 @@ from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.record_dispute import take_dispute
-from payintent.payments.settle import settle_session, verbatim_note
+from payintent.payments.settle import (
+    ReportedSession,
+    settle_session,
+    settle_sessions,
+    verbatim_note,
+)
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import callbacks, captures, refunds, sessions
+from payintent.storage import callbacks, captures, refunds
+from payintent.storage.batcher import LOCK_TIMEOUT_MS, Batcher
 from payintent.storage.callbacks import NewCallback
 from payintent.storage.database import Database, Tx
 
 _log = get_logger("receive")
+_LATE_S = 0.1  # of a transaction of many statements
 
 
 class _Kept(msgspec.Struct):
@@ -47,50 +56,139 @@ class CallbackResult:
     payment_id: UUID | None
 
 
-async def receive_callback(
-    database: Database,
-    id_generator: IdGenerator,
-    account_id: int,
-    callback: VerifiedCallback,
-    body: bytes,
-) -> CallbackResult:
-    """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """A verified callback of an account, and its raw bytes."""
 
-    Money for an unknown session opens a case at once; it pays the session if that appears.
+    account_id: int
+    callback: VerifiedCallback
+    body: bytes
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.account_id, self.callback.id
+
+
+class _SharedPaymentError(Exception):
+    """Two callbacks of a batch are about one payment: each has to see what the other has done."""
+
+
+class CallbackReceiver:
+    """Stores callbacks and applies them; those that arrive together share a transaction.
+
+    A duplicate changes nothing, nor does a callback about nothing of ours.
     """
-    if callback.refund_id is not None:
-        return await _receive_refund(database, id_generator, account_id, callback, body)
-    payment_id = None
-    if callback.session_id is not None:
-        payment_id = await sessions.find_payment_id(database, callback.session_id, account_id)
-    unknown = callback.session_id is not None and payment_id is None
-    async with database.transaction() as tx:
-        fresh = await callbacks.add(
-            tx,
-            NewCallback(
-                account_id=account_id,
-                callback_id=callback.id,
-                session_id=callback.session_id,
-                refund_id=None,
-                report=_kept(callback.report),
-                body=mask_card_data(callback.facts or body),
-                applied=not unknown,
-            ),
+
+    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
+        self._database = database
+        self._id_generator = id_generator
+        self._settling = Batcher(
+            alone=self._settle_alone,
+            together=self._settle,
+            identities=_identities,
+            late_s=_LATE_S,
         )
-        if fresh and callback.report and callback.session_id and payment_id:
-            await settle_session(tx, id_generator, payment_id, callback.session_id, callback.report)
-        elif fresh:
-            await _keep_unknown(tx, id_generator, account_id, callback)
-        if fresh and callback.dispute:
-            disputed_id = await take_dispute(tx, id_generator, account_id, callback.dispute)
-            payment_id = payment_id or disputed_id
-    return CallbackResult(fresh, payment_id)
+
+    async def receive(
+        self, account_id: int, callback: VerifiedCallback, body: bytes
+    ) -> CallbackResult:
+        """Store a callback and apply it, in one transaction.
+
+        Money for an unknown session opens a case at once; it pays the session if that appears.
+        """
+        received = _Received(account_id, callback, body)
+        if callback.refund_id is not None:
+            return await self._receive_refund(received, callback.refund_id)
+        if callback.dispute is not None:
+            return await self._receive_dispute(received, callback.dispute)
+        return await self._settling.run(received)
+
+    async def close(self) -> None:
+        """Wait for the callbacks whose senders have gone."""
+        await self._settling.close()
+
+    async def _settle_alone(self, received: _Received) -> CallbackResult:
+        [result] = await self._settle([received])
+        return result
+
+    async def _settle(self, batch: Sequence[_Received]) -> list[CallbackResult]:
+        patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
+        async with self._database.transaction(patience_ms) as tx:
+            return await self._apply(tx, batch)
+
+    async def _apply(self, tx: Tx, batch: Sequence[_Received]) -> list[CallbackResult]:
+        """Store callbacks, and settle what those say that are new."""
+        payment_ids = await callbacks.add(tx, [_new_callback(received) for received in batch])
+        results = [
+            CallbackResult(received.key in payment_ids, payment_ids.get(received.key))
+            for received in batch
+        ]
+        fresh = [
+            (received, result.payment_id)
+            for received, result in zip(batch, results, strict=True)
+            if result.fresh
+        ]
+        await self._settle_known(tx, fresh)
+        for received, payment_id in fresh:
+            if payment_id is None:
+                await _keep_unknown(tx, self._id_generator, received)
+        return results
+
+    async def _settle_known(self, tx: Tx, fresh: Sequence[tuple[_Received, UUID | None]]) -> None:
+        reported = [
+            ReportedSession(payment_id, received.callback.session_id, received.callback.report)
+            for received, payment_id in fresh
+            if payment_id and received.callback.session_id and received.callback.report
+        ]
+        if len({item.payment_id for item in reported}) < len(reported):
+            raise _SharedPaymentError
+        if reported:
+            await settle_sessions(tx, self._id_generator, reported)
+
+    async def _receive_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
+        async with self._database.transaction() as tx:
+            [result] = await self._apply(tx, [received])
+            if not result.fresh:
+                return result
+            disputed_id = await take_dispute(tx, self._id_generator, received.account_id, report)
+        return CallbackResult(True, result.payment_id or disputed_id)
+
+    async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
+        """Store a report about a refund, and apply it where the refund is of this account.
+
+        A refund is stored before its gateway gets it, so no report has to wait for one.
+        """
+        found = await refunds.find_account_and_payment(self._database, refund_id)
+        ours = found is not None and found[0] == received.account_id
+        report = received.callback.refund
+        async with self._database.transaction() as tx:
+            fresh = bool(await callbacks.add(tx, [_new_callback(received)]))
+            if fresh and ours and report:
+                await settle_refund(tx, self._id_generator, refund_id, report)
+        return CallbackResult(fresh, found[1] if found and ours else None)
 
 
-async def _keep_unknown(
-    tx: Tx, id_generator: IdGenerator, account_id: int, callback: VerifiedCallback
-) -> None:
+def _identities(received: _Received) -> list[Hashable]:
+    """Name what two callbacks of one batch may not share: a key, and mostly so, a payment."""
+    return [received.key, received.callback.session_id or received.key]
+
+
+def _new_callback(received: _Received) -> NewCallback:
+    callback = received.callback
+    return NewCallback(
+        account_id=received.account_id,
+        callback_id=callback.id,
+        # A report about a refund is about no session, whatever else it names.
+        session_id=callback.session_id if callback.refund_id is None else None,
+        refund_id=callback.refund_id,
+        report=_kept(callback.report) if callback.refund_id is None else None,
+        body=mask_card_data(callback.facts or received.body),
+    )
+
+
+async def _keep_unknown(tx: Tx, id_generator: IdGenerator, received: _Received) -> None:
     """Store a capture of an unknown session, and open a case."""
+    account_id, callback = received.account_id, received.callback
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
@@ -112,50 +210,15 @@ async def _keep_unknown(
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 
-async def _receive_refund(
-    database: Database,
-    id_generator: IdGenerator,
-    account_id: int,
-    callback: VerifiedCallback,
-    body: bytes,
-) -> CallbackResult:
-    """Store a report about a refund, and apply it where the refund is of this account.
-
-    A refund is stored before its gateway gets it, so no report has to wait for one.
-    """
-    assert callback.refund_id is not None  # noqa: S101 - checked by the caller
-    found = await refunds.find_account_and_payment(database, callback.refund_id)
-    ours = found is not None and found[0] == account_id
-    async with database.transaction() as tx:
-        fresh = await callbacks.add(
-            tx,
-            NewCallback(
-                account_id=account_id,
-                callback_id=callback.id,
-                session_id=None,
-                refund_id=callback.refund_id,
-                report=None,
-                body=mask_card_data(callback.facts or body),
-                applied=True,
-            ),
-        )
-        if fresh and ours and callback.refund:
-            await settle_refund(tx, id_generator, callback.refund_id, callback.refund)
-    return CallbackResult(fresh, found[1] if found and ours else None)
-
-
 async def apply_waiting_callbacks(database: Database, id_generator: IdGenerator, limit: int) -> int:
     """Apply callbacks whose session was stored after they came; returns how many."""
     done = 0
     for waiting in await callbacks.list_waiting(database, limit):
-        payment_id = await sessions.find_payment_id(
-            database, waiting.session_id, waiting.account_id
-        )
+        report = _report(waiting.report)
         async with database.transaction() as tx:
-            first = await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id)
-            if first and payment_id:
+            if await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):
                 await settle_session(
-                    tx, id_generator, payment_id, waiting.session_id, _report(waiting.report)
+                    tx, id_generator, waiting.payment_id, waiting.session_id, report
                 )
                 done += 1
     return done

@@ -1,7 +1,7 @@
 """What gateways and chains say of sessions takes its effect: PROCESSING → PAID, FAILED or on."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -19,28 +19,62 @@ from payintent.storage.database import Tx
 from payintent.storage.settlements import EarlierCapture, LockedRecords, Settlement
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedSession:
+    """A session of a payment, and what its gateway says of it."""
+
+    payment_id: UUID
+    session_id: UUID
+    report: SessionReport
+
+
 async def settle_session(
     tx: Tx, id_generator: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
-    """Apply a report: however often, late or out of order it comes, it takes effect once.
+    """Apply a report: however often, late or out of order it comes, it takes effect once."""
+    reported = ReportedSession(payment_id, session_id, report)
+    [payment] = await settle_sessions(tx, id_generator, [reported])
+    return payment
 
-    The payment is locked first, then the session; the decision is written in this transaction.
+
+async def settle_sessions(
+    tx: Tx, id_generator: IdGenerator, reported: Sequence[ReportedSession]
+) -> list[Payment]:
+    """Apply reports about different payments, as `settle_session` does; gives the payments.
+
+    The payments are locked first, then the sessions; all is written in this transaction.
     """
-    references = [report.capture.reference] if report.capture else []
-    locked = await settlements.load(tx, [payment_id], [session_id], references)
-    payment, session = locked.payments[payment_id], locked.sessions[session_id]
+    locked = await settlements.load(
+        tx, [item.payment_id for item in reported], dict(map(_reference, reported))
+    )
+    found = [await _settle(tx, id_generator, locked, item) for item in reported]
+    decided = [settlement for settlement in found if settlement is not None]
+    changed = await apply_settlements(tx, id_generator, decided, locked.now)
+    selected = [settlement.payment for settlement in decided if settlement.payment is not None]
+    present = locked.payments | {payment.id: payment for payment in (*selected, *changed)}
+    return [present[item.payment_id] for item in reported]
+
+
+def _reference(item: ReportedSession) -> tuple[UUID, str | None]:
+    return item.session_id, item.report.capture.reference if item.report.capture else None
+
+
+async def _settle(
+    tx: Tx, id_generator: IdGenerator, locked: LockedRecords, item: ReportedSession
+) -> Settlement | None:
+    """Decide on a report; None where its money was reported before."""
+    report = item.report
+    payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
     earlier = _earlier(locked, session, report)
     if earlier is not None and not earlier.adoptable:
-        return payment
+        return None
     if earlier is not None and earlier.given_back:
         # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         payment = await complete_selection(tx, id_generator, payment, session, locked.now)
         session = replace(session, status=SessionStatus.OPEN)
-    settlement = _decide(id_generator, payment, session, report, earlier, locked.now)
-    changed = await apply_settlements(tx, id_generator, [settlement], locked.now)
-    return changed[0] if changed else payment
+    return _decide(id_generator, payment, session, report, earlier, locked.now)
 
 
 async def apply_settlements(

@@ -1,21 +1,22 @@
 """Natural batching: what arrives while a statement is under way shares the next one.
 
-A request that finds nothing under way is run at once and alone, by the statement that it always
-had. Requests that arrive meanwhile gather, and share one statement and one commit when it ends. So
-the size of a batch follows the load, and nothing ever waits for a batch to fill.
+A request that finds nothing under way is run at once and alone. Requests that arrive meanwhile
+gather, and share one statement or transaction: a second one in the next turn of the loop, the
+others when one of the two ends. So the size of a batch follows the load, and nothing ever waits for
+a batch to fill.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextvars import Context
 from typing import Generic, TypeVar
 
 from payintent.domain.errors import StorageUnavailableError
 
+#: How long a batch waits for a row that another transaction holds, before it is taken apart.
+LOCK_TIMEOUT_MS = 50
 _SIZE_MAX = 100
-#: A statement that takes longer, such as one that waits for a lock, holds up those behind it no
-#: more: the next batch starts beside it.
 _LATE_S = 0.02
 #: With two, the database works on a batch while this process reads the answers of the other, and
 #: of two callers none waits.
@@ -50,33 +51,39 @@ class Batcher(Generic[Item, Result]):
     may have been done, and each item is run alone: a bad one fails by itself. The exception is
     `StorageUnavailableError`, after which it is not known what was done: every caller gets it.
 
-    Where `identity` is given, two items with the same are never in one batch.
+    `identities` of an item are what it shares with no other one of its batch. What takes longer
+    than `late_s`, such as what waits for a lock, holds up those behind it no more: the next batch
+    starts beside it.
     """
 
     def __init__(
         self,
         alone: Callable[[Item], Awaitable[Result]],
         together: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
-        identity: Callable[[Item], Hashable] | None = None,
+        identities: Callable[[Item], Collection[Hashable]] = lambda _: (),
         size_max: int = _SIZE_MAX,
+        late_s: float = _LATE_S,
     ) -> None:
         self._alone = alone
         self._together = together
-        self._identity = identity
+        self._identities = identities
         self._size_max = size_max
+        self._late_s = late_s
         self._waiting: deque[_Member[Item, Result]] = deque()
         self._under_way: set[asyncio.TimerHandle] = set()  # what those that wait, wait for
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, item: Item) -> Result:
         """Run an item now, or in the next batch; raises what running it raises."""
-        if len(self._under_way) < _UNDER_WAY_MAX:
+        if not self._under_way:
             turn = self._begin()
             try:
                 return await self._alone(item)
             finally:
                 self._end(turn)
         member: _Member[Item, Result] = _Member(item)
+        if not self._waiting and len(self._under_way) < _UNDER_WAY_MAX:
+            asyncio.get_running_loop().call_soon(self._start_next)  # with all that arrive now
         self._waiting.append(member)
         return await member.future
 
@@ -86,7 +93,7 @@ class Batcher(Generic[Item, Result]):
             await asyncio.wait(self._tasks)
 
     def _begin(self) -> asyncio.TimerHandle:
-        turn = asyncio.get_running_loop().call_later(_LATE_S, lambda: self._end(turn))
+        turn = asyncio.get_running_loop().call_later(self._late_s, lambda: self._end(turn))
         self._under_way.add(turn)
         return turn
 
@@ -98,7 +105,7 @@ class Batcher(Generic[Item, Result]):
             self._start_next()
 
     def _start_next(self) -> None:
-        if batch := self._take():
+        if len(self._under_way) < _UNDER_WAY_MAX and (batch := self._take()):
             # No request's log fields, and no transaction, belong to a batch.
             task = asyncio.get_running_loop().create_task(
                 self._run(batch, self._begin()), context=Context()
@@ -107,18 +114,22 @@ class Batcher(Generic[Item, Result]):
             task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> list[_Member[Item, Result]]:
-        """Take the next batch; what has the identity of another member stays for a later one."""
-        batch: dict[Hashable, _Member[Item, Result]] = {}
+        """Take the next batch; what has an identity of another member stays for a later one."""
+        batch: list[_Member[Item, Result]] = []
         later: list[_Member[Item, Result]] = []
+        taken: set[Hashable] = set()
         while self._waiting and len(batch) < self._size_max:
             member = self._waiting.popleft()
             if member.future.done():  # its caller has gone: it is not begun
                 continue
-            identity = self._identity(member.item) if self._identity else id(member)
-            if batch.setdefault(identity, member) is not member:
+            identities = self._identities(member.item)
+            if taken.isdisjoint(identities):
+                taken.update(identities)
+                batch.append(member)
+            else:
                 later.append(member)
         self._waiting.extendleft(reversed(later))
-        return list(batch.values())
+        return batch
 
     async def _run(self, batch: list[_Member[Item, Result]], turn: asyncio.TimerHandle) -> None:
         try:

@@ -1,5 +1,6 @@
 """The inbox: every verified callback of a gateway, stored once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,12 +14,13 @@ class WaitingCallback:
     account_id: int
     callback_id: str
     session_id: UUID
+    payment_id: UUID
     report: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCallback:
-    """A verified callback; `report` is JSON, `applied` tells that this transaction applies it."""
+    """A verified callback; `report` is JSON, `session_id` is what it names, known or not."""
 
     account_id: int
     callback_id: str
@@ -26,28 +28,47 @@ class NewCallback:
     refund_id: UUID | None
     report: str | None
     body: bytes
-    applied: bool
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Return what a callback is stored under, once."""
+        return self.account_id, self.callback_id
 
 
-async def add(tx: Tx, received: NewCallback) -> bool:
-    """Store a callback; False where it is stored already."""
-    row = await tx.row(
+async def add(tx: Tx, received: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
+    """Store callbacks, no two of one key; the result has the keys of those that were not stored.
+
+    With each comes the payment of its session. None is where it names no session, or none of its
+    account: then the callback waits for it.
+    """
+    # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
+    ordered = sorted(received, key=lambda callback: callback.key)
+    rows = await tx.fetch(
         """
-        INSERT INTO callback
-            (account_id, callback_id, session_id, report, body, applied_at, refund_id)
-        VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock() END, $7)
+        INSERT INTO callback AS c
+            (account_id, callback_id, session_id, refund_id, report, body, applied_at)
+        SELECT n.account_id, n.callback_id, n.session_id, n.refund_id, n.report, n.body,
+            CASE WHEN n.session_id IS NULL OR s.id IS NOT NULL THEN clock() END
+        FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::uuid[], $5::json[], $6::bytea[])
+            WITH ORDINALITY
+            AS n (account_id, callback_id, session_id, refund_id, report, body, position)
+        LEFT JOIN session s ON s.id = n.session_id AND s.account_id = n.account_id
+        ORDER BY n.position
         ON CONFLICT (account_id, callback_id) DO NOTHING
-        RETURNING account_id
+        RETURNING c.account_id, c.callback_id, (
+            SELECT s.payment_id
+            FROM session s
+            WHERE s.id = c.session_id AND s.account_id = c.account_id
+        ) AS payment_id
         """,
-        received.account_id,
-        received.callback_id,
-        received.session_id,
-        received.report,
-        received.body,
-        received.applied,
-        received.refund_id,
+        [callback.account_id for callback in ordered],
+        [callback.callback_id for callback in ordered],
+        [callback.session_id for callback in ordered],
+        [callback.refund_id for callback in ordered],
+        [callback.report for callback in ordered],
+        [callback.body for callback in ordered],
     )
-    return row is not None
+    return {(row["account_id"], row["callback_id"]): row["payment_id"] for row in rows}
 
 
 async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
@@ -69,7 +90,7 @@ async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
     """List callbacks whose session has been stored since they came."""
     rows = await database.fetch(
         """
-        SELECT c.account_id, c.callback_id, c.session_id, c.report
+        SELECT c.account_id, c.callback_id, c.session_id, s.payment_id, c.report
         FROM callback c
         JOIN session s ON s.id = c.session_id AND s.account_id = c.account_id
         WHERE c.applied_at IS NULL AND c.report IS NOT NULL

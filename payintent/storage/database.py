@@ -131,12 +131,15 @@ class Database:
             self._pool.release(connection)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Tx]:
-        """Open a transaction; it commits at the end and rolls back on any exception."""
+    async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
+        """Open a transaction; it commits at the end and rolls back on any exception.
+
+        `lock_timeout_ms` is how long it waits for each lock, where not as long as all others.
+        """
         async with self._connection() as connection:
             token = in_transaction.set(True)
             try:
-                async with transaction(connection):
+                async with transaction(connection, lock_timeout_ms):
                     tx = Tx(connection, self._pool)
                     yield tx
             finally:
@@ -196,9 +199,9 @@ class GuardedDatabase(Database):
         return await super().row(query, *args)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Tx]:
+    async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         """Open a transaction; the proof comes last, before it commits."""
-        async with super().transaction() as tx:
+        async with super().transaction(lock_timeout_ms) as tx:
             yield tx
             await self._prove()
 

@@ -185,9 +185,15 @@ async def connect_as(
 
 
 @asynccontextmanager
-async def transaction(connection: Connection) -> AsyncGenerator[None]:
-    """Open a transaction; it commits at the end of the block and rolls back on an exception."""
-    await connection.execute("BEGIN")
+async def transaction(
+    connection: Connection, lock_timeout_ms: int | None = None
+) -> AsyncGenerator[None]:
+    """Open a transaction; it commits at the end of the block and rolls back on an exception.
+
+    It waits for each lock so long; without `lock_timeout_ms`, as long as the connection is set to.
+    """
+    patience = f"; SET LOCAL lock_timeout = {lock_timeout_ms:d}" if lock_timeout_ms else ""
+    await connection.execute(f"BEGIN{patience}")
     try:
         yield
     except BaseException:

@@ -7,10 +7,10 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.payment import CreatePaymentRequest
+from payintent.storage.batcher import LOCK_TIMEOUT_MS
 from payintent.storage.database import Executor
 
-#: How long a batch waits for a key that another transaction holds, before it is taken apart.
-_BATCH_LOCK_TIMEOUT = "50ms"
+_BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
 _CREATE_BATCH: LiteralString = """
     WITH patience AS MATERIALIZED (
         SELECT set_config('lock_timeout', $16, true)

@@ -1,6 +1,6 @@
 """What settlements lock and write, many at a time: a gateway's report, or the logs of a chain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -52,25 +52,26 @@ class Settlement:
 
 
 async def load(
-    tx: Tx, payment_ids: Sequence[UUID], session_ids: Sequence[UUID], references: Sequence[str]
+    tx: Tx, payment_ids: Sequence[UUID], references: Mapping[UUID, str | None]
 ) -> LockedRecords:
     """Lock payments by their ids, then their sessions, then captures that were reported before.
 
-    A reference names a capture of its session's own account. The second statement sees whatever
-    earlier settlements of these payments have written, because they held the payments' locks.
+    `references` has each session's, which names a capture of the session's own account. The second
+    statement sees whatever earlier settlements of these payments have written, because they held
+    the payments' locks.
     """
     locked = await _lock_payments(tx, payment_ids)
     rows = await tx.fetch(
         """
         WITH locked AS (
-            SELECT"""
+            SELECT n.reference AS s_capture,"""
         + sessions.COLUMNS
         + """
-            FROM session s
-            WHERE s.id = ANY($1::uuid[])
+            FROM unnest($1::uuid[], $2::text[]) AS n (id, reference)
+            JOIN session s ON s.id = n.id
             ORDER BY s.id
             LIMIT 10000
-            FOR UPDATE
+            FOR UPDATE OF s
         )
         SELECT locked.*, c.id AS capture_id, c.reference, c.adoptable, c.given_back
         FROM locked
@@ -78,12 +79,12 @@ async def load(
             SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS adoptable,
                 refunded_minor + reserved_minor > 0 AS given_back
             FROM capture
-            WHERE account_id = locked.s_account_id AND reference = ANY($2::text[])
+            WHERE account_id = locked.s_account_id AND reference = locked.s_capture
             FOR UPDATE
         ) c ON true
         """,
-        session_ids,
-        references,
+        list(references),
+        list(references.values()),
     )
     return LockedRecords(
         payments={payment.id: payment for payment in locked.payments},

@@ -9,7 +9,6 @@ import pytest
 from payintent.api.cases import case_fields
 from payintent.domain import ids
 from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
-from payintent.payments.receive_callback import receive_callback
 from payintent.storage.merchant_cases import MerchantCase
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import paid, send
@@ -42,9 +41,7 @@ async def dispute(api: Api, payment_id: str) -> None:
         reason="fraudulent",
     )
     callback = VerifiedCallback(id=f"evt-{payment_id}", dispute=report)
-    await receive_callback(
-        service.database, service.id_generator, api.world.account_id, callback, b""
-    )
+    await service.callback_receiver.receive(api.world.account_id, callback, b"")
 
 
 async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api) -> None:

@@ -51,4 +51,6 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
         for figure in (*one["p50_ms"], *one["p99_ms"], one["ratio"]):
             assert f"{figure:.2f}" in printed, one
     assert "proven, matched, PAID and stored" in printed
+    for work in ("callbacks to PAID", "deliveries", "payments expired"):
+        assert work in printed
     assert kept["machine"]["postgres"] in printed

@@ -18,7 +18,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import VerifiedCallback
 from payintent.domain.payment import Payment, PaymentStatus
-from payintent.payments.receive_callback import CallbackResult, receive_callback
+from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill
@@ -239,9 +239,7 @@ async def _told_of_a_session_it_lost(back: World, waiting: Payment, session_id: 
     """The callback is accepted and kept, and no payment of ours owns the money."""
     told = VerifiedCallback(id="late", session_id=session_id, report=captured(TOTAL))
     service = back.service
-    receipt = await receive_callback(
-        service.database, service.id_generator, back.account_id, told, b"{}"
-    )
+    receipt = await service.callback_receiver.receive(back.account_id, told, b"{}")
     assert receipt == CallbackResult(fresh=True, payment_id=None)
     [row] = await back.rows("SELECT applied_at FROM callback WHERE callback_id = 'late'")
     assert row["applied_at"] is None

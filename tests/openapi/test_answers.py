@@ -16,7 +16,6 @@ from payintent.domain.gateway import (
     RefundReport,
     VerifiedCallback,
 )
-from payintent.payments.receive_callback import receive_callback
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
@@ -97,9 +96,7 @@ async def _list_cases(api: Api, created: Answer) -> Answer:
     )
     service = api.world.service
     callback = VerifiedCallback(id="evt_1", dispute=report)
-    await receive_callback(
-        service.database, service.id_generator, api.world.account_id, callback, b""
-    )
+    await service.callback_receiver.receive(api.world.account_id, callback, b"")
     answer = await api.send("GET", "/v1/cases?limit=1", headers=api.bearer())
     assert answer.json["data"][0]["dispute"]["state"] == "open"
     return answer

@@ -10,7 +10,7 @@ from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.payments.create_refund import CreateRefundRequest
-from payintent.payments.receive_callback import CallbackResult, receive_callback
+from payintent.payments.receive_callback import CallbackResult
 from payintent.storage import refunds
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -70,9 +70,7 @@ async def hear(
     service = world.service
     callback = VerifiedCallback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
     account_id = account_id or world.account_id
-    return await receive_callback(
-        service.database, service.id_generator, account_id, callback, b"raw body"
-    )
+    return await service.callback_receiver.receive(account_id, callback, b"raw body")
 
 
 async def kept(world: World, refund: Refund) -> Refund:

@@ -44,7 +44,7 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import Payment
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
-from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback
+from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.domain.test_payment import EXPECTED
@@ -205,9 +205,7 @@ class History(RuleBasedStateMachine):
         service, report = self.world.service, _report(session_id, kind, name)
         callback = VerifiedCallback(id=f"{session_id}{name}", session_id=session_id, report=report)
         account_id = self.world.account_id
-        receipt = await receive_callback(
-            service.database, service.id_generator, account_id, callback, b""
-        )
+        receipt = await service.callback_receiver.receive(account_id, callback, b"")
         if receipt.fresh and report.capture:
             self.told.add((session_id, report.capture.reference))
 
@@ -269,9 +267,7 @@ class History(RuleBasedStateMachine):
         )
         service = self.world.service
         callback = VerifiedCallback(id=uuid4().hex, dispute=report)
-        await receive_callback(
-            service.database, service.id_generator, self.world.account_id, callback, b""
-        )
+        await service.callback_receiver.receive(self.world.account_id, callback, b"")
 
     async def _auto_refund(self, on: bool) -> None:
         await self.world.rows("UPDATE merchant SET auto_refund = $1", on)

@@ -33,7 +33,6 @@ from payintent.domain.payment import FailureReason, Payment
 from payintent.domain.price import FeeMode
 from payintent.operations.accounts import AddAccount
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.receive_callback import receive_callback
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.service import Service, open_service
@@ -158,9 +157,7 @@ class Pair:
         session_id, service = self.sessions[side.account_id], self.world.service
         if side.stand.manners.calls_back:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
-            await receive_callback(
-                service.database, service.id_generator, side.account_id, callback, b""
-            )
+            await service.callback_receiver.receive(side.account_id, callback, b"")
         else:
             await sessions.request_inquiry(service.database, session_id)
             await ask_all(self.world)

@@ -11,7 +11,7 @@ from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCall
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
-from payintent.payments.receive_callback import CallbackResult, receive_callback
+from payintent.payments.receive_callback import CallbackResult
 from payintent.payments.select_quote import SelectedSession
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
@@ -61,9 +61,7 @@ def start_callback(
 ) -> asyncio.Task[CallbackResult]:
     callback = VerifiedCallback(id=callback_id, session_id=session_id, report=report)
     service = world.service
-    return asyncio.create_task(
-        receive_callback(service.database, service.id_generator, world.account_id, callback, b"")
-    )
+    return asyncio.create_task(service.callback_receiver.receive(world.account_id, callback, b""))
 
 
 async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:

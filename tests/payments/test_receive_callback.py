@@ -20,7 +20,6 @@ from payintent.domain.payment import FailureReason, Payment
 from payintent.payments.receive_callback import (
     CallbackResult,
     apply_waiting_callbacks,
-    receive_callback,
 )
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
@@ -45,9 +44,7 @@ async def tell(
     callback = VerifiedCallback(id=name or uuid4().hex, session_id=session_id, report=report)
     service = world.service
     account_id = account_id or world.account_id
-    return await receive_callback(
-        service.database, service.id_generator, account_id, callback, b"raw body"
-    )
+    return await service.callback_receiver.receive(account_id, callback, b"raw body")
 
 
 async def selected(world: World) -> tuple[Payment, UUID]:
@@ -297,13 +294,9 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
     ]
     for number, (facts, body) in enumerate(told):
         callback = VerifiedCallback(id=f"{number}", facts=facts)
-        await receive_callback(
-            service.database, service.id_generator, world.account_id, callback, body
-        )
+        await service.callback_receiver.receive(world.account_id, callback, body)
         of_refund = VerifiedCallback(id=f"{number} of a refund", refund_id=uuid4(), facts=facts)
-        await receive_callback(
-            service.database, service.id_generator, world.account_id, of_refund, body
-        )
+        await service.callback_receiver.receive(world.account_id, of_refund, body)
     rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")
     assert [row["body"] for row in rows] == [
         *[b'{"cardNo":"411111******1111","amount":"1.00"}'] * 2,

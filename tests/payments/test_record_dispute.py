@@ -13,7 +13,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
-from payintent.payments.receive_callback import CallbackResult, receive_callback
+from payintent.payments.receive_callback import CallbackResult
 from tests.payments.refunding import asked, paid, work
 from tests.support.world import World
 
@@ -38,9 +38,7 @@ def report(payment: Payment, **changes: Any) -> DisputeReport:
 async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> CallbackResult:
     service = world.service
     callback = VerifiedCallback(id=name or uuid4().hex, dispute=dispute)
-    return await receive_callback(
-        service.database, service.id_generator, world.account_id, callback, b"raw body"
-    )
+    return await service.callback_receiver.receive(world.account_id, callback, b"raw body")
 
 
 async def the_case(world: World) -> CaseView:

@@ -11,7 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, SessionReport, VerifiedCallback
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.payments.create_refund import refund_case
-from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback
+from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
@@ -219,10 +219,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
     service, session_id = world.service, uuid4()
     told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
-        *(
-            receive_callback(service.database, service.id_generator, world.account_id, one, b"")
-            for one in told
-        )
+        *(service.callback_receiver.receive(world.account_id, one, b"") for one in told)
     )
     assert all(one.fresh for one in receipts)
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1

@@ -1,0 +1,287 @@
+"""`python -m bench.work_rates`: callbacks settled, events delivered and payments expired a second.
+
+Each is done as fast as one process can, against its goal; clients, receivers and PostgreSQL run on
+the same machine. The time includes the last commit.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import cast
+
+import asyncpg
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench import callbacks
+from bench.http import body_start
+from bench.installation import Installation, free_ports
+from bench.load import cpu_s, database_cpu_s
+from payintent.operations.base import Actor
+from payintent.operations.merchants import CreateMerchant
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import open_installed_service, prepare_installation
+from payintent_sandbox.postgres import Postgres
+
+CALLBACKS_GOAL, DELIVERIES_GOAL, EXPIRY_GOAL = 3_000, 2_000, 10_000  # a second
+KINDS = ("settle", "deliver", "expire")
+_ENDPOINTS = 50
+_DONE_EVERY_S = 0.02
+_WAIT_S = 300.0
+_OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+_PAYMENTS = """
+INSERT INTO payment (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
+    include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+SELECT uuidv7(), $1::bigint, 'cs_' || left(md5($3 || n), 16), 'USD', 25.5, '25.50',
+    'buyer-1', true, '{"order_id":"A-1009"}', 'NONE', clock() + $4::interval,
+    clock() - interval '1 hour', clock() - interval '1 hour'
+FROM generate_series(1, $2::int) AS n
+RETURNING id
+"""
+_EVENTS = """
+WITH paid AS (
+    UPDATE payment
+    SET status = 'CANCELLED', cancelled_at = clock()
+    WHERE id = ANY($1::uuid[])
+    RETURNING id, merchant_id
+), told AS (
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT uuidv7(), id, merchant_id, 'payment.cancelled', $2, clock()
+    FROM paid
+    RETURNING id, merchant_id
+)
+INSERT INTO delivery (event_id, merchant_id, state, next_at)
+SELECT id, merchant_id, 'pending', clock()
+FROM told
+"""
+_BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{650 * "x"}"}}}}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How many of each."""
+
+    first: int  # callbacks before those that are measured
+    callbacks: int
+    deliveries: int
+    expired: int
+
+
+FULL = Extent(first=1_000, callbacks=9_000, deliveries=10_000, expired=50_000)
+QUICK = Extent(first=10, callbacks=50, deliveries=100, expired=100)
+
+
+class WorkRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast one kind of work was done, and what it cost."""
+
+    name: str
+    count: int
+    per_s: float
+    goal_per_s: int
+    cpu_us: float  # of the process that does it, each
+    database_cpu_us: float
+
+
+class _Receiver(asyncio.Protocol):
+    """A shop that accepts every event at once."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if body_start(self._buffer):
+            self._buffer = b""
+            self._transport.write(_OK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """An installation with its database, and a connection of our own to it."""
+
+    installation: Installation
+    database: asyncpg.Connection
+    extent: Extent
+
+    async def settle(self) -> WorkRate:
+        """Have 32 callers at a time report payments as paid."""
+        with self.installation.api() as pid:
+            with self.installation.gateway():
+                pending = await callbacks.prepare_copies(
+                    self.installation, self.database, self.extent.callbacks + self.extent.first
+                )
+            # Plans that were made while tables were empty are made anew by what follows.
+            await callbacks.storm(self.installation, pending[: self.extent.first])
+            pending = pending[self.extent.first :]
+            rate = await self._measure(
+                "callbacks to PAID, 32 at a time",
+                len(pending),
+                CALLBACKS_GOAL,
+                pid,
+                lambda: callbacks.storm(self.installation, pending),
+            )
+        paid = await self.database.fetchval("SELECT count(*) FROM payment WHERE status = 'PAID'")
+        if paid != len(pending) + self.extent.first:
+            raise RuntimeError(f"{paid} payments are PAID, beside {len(pending)}")
+        await self.database.execute("UPDATE delivery SET state = 'delivered'")
+        return rate
+
+    async def deliver(self) -> WorkRate:
+        """Have a worker deliver events that are all due, to endpoints that answer at once."""
+        loop = asyncio.get_running_loop()
+        shop = await loop.create_server(_Receiver, "127.0.0.1", 0)
+        port = shop.sockets[0].getsockname()[1]
+        each = self.extent.deliveries // _ENDPOINTS
+        payment_ids: list[str] = []
+        for number in range(_ENDPOINTS):
+            merchant_id = await self._merchant(f"http://127.0.0.1:{port}/{number}")
+            payment_ids += await self._payments(merchant_id, each, "1 day")
+        with self.installation.worker() as pid:
+            await self._until(
+                "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = "
+                "'payintent-listen'"
+            )
+
+            async def work() -> None:
+                await self.database.execute(_EVENTS, payment_ids, _BODY)
+                await self.database.execute("NOTIFY payintent_event")
+                await self._until(
+                    "SELECT NOT EXISTS (SELECT FROM delivery WHERE state = 'pending')"
+                )
+
+            rate = await self._measure(
+                f"deliveries, {_ENDPOINTS} endpoints", len(payment_ids), DELIVERIES_GOAL, pid, work
+            )
+        shop.close()
+        return rate
+
+    async def expire(self) -> WorkRate:
+        """Have a worker expire a backlog."""
+        merchant_id = await self._merchant(None)
+        with self.installation.worker() as pid:
+            await self._until(
+                "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = "
+                "'payintent-listen'"
+            )
+
+            async def work() -> None:
+                await self._until(
+                    "SELECT NOT EXISTS (SELECT FROM payment WHERE status = 'PENDING' "
+                    "AND expires_at <= clock())"
+                )
+
+            await self._payments(merchant_id, self.extent.expired, "-1 second")
+            return await self._measure(
+                "payments expired", self.extent.expired, EXPIRY_GOAL, pid, work
+            )
+
+    async def _measure(
+        self, name: str, count: int, goal: int, pid: int, work: Callable[[], Awaitable[None]]
+    ) -> WorkRate:
+        await self.database.execute("VACUUM ANALYZE")
+        backend: int = await self.database.fetchval("SELECT pg_backend_pid()")
+        own_before, database_before = cpu_s(pid), database_cpu_s(backend)
+        began = perf_counter()
+        await work()
+        seconds = perf_counter() - began
+        return WorkRate(
+            name=name,
+            count=count,
+            per_s=count / seconds,
+            goal_per_s=goal,
+            cpu_us=(cpu_s(pid) - own_before) / count * 1e6,
+            database_cpu_us=(database_cpu_s(backend) - database_before) / count * 1e6,
+        )
+
+    async def _payments(self, merchant_id: int, count: int, life: str) -> list[str]:
+        rows = await self.database.fetch(
+            _PAYMENTS.replace("$4::interval", f"interval '{life}'"),
+            merchant_id,
+            count,
+            f"{merchant_id}/",
+        )
+        return [row["id"] for row in rows]
+
+    async def _merchant(self, callback_url: str | None) -> int:
+        service = await open_installed_service(self.installation.world)
+        try:
+            operation = CreateMerchant(name="bench", callback_url=callback_url)
+            new = await service.run_operation(operation, Actor("bench", "the benchmark's own"))
+        finally:
+            await service.close()
+        return new.merchant.id
+
+    async def _until(self, query: str) -> None:
+        async with asyncio.timeout(_WAIT_S):
+            while not await self.database.fetchval(query):
+                await asyncio.sleep(_DONE_EVERY_S)
+
+
+async def _measure(folder: Path, url: str, extent: Extent, kinds: Sequence[str]) -> list[WorkRate]:
+    world = await prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
+    database = await asyncpg.connect(url)
+    bench = _Bench(Installation(world=world, log_dir=folder), database, extent)
+    work = {"settle": bench.settle, "deliver": bench.deliver, "expire": bench.expire}
+    rates = [await work[kind]() for kind in kinds]
+    await database.close()
+    return rates
+
+
+def measure(var_dir: Path, extent: Extent, kinds: Sequence[str] = KINDS) -> list[WorkRate]:
+    """Measure on a database of its own, with fsync."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-work-", dir=var_dir))
+    folder.chmod(0o711)  # so that the server's own user can reach its data
+    postgres = Postgres(folder / "postgres", durable=True)
+    try:
+        return uvloop.run(_measure(folder, postgres.start(), extent, kinds))
+    finally:
+        postgres.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show(
+    console: Console, var_dir: Path, *, quick: bool = False, kinds: Sequence[str] = KINDS
+) -> list[WorkRate]:
+    """Measure and print."""
+    rates = measure(var_dir, QUICK if quick else FULL, kinds)
+    table = Table(title="as fast as one process can, on this machine")
+    for name in ("", "rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
+        table.add_column(name, justify="right" if name else "left")
+    for rate in rates:
+        missed = "" if rate.per_s >= rate.goal_per_s else " missed"
+        table.add_row(
+            f"{rate.count:,} {rate.name}",
+            f"{rate.per_s:,.0f}/s",
+            f"{rate.goal_per_s:,}/s{missed}",
+            f"{rate.cpu_us:.0f} us",
+            f"{rate.database_cpu_us:.0f} us",
+        )
+    console.print(table)
+    return rates
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.work_rates", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], help="what to measure; all")
+    given = parser.parse_args()
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    show(Console(width=110), var_dir, quick=given.quick, kinds=given.kinds or KINDS)
+
+
+if __name__ == "__main__":
+    main()
