@@ -236,10 +236,10 @@ async def open_service(
     wake = EventNotifier(settings.database_direct_url or settings.database_url)
     database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    adapters = _adapters(http, database, settings, refunders) | packages
+    built_in = _adapters(http, database, settings, refunders)
+    adapters = built_in | packages if gateways is None else gateways
     id_generator = IdGenerator()
-    usable = adapters if gateways is None else gateways
-    accounts = GatewayAccounts(database, encryption, usable, settings.buyer_calls)
+    accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
     service = Service(
@@ -255,7 +255,6 @@ async def open_service(
         catalogs=Catalogs(database, merchants, policies),
         policies=policies,
         callback_receiver=CallbackReceiver(database, id_generator),
-        policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
         refund_senders=refunders,
         event_notifier=wake,
