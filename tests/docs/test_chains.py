@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import click
 import pytest
-import typer
 
-from payintent.cli.commands import build
 from payintent.config import Settings
 from payintent.domain.case import CaseKind
 from payintent.domain.onchain import CASES, MISMATCHES
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains
-from tests.docs.reading import ROOT, blocks, examples, page, rows, section, spans
+from tests.docs.command_line import take_or_name, written
+from tests.docs.reading import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
 
@@ -97,19 +95,9 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
     assert sorted(tokens) == sorted(told["tokens"])
 
 
-def _written() -> list[list[str]]:
-    lines = [*spans(_PAGE), *"\n".join(blocks(_PAGE, "sh")).splitlines()]
-    return [shlex.split(line)[1:] for line in lines if line.startswith("payintent ")]
-
-
-@pytest.mark.parametrize("words", _written(), ids=" ".join)
+@pytest.mark.parametrize("words", written(_PAGE), ids=" ".join)
 def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
-    command: Any = typer.main.get_command(build())
-    while isinstance(command, click.Group) and words:
-        assert words[0] in command.commands, words
-        command, words = command.commands[words[0]], words[1:]
-    if words:
-        command.make_context(command.name or "", words)
+    take_or_name(words)
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-import typer
 import yaml
 
 from payintent.api.server import _STOP_WAIT_S
-from payintent.cli.commands import build
 from payintent.config import Settings
 from payintent.routes import ROUTES
+from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
 
 _PAGE = page("docs/deploy.md")
@@ -39,19 +38,6 @@ class _Unit(configparser.ConfigParser):
         return optionstr
 
 
-def _taken(words: list[str]) -> str:
-    """Hold that the service takes this command line; gives the command's name."""
-    command: Any = typer.main.get_command(build())
-    path = []
-    while hasattr(command, "commands"):
-        assert words, "the command is not whole"
-        assert words[0] in command.commands, words
-        path.append(words[0])
-        command, words = command.commands[words[0]], words[1:]
-    command.make_context(path[-1], words)
-    return " ".join(path)
-
-
 def _compose() -> dict[str, Any]:
     return yaml.safe_load(page("deploy/compose.yaml"))["services"]
 
@@ -69,7 +55,7 @@ def _dockerfile(instruction: str) -> list[str]:
 def test_a_unit_starts_the_command_that_it_is_named_for(unit: str) -> None:
     words = shlex.split(_Unit(unit)["Service"]["ExecStart"].replace("%i", "8080"))
     assert words[0] == _PROGRAM
-    assert unit.startswith(f"payintent-{_taken(words[1:])}")
+    assert unit.startswith(f"payintent-{take(words[1:])}")
 
 
 @pytest.mark.parametrize("unit", _UNITS[:2])
@@ -136,7 +122,7 @@ def test_the_image_runs_as_nobody_holds_no_secret_and_tells_its_health() -> None
     [path] = re.findall(r"http://127\.0\.0\.1:8080(/\w+)", health)
     assert path in {route.path for route in ROUTES}
     assert _dockerfile("ENTRYPOINT") == ['["payintent"]']
-    assert _taken(yaml.safe_load(_dockerfile("CMD")[-1])) == "api"
+    assert take(yaml.safe_load(_dockerfile("CMD")[-1])) == "api"
 
 
 def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
@@ -153,7 +139,7 @@ def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
 
 def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_finish() -> None:
     ours = _ours()
-    assert {_taken(one["command"]) for one in ours.values()} == {"api", "worker", "migrate"}
+    assert {take(one["command"]) for one in ours.values()} == {"api", "worker", "migrate"}
     for one in ours.values():
         assert one["stop_grace_period"] == f"{_STOP_S}s"
         assert one["read_only"] is True
@@ -167,13 +153,11 @@ def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
     assert _compose()["proxy"]["network_mode"] == "service:api"
 
 
-def test_every_command_on_the_page_is_taken() -> None:
-    text = _PAGE + page("docs/backup.md")
-    lines = [*spans(text), *"\n".join(blocks(text, "sh")).splitlines()]
-    written = [shlex.split(one)[1:] for one in lines if one.startswith("payintent ")]
-    for words in written:
-        _taken(words)
-    assert {"api", "worker", "migrate", "doctor", "refund"} <= {words[0] for words in written}
+def test_every_command_on_the_page_istake() -> None:
+    commands = written(_PAGE + page("docs/backup.md"))
+    for words in commands:
+        take(words)
+    assert {"api", "worker", "migrate", "doctor", "refund"} <= {words[0] for words in commands}
 
 
 def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:

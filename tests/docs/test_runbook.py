@@ -1,0 +1,185 @@
+"""The runbook and the alerts: each leads to the other, and both name what there is."""
+
+import ast
+import re
+from functools import cache
+from typing import Any
+
+import asyncpg
+import pytest
+import yaml
+
+from payintent.domain.case import CaseKind
+from tests.docs.command_line import run_on, take, take_or_name, written
+from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, spans
+from tests.docs.test_named import _calls, _constants, _events, _trees
+
+_PAGE = page("docs/runbook.md")
+_ALERTS = "deploy/prometheus/alerts.yaml"
+_HEADINGS = re.findall(r"^### (.+)$", prose(_PAGE), re.MULTILINE)
+_PARTS = ["See", "How bad", "Check", "Do", "Over"]
+_OF_OTHERS = {"up", "probe_success"}  # Prometheus's own, and the blackbox exporter's
+_TARGETS = {"job", "instance"}  # labels that Prometheus gives to everything
+_METRIC = re.compile(r"\bpayintent_\w+")
+_SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
+#: What an operator must be ready for, alert or not.
+_INCIDENTS = {
+    "The database is away",
+    "The disk is full",
+    "A gateway is away",
+    "A chain is halted",
+    "Webhooks pile up",
+    "A merchant's key has leaked",
+    "A wrong contract",
+    "A backup was restored",
+}
+
+
+@cache
+def _rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(page(_ALERTS))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@cache
+def _labels() -> dict[str, set[str]]:
+    """Give the labels of each metric of ours."""
+    return {
+        str(call.args[0].value): set(_constants(call.args[2])) if len(call.args) > 2 else set()
+        for tree in _trees().values()
+        for call in _calls(tree)
+        if ast.unparse(call.func) in {"Counter", "Gauge", "Histogram"}
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    }
+
+
+def _section(heading: str) -> str:
+    return section(_PAGE, f"### {heading}")
+
+
+def _line(heading: str, start: str) -> str:
+    """Give what a section says of its alerts, or of where it was tried, up to the first part."""
+    head = " ".join(_section(heading).partition("\n- **")[0].split())
+    [said] = re.findall(rf"{start}: (.*?)(?: Tried: |$)", head)
+    return said
+
+
+def _anchor(heading: str) -> str:
+    [found] = anchors(f"### {heading}\n")
+    return found
+
+
+def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> None:
+    led_to = [
+        (name, f"docs/runbook.md#{_anchor(heading)}")
+        for heading in _HEADINGS
+        for name in spans(_line(heading, "Alerts"))
+        if not _line(heading, "Alerts").startswith("none")
+    ]
+    leading = [(rule["alert"], rule["annotations"]["runbook_url"]) for rule in _rules()]
+    assert sorted(led_to) == sorted(leading)
+    assert len(dict(leading)) == len(leading) > 30
+
+
+def test_every_incident_kind_has_a_section_that_was_tried() -> None:
+    assert set(_HEADINGS) >= _INCIDENTS
+    for heading in _HEADINGS:
+        tried = [ROOT / one for one in spans(_line(heading, "Tried"))]
+        assert tried, heading
+        assert [str(one) for one in tried if not one.is_file()] == [], heading
+
+
+@pytest.mark.parametrize("heading", _HEADINGS)
+def test_every_section_says_what_is_seen_how_bad_it_is_and_what_to_do(heading: str) -> None:
+    parts = re.findall(r"^- \*\*(.+?)\*\*: ", _section(heading), re.MULTILINE)
+    assert parts == _PARTS
+    [bad] = re.findall(
+        r"^- \*\*How bad\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
+    )
+    assert len(bad) > 20
+
+
+@pytest.mark.parametrize("words", run_on(_PAGE), ids=" ".join)
+def test_every_command_of_the_runbook_is_taken_as_it_stands(words: list[str]) -> None:
+    take(words)
+
+
+def test_every_command_in_its_prose_exists() -> None:
+    for words in written(_PAGE):
+        take_or_name(words)
+
+
+async def test_every_query_of_the_runbook_can_be_asked(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    queries = blocks(_PAGE, "sql")
+    assert len(queries) > 3
+    for query in queries:
+        await connection.fetch(query)
+    await connection.close()
+
+
+def test_every_event_that_is_to_be_seen_is_one_of_the_code() -> None:
+    logged = _events({"info", "warning", "error", "exception", "critical"})
+    for heading in _HEADINGS:
+        [seen] = re.findall(
+            r"^- \*\*See\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
+        )
+        names = {one for one in spans(seen) if re.fullmatch(r"[a-z]+(_[a-z]+)+", one)}
+        names -= {one for one in names if one.startswith("payintent_")} | _OTHER_NAMES
+        assert sorted(names - logged) == [], heading
+
+
+#: Outcomes of attempts, reasons of waiting refunds, and a field: no events.
+_OTHER_NAMES = {"http_error", "connect_error", "tls_error", "no_key", "another_chain"}
+_OTHER_NAMES |= {"no_contract", "requested_by"}
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule["alert"])
+def test_every_alert_asks_for_metrics_and_labels_that_there_are(rule: dict[str, Any]) -> None:
+    """A name that was mistyped is an alert that never comes."""
+    expression = re.sub(r'"[^"]*"', '""', rule["expr"])
+    names = set(_METRIC.findall(expression))
+    assert names - _labels().keys() == set()
+    assert names or _OF_OTHERS & set(re.findall(r"\w+", expression))
+    for name, selector in _SELECTOR.findall(expression):
+        wanted = set(re.findall(r"(\w+)\s*[=!]", selector))
+        assert wanted <= _labels().get(name, set()) | _TARGETS, name
+    available = set().union(_TARGETS, *(_labels()[name] for name in names))
+    for by in re.findall(r"\bby \(([^)]*)\)", expression):
+        assert {one.strip() for one in by.split(",")} <= available
+    for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
+        assert label in available
+    for kind in re.findall(r'kind="(\w+)"', rule["expr"]):
+        assert kind in set(CaseKind)
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule["alert"])
+def test_every_alert_says_in_words_what_it_is_and_how_urgent(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert len(rule["annotations"]["summary"]) > 20
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+
+
+def test_what_counts_for_the_first_time_is_heard() -> None:
+    """A counter with labels is not there before: `increase` alone does not see its first step.
+
+    An alert with `for` waits for more of them anyway.
+    """
+    for rule in _rules():
+        for name, window in re.findall(
+            r"increase\((payintent_\w+)[^\[]*\[(\w+)\]\)\)+ > 0", rule["expr"]
+        ):
+            born = rf"{name}\S* unless {name}\S* offset {window}"
+            heard = "for" in rule or not _labels()[name] or re.search(born, rule["expr"])
+            assert heard, rule["alert"]
+
+
+def test_the_alerts_were_tried_on_series_that_set_them_off() -> None:
+    """`promtool test rules` runs them; here they are held to alerts that there are."""
+    tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
+    texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
+    for case in (one for test in tests for one in test["alert_rule_test"]):
+        for expected in case.get("exp_alerts", ()):
+            told = texts[case["alertname"]]
+            assert expected["exp_annotations"]["runbook_url"] == told["runbook_url"]
