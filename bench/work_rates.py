@@ -34,6 +34,7 @@ from payintent_sandbox.postgres import Postgres
 CALLBACKS_GOAL, DELIVERIES_GOAL, EXPIRY_GOAL = 3_000, 2_000, 10_000  # a second
 KINDS = ("settle", "deliver", "expire")
 _ENDPOINTS = 50
+_CAPTION = f"callbacks 32 at a time, deliveries to {_ENDPOINTS} endpoints"
 _DONE_EVERY_S = 0.02
 _WAIT_S = 300.0
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
@@ -126,7 +127,7 @@ class _Bench:
             await callbacks.storm(self.installation, pending[: self.extent.first])
             pending = pending[self.extent.first :]
             rate = await self._measure(
-                "callbacks to PAID, 32 at a time",
+                "callbacks to PAID",
                 len(pending),
                 CALLBACKS_GOAL,
                 pid,
@@ -162,7 +163,7 @@ class _Bench:
                 )
 
             rate = await self._measure(
-                f"deliveries, {_ENDPOINTS} endpoints", len(payment_ids), DELIVERIES_GOAL, pid, work
+                "deliveries", len(payment_ids), DELIVERIES_GOAL, pid, work
             )
         shop.close()
         return rate
@@ -256,9 +257,10 @@ def show(
 ) -> list[WorkRate]:
     """Measure and print."""
     rates = measure(var_dir, QUICK if quick else FULL, kinds)
-    table = Table(title="as fast as one process can, on this machine")
-    for name in ("", "rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
-        table.add_column(name, justify="right" if name else "left")
+    table = Table(title="as fast as one process can, on this machine", caption=_CAPTION)
+    table.add_column("", no_wrap=True)
+    for name in ("rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
+        table.add_column(name, justify="right")
     for rate in rates:
         missed = "" if rate.per_s >= rate.goal_per_s else " missed"
         table.add_row(
