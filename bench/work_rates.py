@@ -162,9 +162,7 @@ class _Bench:
                     "SELECT NOT EXISTS (SELECT FROM delivery WHERE state = 'pending')"
                 )
 
-            rate = await self._measure(
-                "deliveries", len(payment_ids), DELIVERIES_GOAL, pid, work
-            )
+            rate = await self._measure("deliveries", len(payment_ids), DELIVERIES_GOAL, pid, work)
         shop.close()
         return rate
 
