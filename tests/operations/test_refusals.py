@@ -244,6 +244,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
+    never |= {"refund.ask-first"}  # nothing has to be there
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
