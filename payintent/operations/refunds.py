@@ -140,7 +140,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
 
 class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """End a refund that waits for a person; what it reserved is free again."""
+    """End a refund that waits for a person, or was never sent; what it reserved is free again."""
 
     action: ClassVar[str] = "refund.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -156,7 +156,14 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """End the refund; its requester may withdraw it this way too."""
         del context
-        refund, at = await _waiting(tx, await _known(tx, self.refund_id))
+        refund = await _lock(tx, await _known(tx, self.refund_id))
+        at = await payments.now(tx)
+        unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+        if not unsent and refund.step is not RefundStep.APPROVAL:
+            raise RefusedError(
+                ErrorCode.CONFLICT,
+                f"the refund cannot be rejected: it is {_how_far(refund)}",
+            )
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
         return await read_refund_view(tx, self.refund_id)
@@ -296,11 +303,17 @@ async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
     """Lock payment, capture and refund; raise `CONFLICT` where it does not wait for approval."""
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
-        how_far = refund.failure_reason or refund.step
         raise RefusedError(
-            ErrorCode.CONFLICT, f"the refund does not wait for approval: it is {how_far}"
+            ErrorCode.CONFLICT, f"the refund does not wait for approval: it is {_how_far(refund)}"
         )
     return refund, await payments.now(tx)
+
+
+def _how_far(refund: Refund) -> str:
+    """Say how a refund has ended, or its step: one that may have been sent before is not unsent."""
+    if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
+        return "queued, and may have been sent before"
+    return refund.failure_reason or refund.step
 
 
 async def _lock(tx: Tx, review: RefundReview) -> Refund:

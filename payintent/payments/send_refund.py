@@ -96,7 +96,7 @@ class RefundSender:
             return None
         answer = await self._call(due, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
-            await refunds.mark_queued(self.database, due.refund.id)
+            await refunds.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
         return answer
 
     async def _read(

@@ -268,9 +268,22 @@ async def skip_approval(tx: Tx, refund_id: UUID) -> None:
 
 
 async def mark_queued(database: Executor, refund_id: UUID) -> None:
-    """Queue a refund again that surely was not done, or that may be sent twice."""
+    """Queue a refund again that its gateway does not know, and does once per id."""
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
+    )
+
+
+async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime | None) -> None:
+    """Queue a refund again that was not sent now; `sent_at` is again what it was before."""
+    await database.fetch(
+        """
+        UPDATE refund
+        SET step = 'queued', sent_at = $2
+        WHERE id = $1 AND step = 'sent'
+        """,
+        refund_id,
+        sent_before,
     )
 
 

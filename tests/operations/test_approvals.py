@@ -9,11 +9,18 @@ import pytest
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import (
+    GatewayRefundState,
+    NotContacted,
+    OutcomeUnknown,
+    RefundReport,
+)
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import Actor
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
 from tests.operations.stage import Stage, waiting_refunds
+from tests.payments.refunding import work
 from tests.support.world import World, patient
 
 _ADA = Actor("Ada", "ticket 7", Role.FINANCE)
@@ -76,30 +83,62 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
     assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
     assert await _reserved(world) == (9_000, 90)
     for change in (ApproveRefund(refund_id=first), RejectRefund(refund_id=first, note="again")):
-        with pytest.raises(
-            RefusedError, match="does not wait for approval: it is REJECTED"
-        ) as refused:
+        with pytest.raises(RefusedError, match="it is REJECTED") as refused:
             await world.perform(change)
         assert refused.value.code is ErrorCode.CONFLICT
     await world.perform(ApproveRefund(refund_id=second))
     with pytest.raises(RefusedError, match="does not wait for approval: it is queued"):
+        await world.perform(ApproveRefund(refund_id=second))
+    assert await _reserved(world) == (9_000, 90)
+
+
+async def test_a_queued_refund_can_be_rejected_until_it_may_have_been_sent(world: World) -> None:
+    world.gateway.answer_refund = NotContacted(detail="no connection")
+    for refund_id in await _waiting(world):
+        await world.perform(ApproveRefund(refund_id=refund_id))
+    assert await work(world) == 2  # tried, and not sent
+    first, second = [refund.id for refund in await world.perform(ListRefunds())]
+    assert (await world.perform(RejectRefund(refund_id=first, note="a thief's"))).status == "FAILED"
+    assert await _reserved(world) == (9_000, 90)
+
+    world.gateway.answer_refund = OutcomeUnknown(detail="no answer")
+    await world.move_clock(60)
+    assert await work(world) == 1
+    with pytest.raises(RefusedError, match="cannot be rejected: it is sent"):
+        await world.perform(RejectRefund(refund_id=second, note="too late"))
+
+    world.gateway.answer_inquire_refund = RefundReport(state=GatewayRefundState.ABSENT)
+    await world.move_clock(3600)
+    assert await work(world) == 1  # the gateway does not know it: it may be on its way
+    with pytest.raises(RefusedError, match="queued, and may have been sent before"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
     assert await _reserved(world) == (9_000, 90)
 
 
-async def test_of_approving_and_rejecting_at_once_one_is_done(world: World) -> None:
+async def test_of_rejecting_and_sending_at_once_one_is_done(world: World) -> None:
     for refund_id in await _waiting(world):
-        done = await asyncio.gather(
+        await world.perform(ApproveRefund(refund_id=refund_id))
+        rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
+        rejected, _ = await asyncio.gather(rejection, work(world), return_exceptions=True)
+        sent = [ids.format_id(ids.REFUND, one.refund_id) for one in world.gateway.refunds]
+        shown = await world.perform(ShowRefund(refund_id=refund_id))
+        assert (refund_id in sent) == isinstance(rejected, RefusedError)
+        assert shown.status == ("SUCCEEDED" if refund_id in sent else "FAILED")
+
+
+async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: World) -> None:
+    for refund_id in await _waiting(world):
+        approved, rejected = await asyncio.gather(
             world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA),
             world.service.run_operation(RejectRefund(refund_id=refund_id, note="no"), _TERMINAL),
             return_exceptions=True,
         )
-        [refused] = [one for one in done if isinstance(one, BaseException)]
-        assert isinstance(refused, RefusedError)
-        assert refused.code is ErrorCode.CONFLICT
-    rows = await world.rows("SELECT step, amount_minor FROM refund")
-    still = sum(int(row["amount_minor"]) for row in rows if row["step"] == "queued")
-    assert await _reserved(world) == (still, still // 100)
+        assert not isinstance(rejected, BaseException)
+        if isinstance(approved, BaseException):
+            assert isinstance(approved, RefusedError)
+            assert approved.code is ErrorCode.CONFLICT
+        assert (await world.perform(ShowRefund(refund_id=refund_id))).failure_reason == "REJECTED"
+    assert await _reserved(world) == (0, 0)
 
 
 async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
