@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-web profile shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ format: $(VENV)/dev ## Format and mend what can be mended
 bench: $(VENV)/dev ## Print every figure of the README, in one run on this machine
 	$(BIN)/python -m bench
 
+profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, quotes, catalog, settle and deliver into var/profile; prints what is heaviest
+	$(BIN)/python -m bench.profile $(VENV)/profile/bin/py-spy
+
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time the checkout's pages on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
 
@@ -150,6 +153,12 @@ $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VE
 $(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt | $(VENV)/dev
 	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi and $(VENV)/clients"
 	@$(BIN)/python -m tools.openapi.install
+	@touch $@
+
+$(VENV)/profile/installed: requirements/profile.txt | $(VENV)/dev
+	@echo "installing py-spy into $(VENV)/profile"
+	@$(PYTHON) -m venv $(VENV)/profile
+	@$(VENV)/profile/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/profile.txt
 	@touch $@
 
 $(VENV)/clients-long/installed: requirements/clients-long.txt | $(VENV)/dev

@@ -19,20 +19,21 @@ from payintent.api import (
 from payintent.api.docs import pages
 from payintent.checkout import page, sdk_files, static_files
 
-# Hot routes first: they are tried in this order.
+# Hot routes first: they are tried in this order, and each that does not match costs a microsecond.
 ROUTES: list[BaseRoute] = [
     Route("/v1/payments", payments.post_payment, methods=["POST"]),
     Route("/v1/payments/{payment_id}", payments.get_payment, methods=["GET"]),
+    Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
+    Route("/v1/catalog", catalog.get_catalog, methods=["GET"]),
     Route("/v1/payments", list_payments.list_payments, methods=["GET"]),
     Route("/v1/payments/{payment_id}/cancel", payments.cancel_payment, methods=["POST"]),
     Route("/v1/payments/{payment_id}/refunds", refunds.post_refund, methods=["POST"]),
     Route("/v1/payments/{payment_id}/refunds", refunds.list_refunds, methods=["GET"]),
     Route("/v1/refunds/{refund_id}", refunds.get_refund, methods=["GET"]),
     Route("/v1/cases", cases.list_cases, methods=["GET"]),
-    Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
-    Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
-    Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/events", checkout_events.get_events, methods=["GET"]),
@@ -45,7 +46,6 @@ ROUTES: list[BaseRoute] = [
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
     Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
     Route("/sdk/{name}", sdk_files.get_sdk_file, methods=["GET"]),
-    Route("/v1/catalog", catalog.get_catalog, methods=["GET"]),
     Route("/v1/countries", public.countries, methods=["GET"]),
     Route("/v1/chains/{slug}", onchain.get_chain, methods=["GET"]),
     Route("/v1/onchain/sessions/{session_id}", onchain.get_session, methods=["GET"]),

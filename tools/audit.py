@@ -18,6 +18,7 @@ LOCKS = [
     "requirements/clients.txt",
     "requirements/clients-long.txt",
     "requirements/ha.txt",
+    "requirements/profile.txt",
 ]
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")

@@ -15,6 +15,7 @@ FILES = {
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
+    "profile.txt": ["-"],  # py-spy, for `make profile`
     "ha.txt": ["-"],  # Patroni, for `make drill-ha`; setuptools builds two of its packages
 }
 CLIENTS = "openapi-python-client>=0.29,<0.30"
@@ -22,6 +23,7 @@ CLIENTS_LONG = [
     "openapi-generator-cli==7.26.0",
     *("pydantic>=2.11,<3", "python-dateutil>=2.8.2", "typing-extensions>=4.7.1", "urllib3>=2.7,<3"),
 ]
+PROFILE = "py-spy>=0.4.3,<0.5"
 HA = ["patroni[etcd3]>=4.1,<5", "psycopg[binary]>=3.3,<4", "setuptools>=80"]
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
@@ -36,6 +38,7 @@ def main() -> None:
         "build.txt": "\n".join(project["build-system"]["requires"]),
         "clients.txt": CLIENTS,
         "clients-long.txt": "\n".join(CLIENTS_LONG),
+        "profile.txt": PROFILE,
         "ha.txt": "\n".join(HA),
     }
     for name, source in FILES.items():
