@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from payintent.api.server import _STOP_WAIT_S
+from payintent.cli.common import TOKEN_ENV
 from payintent.config import Settings
 from payintent.routes import ROUTES
 from tests.docs.command_line import take, written
@@ -153,7 +154,7 @@ def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
     assert _compose()["proxy"]["network_mode"] == "service:api"
 
 
-def test_every_command_on_the_page_istake() -> None:
+def test_every_command_on_the_page_is_taken() -> None:
     commands = written(_PAGE + page("docs/backup.md"))
     for words in commands:
         take(words)
@@ -166,7 +167,7 @@ def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:
     assert len(metrics) > 1
     for name in metrics:
         assert any(f'"{name}"' in text for text in _PYTHON), name
-    known = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields}
+    known = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields} | {TOKEN_ENV}
     assert set(re.findall(r"PAYINTENT_[A-Z_]+", _PAGE)) <= known
 
 

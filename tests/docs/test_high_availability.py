@@ -27,7 +27,8 @@ def test_no_payment_is_acknowledged_before_a_second_host_has_it() -> None:
 
 def test_the_drivers_look_at_types_is_not_compiled_at_every_connection_through_a_pooler() -> None:
     assert _PATRONI["bootstrap"]["dcs"]["postgresql"]["parameters"]["jit"] == "off"
-    assert "ALTER ROLE payintent SET jit = off;" in page("docs/operate.md")
+    for role in ("payintent_api", "payintent_worker"):
+        assert f"ALTER ROLE {role} SET jit = off;" in page("deploy/database/pooled.sql")
     assert "ALTER ROLE payintent SET jit = off;" in service._ROLE
 
 

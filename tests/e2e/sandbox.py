@@ -151,7 +151,7 @@ def running_sandbox(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Sandbox]:
     """Start a sandbox in a folder of its own, and leave nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the database's own user can reach its data
     sandbox = Sandbox(folder, free_port_base(), time_scale, python, environment)
     try:
@@ -167,7 +167,7 @@ def free_port_base() -> int:
     """Find as many ports in a row that nobody listens on as a sandbox needs."""
     # Test processes that run side by side share a seed; they must not share ports.
     for base in random.SystemRandom().sample(PORTS, len(PORTS)):
-        if all(_is_free(port) for port in range(base, base + PORTS_NEEDED)):
+        if all(is_free(port) for port in range(base, base + PORTS_NEEDED)):
             return base
     raise AssertionError("no free ports")
 
@@ -195,7 +195,7 @@ def children_of(parent: int) -> list[int]:
     return found
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -204,7 +204,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _memory_folder() -> str | None:
+def memory_folder() -> str | None:
     shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
     return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
 

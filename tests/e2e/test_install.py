@@ -1,0 +1,297 @@
+"""docs/deploy.md, played by a stranger: from an empty machine to a payment that is PAID.
+
+Every command of the page is typed in its order, with what is declared here changed or left out.
+"""
+
+import asyncio
+import json
+import random
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import asyncpg
+import pytest
+
+from payintent.version import API_VERSION
+from payintent_sandbox.postgres import Postgres, find_binaries
+from tests.docs import forking
+from tests.docs.playing import Block, Machine, Shell, read_blocks
+from tests.docs.reading import page
+from tests.e2e.merchant import APPROVED, Browser, Receiver
+from tests.e2e.sandbox import is_free, memory_folder
+from tests.e2e.test_outage import is_well, process
+from tests.support.authority import Authority
+from tests.support.databases import at_database
+from tests.support.patience import until
+from tests.support.relay import TlsRelay
+from tests.support.roles import run
+from tests.support.world import free_port
+
+pytestmark = pytest.mark.e2e
+
+_PAGE = page("docs/deploy.md")
+_SECRET_KEY, _PUBLISHABLE_KEY = "sk_live_of_the_test", "pk_live_of_the_test"
+_SIGNING_SECRET = "whsec_of_the_test"
+
+#: Blocks that are not played, by a line of each, and why.
+NOT_PLAYED = {
+    "python3 -m venv build": "packages come from a registry; the tests' own stand for them",
+    f"python3 -m venv /opt/payintent-{API_VERSION}": "the same",
+    "apt-get install --yes pgbouncer": "an option, of a program that is not on every machine",
+    "apt-get install --yes certbot python3-certbot-nginx": "asks a public authority",
+    "upstream payintent {": "an excerpt of deploy/nginx.conf",
+    "docker build --tag payintent .": "needs Docker",
+    "-- example: watch": "tests/docs/test_deploy.py runs it",
+    "/opt/payintent-…/bin/payintent migrate)": "needs a later version",
+}
+#: Programs that are not those of the machine, with what stands for them.
+PROGRAMS = {
+    "apt-get": "exit 0",  # what it would install is there
+    "nginx": "exit 0",  # deploy/nginx.conf runs in test_rolling_restart.py; a relay stands for it
+    # `systemctl` and `runuser` are made by `Machine` and below.
+}
+_PLACEHOLDERS = re.compile(r"(?:appr|pay)_0351NDickobV3yYH8omp8v")
+
+
+@dataclass
+class Scene:
+    """An empty machine, a database server beside it, Stripe, a shop, and two persons."""
+
+    machine: Machine
+    shells: dict[str, Shell]
+    http: aiohttp.ClientSession  # a buyer's browser
+    receiver: Receiver
+    server_url: str
+    substituted: dict[str, str]
+    emulate: Callable[[str], Awaitable[None]]
+    stripe: str
+    ids: dict[str, str] = field(default_factory=dict)  # by prefix: the last that a command showed
+
+    def play(self, block: Block) -> str:
+        """Type a block as it stands, but for what is declared; gives what it prints."""
+        text = self.machine.substitute(block.text, self.substituted)
+        text = _PLACEHOLDERS.sub(lambda name: self.ids[name[0].partition("_")[0]], text)
+        played = self.shells[block.person].play(text)
+        told = f"{block.text}\n{played.output}\n{self.machine.systemd.logs()[-3000:]}"
+        assert not played.failed, f"{played.failed}\n{told}"
+        for prefix, rest in re.findall(r"\b(appr|pay)(_[0-9A-Za-z]{22})\b", played.output):
+            self.ids[prefix] = prefix + rest
+        return played.output
+
+    async def register_endpoint(self, printed: str) -> None:
+        """Do what a person does at Stripe's dashboard: it calls this address from now on."""
+        [url] = re.findall(r"^callback url +(\S+)$", printed, re.MULTILINE)
+        await self.emulate(url)
+
+    async def receive_webhooks(self, _: str) -> None:
+        """Give the shop's server the secret that was handed over."""
+        handed_over = (self.machine.home / "nimbus.txt").read_text()
+        [self.receiver.secret] = re.findall(r"^callback secret +(\S+)$", handed_over, re.MULTILINE)
+
+    async def pay(self, printed: str) -> None:
+        """Open the checkout, choose Card, and enter a card in Stripe's element."""
+        payment = json.loads(printed)
+        assert payment["status"] == "PENDING"
+        browser = Browser(self.http)
+        await browser.open(payment["checkout_url"])
+        assert "Card" in browser.text
+        place = (
+            f"{payment['checkout_url'].partition('/c/')[0]}/v1/checkout/{payment['checkout_id']}"
+        )
+        async with self.http.get(f"{place}/quotes") as answer:
+            [quote] = (await answer.json())["quotes"]
+        chosen = {"payment_method_id": quote["payment_method_id"]}
+        async with self.http.post(f"{place}/quotes", json=chosen) as answer:
+            element = (await answer.json())["next_action"]["embedded_card"]
+        card = {"key": element["publishable_key"], "client_secret": element["client_secret"]}
+        card["number"] = APPROVED
+        async with self.http.post(f"{self.stripe}/element/confirm", json=card) as answer:
+            assert "error" not in await answer.json()
+        await self.is_delivered(payment["id"])
+
+    async def is_delivered(self, payment_id: str) -> None:
+        """Wait until the shop has the one event, and the service knows that it has."""
+        await until(lambda: self.receiver.deliveries, "the shop is told")
+        assert self.receiver.refused == []
+        [delivery] = self.receiver.deliveries
+        assert (delivery.type, delivery.payment_id) == ("payment.completed", payment_id)
+        await until(lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"), "noted")
+
+    async def fetch(self, query: str) -> list[Any]:
+        """Look into the installation's database."""
+        connection = await asyncpg.connect(at_database(self.server_url, "payintent"))
+        rows = await connection.fetch(query)
+        await connection.close()
+        return rows
+
+
+#: What a person does elsewhere, after the block with this line.
+ELSEWHERE: dict[str, Callable[[Scene, str], Awaitable[None]]] = {
+    "payintent account show 1": Scene.register_endpoint,
+    "payintent merchant create": Scene.receive_webhooks,
+    '"https://$NAME/v1/payments"': Scene.pay,
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can look into, as a machine's root is."""
+    made = Path(tempfile.mkdtemp(prefix="payintent-install-", dir=memory_folder()))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def server_url(folder: Path) -> Iterator[str]:
+    """A server without roles and databases of ours, as its package leaves it."""
+    postgres = Postgres(folder / "data", durable=False)
+    url = postgres.start()
+    asyncio.run(run(at_database(url, "postgres"), "DROP DATABASE payintent"))
+    yield url
+    postgres.stop()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[Scene]:
+    machine, authority, receiver = Machine(folder / "machine"), Authority(tmp_path), Receiver()
+    api, stripe_port = _four_digits(), free_port()
+    async with AsyncExitStack() as stack:
+        await receiver.start()
+        stack.push_async_callback(receiver.stop)
+        tls = authority.server()
+        public, stripe, shop = [
+            await stack.enter_async_context(TlsRelay(tls, port))
+            for port in (api, stripe_port, receiver.port)
+        ]
+        substituted = _substituted(server_url, api, public.place, stripe.place, shop)
+        _furnish(machine, server_url, authority, substituted)
+        words = ["tests.docs.forking", "serve", str(machine.folder / "forking")]
+        stack.enter_context(process(tmp_path, "forking", words, {}))
+        await until((machine.folder / "forking").exists, "commands can be run")
+        trust = {"CURL_CA_BUNDLE": str(authority.ca_file)}
+        shells = stack.enter_context(machine.terminals(trust, "Ada", "Alan"))
+        connector = aiohttp.TCPConnector(ssl=authority.client())
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+
+        async def emulate(callback_url: str) -> None:
+            environment = {
+                "STRIPE_KEYS": f"{_SECRET_KEY}:{_PUBLISHABLE_KEY}",
+                "STRIPE_WEBHOOK_URL": callback_url,
+                "STRIPE_WEBHOOK_SECRET": _SIGNING_SECRET,
+                "SSL_CERT_FILE": str(authority.ca_file),
+            }
+            words = ["payintent_sandbox.emulators.stripe", "--port", str(stripe_port)]
+            stack.enter_context(process(tmp_path, "stripe", words, environment))
+            url = f"http://127.0.0.1:{stripe_port}/healthz"
+            await until(lambda: is_well(http, url), "Stripe answers")
+
+        yield Scene(
+            machine=machine,
+            shells=shells,
+            http=http,
+            receiver=receiver,
+            server_url=server_url,
+            substituted=substituted,
+            emulate=emulate,
+            stripe=f"https://{stripe.place}",
+        )
+
+
+def _substituted(
+    server_url: str, api: int, public: str, stripe: str, shop: TlsRelay
+) -> dict[str, str]:
+    """What the page's commands name, and what is in its place on this machine."""
+    return {
+        "NAME=pay.example.com": f"NAME={public}",
+        "https://shop.example.com/hooks": f"https://{shop.place}/hook",
+        "https://gateway.example.com": f"https://{stripe}",
+        "https://api.stripe.com": f"https://{stripe}",
+        "10.20.0.0/16": "127.0.0.0/8",
+        "=9443": f"={shop.port}",
+        "8080": str(api),
+        "8081": str(_four_digits()),
+        "@9100": f"@{free_port()}",
+        "@9101": f"@{free_port()}",
+        "127.0.0.1:5432": f"127.0.0.1:{urlsplit(server_url).port}",
+        "sk_live_…": _SECRET_KEY,
+        "pk_live_…": _PUBLISHABLE_KEY,
+        "whsec_…": _SIGNING_SECRET,
+    }
+
+
+def _furnish(
+    machine: Machine, server_url: str, authority: Authority, substituted: dict[str, str]
+) -> None:
+    """Put in place what blocks would do that are not played."""
+    for name, script in PROGRAMS.items():
+        machine.install(name, script)
+    parts = urlsplit(server_url)
+    superuser = f"PGHOST={parts.hostname} PGPORT={parts.port} PGUSER={parts.username}"
+    superuser += f" PGPASSWORD={parts.password} PGDATABASE=postgres"
+    psql = find_binaries() / "psql"
+    machine.install("runuser", f'shift 4; exec env {superuser} {psql} "$@"')
+    machine.install("payintent", _program(machine), f"opt/payintent-{API_VERSION}/bin")
+    machine.check_out(substituted)
+    shutil.copy(authority.ca_file, machine.checkout / "ca.pem")
+
+
+def _program(machine: Machine) -> str:
+    """Give the program: api and worker as they are, commands forked from one process."""
+    forked = f"{sys.executable} -IS {forking.__file__} run {machine.folder}/forking"
+    return f"""case "$1" in
+    api | worker) exec {sys.executable} -m payintent "$@" ;;
+    *) exec {forked} "$@" ;;
+esac"""
+
+
+def _four_digits() -> int:
+    """Find a free port of an API: with a 1 in front it is the operator's."""
+    choices = random.SystemRandom().sample(range(2_000, 5_500), 100)
+    return next(port for port in choices if is_free(port) and is_free(10_000 + port))
+
+
+def _is_played(block: Block) -> bool:
+    return not any(line in block.text for line in NOT_PLAYED)
+
+
+def test_every_block_of_the_page_is_played_or_said_not_to_be() -> None:
+    found = read_blocks(_PAGE)
+    assert len(found) == _PAGE.count("```") / 2
+    for line in NOT_PLAYED:
+        assert len([block for block in found if line in block.text]) == 1, line
+    assert {block.language for block in found if _is_played(block)} == {"sh"}
+
+
+def test_the_excerpt_of_the_proxys_file_is_in_it() -> None:
+    [excerpt] = [block.text for block in read_blocks(_PAGE) if block.language == "nginx"]
+    conf = {line.strip() for line in page("deploy/nginx.conf").splitlines()}
+    assert {re.sub(r" +#.*", "", line).strip() for line in excerpt.splitlines()} <= conf
+
+
+async def test_who_follows_the_page_has_a_payment_that_is_paid_and_told(scene: Scene) -> None:
+    printed: dict[str, str] = {}
+    for block in filter(_is_played, read_blocks(_PAGE)):
+        printed[block.text] = output = await asyncio.to_thread(scene.play, block)
+        for line, act in ELSEWHERE.items():
+            if line in block.text:
+                await act(scene, output)
+    [looked] = [output for text, output in printed.items() if "payment show" in text]
+    assert re.search(r"^status +PAID$", looked, re.MULTILINE)
+    assert re.search(r"payment\.completed .*delivered", looked)
+    *_, examined = printed.values()
+    assert "operators  ok    admins whose token works: 2" in examined
+    assert "WARN" not in re.sub(r"(?m)^places .*on this machine.*\n", "", examined)
+    [status] = await scene.fetch("SELECT activation FROM merchant")
+    assert status["activation"] == "ACTIVE"
+    for word in ('"event": "bug"', "_failed", "callback_refused", "permission denied"):
+        assert word not in scene.machine.systemd.logs()
