@@ -121,7 +121,7 @@ def pgbouncer(folder: Path, passwords: Passwords) -> Program:
     users.write_text(f'"{USER}" "{passwords.service}"\n')
     text = (SHIPPED / "pgbouncer.ini").read_text()
     text = text.replace("/etc/pgbouncer/userlist.txt", str(users))
-    path.write_text(text.replace("/run/pgbouncer/pgbouncer.pid", str(own / "pid")))
+    path.write_text(text.replace("/run/postgresql/pgbouncer.pid", str(own / "pid")))
     for kept in (own, users, path):
         shutil.chown(kept, "nobody", "nogroup")
     users.chmod(0o600)

@@ -18,6 +18,7 @@ from payintent.address_checks import (
 )
 from payintent.cli.common import STOPPING, read_settings
 from payintent.config import Settings
+from payintent.domain.errors import PermissionDeniedError
 from payintent.encryption import EncryptionKeyError, load_encryption
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import (
@@ -150,7 +151,7 @@ async def _examine_database(report: _Report, chosen: Settings) -> bool:
             await wait_for_database(lambda url=url: reach_database(url), COMMAND_WAIT_S)
         missing = await migrations.pending(direct)
     except STOPPING as error:
-        report.wrong("database", str(error))
+        report.wrong("database", _database_problem(error))
         return False
     if missing:
         named = ", ".join(missing)
@@ -166,7 +167,7 @@ async def _examine_server(report: _Report, chosen: Settings) -> bool:
     try:
         facts = await server_facts.read_facts(database)
     except STOPPING as error:
-        report.wrong("database", str(error))
+        report.wrong("database", _database_problem(error))
         return False
     finally:
         await database.close()
@@ -196,7 +197,14 @@ async def _examine_service(report: _Report, chosen: Settings) -> None:
     except EncryptionKeyError as error:
         report.wrong("secrets", str(error))
     except STOPPING as error:
-        report.wrong("database", str(error))
+        report.wrong("database", _database_problem(error))
+
+
+def _database_problem(error: Exception) -> str:
+    """Say what PostgreSQL refuses, and where its rights come from."""
+    if isinstance(error, PermissionDeniedError):
+        return f"{error}; deploy/database/grants.sql gives each role its rights"
+    return str(error)
 
 
 @asynccontextmanager

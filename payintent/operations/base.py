@@ -217,7 +217,9 @@ def check_role(
     if role is None:
         if not context.sandbox:
             raise RefusedError(
-                ErrorCode.FORBIDDEN, "outside the sandbox a terminal needs an operator's token"
+                ErrorCode.FORBIDDEN,
+                "outside the sandbox a terminal needs an operator's token,"
+                " in PAYINTENT_OPERATOR_TOKEN",
             )
     elif not role.includes(required):
         raise RefusedError(

@@ -304,6 +304,7 @@ def test_a_role_that_lacks_its_grants_is_told_which(
     finally:
         asyncio.run(_execute(database_url, f"DROP ROLE {role}"))
     assert (subject, text[:27]) == ("database", "permission denied for table")
+    assert "deploy/database/grants.sql" in text
 
 
 def test_a_database_that_takes_no_writes_is_refused(
