@@ -1,5 +1,6 @@
 """Holds command lines that a page shows against the command line itself."""
 
+import re
 import shlex
 from typing import Any
 
@@ -21,7 +22,7 @@ def run_on(text: str) -> list[list[str]]:
 
 def _words(lines: list[str]) -> list[list[str]]:
     """Give what stands behind the name, without redirections."""
-    ours = [line.partition(" < ")[0] for line in lines if line.startswith("payintent ")]
+    ours = [re.split(" [<>] ", line)[0] for line in lines if line.startswith("payintent ")]
     return [shlex.split(line)[1:] for line in ours]
 
 
