@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-web profile shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-quick bench-web profile shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ format: $(VENV)/dev ## Format and mend what can be mended
 
 bench: $(VENV)/dev ## Print every figure of the README, in one run on this machine
 	$(BIN)/python -m bench
+
+bench-quick: $(VENV)/dev ## The same in half a minute, to see that it works; its figures mean little
+	$(BIN)/python -m bench --quick
 
 profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, quotes, catalog, settle and deliver into var/profile; prints what is heaviest
 	$(BIN)/python -m bench.profile $(VENV)/profile/bin/py-spy

@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, chain, gas, lists, raw, report, work_rates
+from bench import callbacks, chain, gas, goals, lists, raw, report, work_rates
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
@@ -262,11 +262,11 @@ def measure(bench: Bench) -> report.Report:
 
 
 def main() -> None:
-    """Run the benchmark; the figures go to the terminal and to `var/bench.json`."""
+    """Run the benchmark; the figures go to the terminal, `var/bench.json` and `var/bench.html`."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
     extent = QUICK if parser.parse_args().quick else FULL
-    console = Console(width=100)
+    console = Console(width=100, record=True)
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=var_dir))
@@ -289,10 +289,13 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     report.show(found, console)
     gas.show(console)
-    chain.show(console, var_dir, quick=extent is QUICK)
-    work_rates.show(console, var_dir, quick=extent is QUICK)
+    watched = chain.show(console, var_dir, quick=extent is QUICK)
+    rates = work_rates.show(console, var_dir, quick=extent is QUICK)
+    reached = goals.list_goals(found, watched, rates)
+    goals.show(reached, console)
     report.keep(found, var_dir / "bench.json")
-    console.print(f"written to {var_dir / 'bench.json'}")
+    (var_dir / "bench.html").write_text(goals.write_page(reached, console.export_text()))
+    console.print(f"written to {var_dir / 'bench.json'} and {var_dir / 'bench.html'}")
 
 
 def _create_request(merchant_id: int) -> CreatePaymentRequest:

@@ -54,3 +54,5 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
     for work in ("callbacks to PAID", "deliveries", "payments expired"):
         assert work in printed
     assert kept["machine"]["postgres"] in printed
+    goals = printed[printed.index("goals") :]
+    assert goals.count(" met ") + goals.count(" missed ") == 7

@@ -1,0 +1,87 @@
+"""What a run of the benchmark should reach, and what it reached: a table, and a page with bars."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.chain import Found
+from bench.report import Report
+from bench.work_rates import WorkRate
+
+CREATE_RATIO = 0.6  # of pgbench's rate for the same rows
+GET_RATIO = 0.35  # of pgbench's rate for the same select
+CATALOG_RATIO = 0.6  # of `/healthz`
+WATCHER_PER_S = 10_000
+
+_BAR_PX = 420
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }
+td, th { padding: .2em .8em .2em 0; text-align: left } .right { text-align: right }
+.bar { background: #8882; width: 420px } .bar div { height: 1em; background: #2a7 }
+.missed .bar div { background: #c62 } pre { overflow-x: auto; font: 13px/1.3 monospace }
+@media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure of this run, and the least that it should be."""
+
+    name: str
+    measured: float
+    wanted: float
+    unit: str  # what stands behind both figures
+
+    @property
+    def is_met(self) -> bool:
+        """Tell whether the figure is what it should be."""
+        return self.measured >= self.wanted
+
+    def write(self, figure: float) -> str:
+        """Write a figure of this goal: ratios with decimals, rates without."""
+        return f"{figure:,.2f}{self.unit}" if self.wanted < 1 else f"{figure:,.0f}{self.unit}"
+
+
+def list_goals(report: Report, watcher: Found, rates: Sequence[WorkRate]) -> list[Goal]:
+    """List every goal, with what this run reached."""
+    return [
+        Goal("POST /payments, 32 clients", report.create.ratio, CREATE_RATIO, " of pgbench"),
+        Goal("GET /payments/{id}, 32 clients", report.get.ratio, GET_RATIO, " of pgbench"),
+        Goal("GET /catalog, 304", report.catalog.ratio, CATALOG_RATIO, " of /healthz"),
+        *(Goal(rate.name, rate.per_s, rate.goal_per_s, "/s") for rate in rates),
+        Goal("payments on a chain, settled", watcher.per_s, WATCHER_PER_S, "/s"),
+    ]
+
+
+def show(goals: Sequence[Goal], console: Console) -> None:
+    """Print the goals, and say which of them were missed."""
+    table = Table(title="goals")
+    for name in ("", "this run", "goal", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for goal in goals:
+        verdict = "met" if goal.is_met else "missed"
+        table.add_row(goal.name, goal.write(goal.measured), goal.write(goal.wanted), verdict)
+    console.print(table)
+
+
+def write_page(goals: Sequence[Goal], printed: str) -> str:
+    """Write a page with a bar for each goal, full where it is met, and all that was printed."""
+    rows = "\n".join(map(_row, goals))
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>make bench</title>\n'
+        f"<style>{_STYLE}</style>\n<h1>make bench</h1>\n<table>\n"
+        f"<tr><th>work<th>this run<th>goal<th>share of the goal\n{rows}\n</table>\n"
+        f"<pre>{html.escape(printed)}</pre>\n"
+    )
+
+
+def _row(goal: Goal) -> str:
+    share = min(1.0, goal.measured / goal.wanted)
+    cells = (goal.name, goal.write(goal.measured), goal.write(goal.wanted))
+    texts = "".join(f"<td>{html.escape(cell)}" for cell in cells)
+    missed = "" if goal.is_met else ' class="missed"'
+    width = round(share * _BAR_PX)
+    return f'<tr{missed}>{texts}<td><div class="bar"><div style="width:{width}px"></div></div>'
