@@ -1,10 +1,10 @@
 """Checks of an installation's addresses, before anything is opened."""
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from payintent.config import Settings
 
@@ -61,8 +61,9 @@ def address_doubts(settings: Settings) -> Iterable[str]:
             yield f"{name} is on this machine: no gateway and no buyer reaches it from elsewhere"
         if not urlsplit(url).path.endswith(_PATHS[name]):
             yield f"{name} does not end with {_PATHS[name]}, where it is served"
-    if settings.ca_file and not _everybody_reads(Path(settings.ca_file)):
-        yield "PAYINTENT_CA_FILE can be read by its owner alone: systemd starts another user"
+    for name, path in _authorities(settings):
+        if not _everybody_reads(path):
+            yield f"{name} can be read by its owner alone: systemd starts another user"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
         yield "PAYINTENT_EDGE_SECRET is believed from PAYINTENT_EDGE_TRUSTED_PROXIES alone: unset"
 
@@ -84,8 +85,22 @@ def _check_sandbox(settings: Settings) -> None:
             )
 
 
+def _authorities(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Give the files of authorities that are named, with the names of their settings."""
+    if settings.ca_file:
+        yield "PAYINTENT_CA_FILE", Path(settings.ca_file)
+    try:
+        query = parse_qs(urlsplit(settings.database_url).query)
+    except ValueError:  # the database's own check says so
+        return
+    for path in query.get("sslrootcert", []):
+        yield "sslrootcert of DATABASE_URL", Path(path)
+
+
 def _everybody_reads(path: Path) -> bool:
-    """Tell whether a process of any user can open a file."""
+    """Tell whether a process of any user can open a file; one that is missing is told elsewhere."""
+    if not path.is_file():
+        return True
     folders = path.resolve().parents
     return bool(path.stat().st_mode & stat.S_IROTH) and all(
         folder.stat().st_mode & stat.S_IXOTH for folder in folders

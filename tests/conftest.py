@@ -59,6 +59,7 @@ _LONGEST_FILES = (
     "e2e/test_cards.py",
     "api/test_operator_operations.py",
     "operations/test_reconcile.py",
+    "e2e/test_install.py",
     "web/test_sdk_ways.py",
     "web/test_trouble.py",
     "onchain/test_faults.py",
