@@ -40,18 +40,28 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
 
 
 async def list_secrets(
-    database: Executor, merchant_id: int, limit: int
-) -> Sequence[CallbackSecretRecord]:
-    """List the secrets to sign with, newest first."""
+    database: Executor, merchant_ids: Sequence[int], limit: int
+) -> dict[int, list[CallbackSecretRecord]]:
+    """List the secrets to sign with, at most `limit` of each merchant, newest first."""
     rows = await database.fetch(
         """
-        SELECT id, sealed
-        FROM callback_secret
-        WHERE merchant_id = $1 AND coalesce(expires_at, 'infinity') > clock()
-        ORDER BY created_at DESC, id DESC
-        LIMIT $2
+        SELECT m.id AS merchant_id, s.id, s.sealed
+        FROM unnest($1::bigint[]) AS m (id)
+        CROSS JOIN LATERAL (
+            SELECT id, sealed, created_at
+            FROM callback_secret
+            WHERE merchant_id = m.id AND coalesce(expires_at, 'infinity') > clock()
+            ORDER BY created_at DESC, id DESC
+            LIMIT $2
+        ) s
+        ORDER BY s.created_at DESC, s.id DESC
+        LIMIT 10000
         """,
-        merchant_id,
+        merchant_ids,
         limit,
     )
-    return [CallbackSecretRecord(row["id"], row["sealed"]) for row in rows]
+    found: dict[int, list[CallbackSecretRecord]] = {}
+    for row in rows:
+        secret = CallbackSecretRecord(row["id"], row["sealed"])
+        found.setdefault(row["merchant_id"], []).append(secret)
+    return found

@@ -10,6 +10,7 @@ from payintent.storage.database import Executor, Tx
 #: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
 _ATTEMPTS_MAX = 1_000
+_RELEASED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +148,10 @@ async def list_due_merchants(database: Executor, limit: int) -> list[int]:
 async def claim_due(
     database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
 ) -> list[ClaimedDelivery]:
-    """Claim due deliveries, of each merchant at most its limit: `(merchant_id, limit)`.
+    """Claim due deliveries, of each merchant at most its limit, `(merchant_id, limit)`, 500 in all.
 
-    A claimed delivery is due again when its lease ends, should this process die.
+    A claimed delivery is due again when its lease ends, should this process die. A limit that is no
+    parameter tells the planner how few rows there will be, so that it reads no backlog through.
     """
     rows = await database.fetch(
         """
@@ -168,6 +170,7 @@ async def claim_due(
                     LIMIT w.most
                     FOR UPDATE SKIP LOCKED
                 ) one
+                LIMIT 500
             )
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
@@ -176,7 +179,7 @@ async def claim_due(
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id
         ORDER BY e.id
-        LIMIT 10000
+        LIMIT 500
         """,
         [merchant_id for merchant_id, _ in limits],
         [limit for _, limit in limits],
@@ -185,17 +188,29 @@ async def claim_due(
     return [ClaimedDelivery(**row) for row in rows]
 
 
-async def release(database: Executor, merchant_id: int) -> None:
-    """Make a merchant's failed deliveries due now; those under way keep their lease."""
-    await database.fetch(
+async def release(database: Executor, merchant_id: int) -> bool:
+    """Make 1,000 of a merchant's failed deliveries due now; True where there may be more.
+
+    Those under way keep their lease.
+    """
+    rows = await database.fetch(
         """
         UPDATE delivery
         SET next_at = clock()
-        WHERE merchant_id = $1 AND state = 'pending' AND next_at > clock()
-            AND lease_until <= clock()
+        WHERE event_id IN (
+            SELECT event_id
+            FROM delivery
+            WHERE merchant_id = $1 AND state = 'pending' AND next_at > clock()
+                AND lease_until <= clock()
+            ORDER BY next_at
+            LIMIT 1000
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING 1 AS released
         """,
         merchant_id,
     )
+    return len(rows) == _RELEASED_MAX
 
 
 async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:

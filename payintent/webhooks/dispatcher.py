@@ -15,9 +15,9 @@ from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSender
 
 _log = get_logger("dispatcher")
-_RECORD_MAX = 50  # attempts in one statement
+_RECORD_MAX = 500  # attempts in one statement
 _MERCHANTS_MAX = 2_000  # considered in one round
-_TAKE_MAX = 500
+_TAKE_MAX = 500  # deliveries that one statement claims
 
 ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
 DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt took")

@@ -8,6 +8,7 @@ from payintent.encryption import Encryption, EncryptionKeyError, callback_secret
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.storage import callback_secrets, outbox
+from payintent.storage.callback_secrets import CallbackSecretRecord
 from payintent.storage.database import Database
 
 _log = get_logger("deliver")
@@ -51,20 +52,23 @@ class DatabaseOutbox:
 
     async def release(self, merchant_id: int) -> None:
         """Make all of a merchant's deliveries due now."""
-        await outbox.release(self.database, merchant_id)
+        while await outbox.release(self.database, merchant_id):
+            pass
 
     async def _keys_of(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
         """Decrypt merchants' secrets; one that cannot be decrypted delays only its own merchant."""
+        if not merchant_ids:
+            return {}
+        sealed = await callback_secrets.list_secrets(self.database, list(merchant_ids), SECRETS_MAX)
         keys: dict[int, list[bytes]] = {}
         for merchant_id in merchant_ids:
             try:
-                keys[merchant_id] = await self._keys(merchant_id)
+                keys[merchant_id] = self._keys(merchant_id, sealed.get(merchant_id, []))
             except EncryptionKeyError as error:
                 _log.error("secret_unusable", merchant=merchant_id, why=str(error))
         return keys
 
-    async def _keys(self, merchant_id: int) -> list[bytes]:
-        sealed = await callback_secrets.list_secrets(self.database, merchant_id, SECRETS_MAX)
+    def _keys(self, merchant_id: int, sealed: Sequence[CallbackSecretRecord]) -> list[bytes]:
         return [
             self.encryption.decrypt(secret.sealed, callback_secret_context(merchant_id, secret.id))
             for secret in sealed

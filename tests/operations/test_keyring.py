@@ -102,7 +102,7 @@ async def _opens_everything(service: Service, world: World) -> None:
     for row in await world.rows("SELECT id FROM provider_account"):
         assert await service.accounts.get(row["id"])
     for row in await world.rows("SELECT id FROM merchant"):
-        known = await callback_secrets.list_secrets(service.database, row["id"], 10)
+        known = (await callback_secrets.list_secrets(service.database, [row["id"]], 10))[row["id"]]
         assert known
         for one in known:
             service.encryption.decrypt(one.sealed, callback_secret_context(row["id"], one.id))

@@ -147,7 +147,7 @@ async def test_a_database_of_the_first_version_goes_on_working(
     account = await service.accounts.get(1)
     assert account is not None
     assert account.credentials == {"signing_secret": "x"}
-    [secret] = await callback_secrets.list_secrets(database, 1, 10)
+    [secret] = (await callback_secrets.list_secrets(database, [1], 10))[1]
     assert (
         service.encryption.decrypt(secret.sealed, callback_secret_context(1, secret.id))
         == b"s" * 32

@@ -29,6 +29,14 @@ def test_it_holds_with_few_sockets_once_the_hanging_are_known():
     assert waits.p99 < 1.0
 
 
+@pytest.mark.parametrize("attempt_s", [0.0, DEADLINE_S])
+def test_a_merchant_that_was_down_for_a_minute_is_healed_within_three(attempt_s):
+    """Whether it refused connections or hung: a success makes all that was held back due."""
+    delivered = _recover(down_s=60.0, attempt_s=attempt_s, events=120)
+    assert len(delivered) == 120
+    assert max(delivered) < 60.0 + 180.0
+
+
 def test_one_pool_for_all_would_fail_this_test():
     waits = _simulate(_OnePool, endpoints=200, hanging=0.5, sockets=500, lasting_s=60)
     assert waits.p99 > 10.0
@@ -139,6 +147,34 @@ class _Dispatcher:
         if wait_s is not None:
             self.at(self.now + wait_s, self.queue, endpoint_id, made)
         self.dispatch(endpoint_id)
+
+
+def _recover(*, down_s, attempt_s, events):
+    """Deliver an event a second to an endpoint that is down at first; gives when each arrived."""
+    now, chance = 0.0, random.Random(1)
+    windows = EndpointWindows(2_048, lambda: now)
+    due = [(float(number), 0) for number in range(events)]  # when, and attempts made
+    flying, delivered = [], []  # when an attempt ends, its flight, and attempts made with it
+    while now < 3_600.0 and len(delivered) < events:
+        for flight in sorted(flying, key=lambda flight: flight[0]):
+            ends_at, attempt, made = flight
+            if ends_at > now:
+                continue
+            flying.remove(flight)
+            ok = attempt.since >= down_s
+            if windows.finished(attempt, ok):
+                due = [(min(at, now), before) for at, before in due]
+            if ok:
+                delivered.append(now)
+            else:
+                due.append((now + next_retry_wait_s(made, None, chance.random()), made))
+        for _, slots in windows.share([1], 500):
+            for at, made in sorted(one for one in due if one[0] <= now)[:slots]:
+                due.remove((at, made))
+                lasts_s = attempt_s if now < down_s else 0.05
+                flying.append((now + lasts_s, windows.started(1), made + 1))
+        now += POLL_S
+    return delivered
 
 
 def _simulate(kind, *, lasting_s, warm_up_s=0.0, **setting):
