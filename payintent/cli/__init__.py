@@ -19,12 +19,12 @@ def main() -> None:
         print_misuse,
     )
 
-    gc.freeze()
-    gc.enable()
     completed = completed_words(os.environ)
     group = find_group(sys.argv[1:] if completed is None else completed)
+    app = build(group, completing=completed is not None)
+    gc.freeze()
+    gc.enable()
     try:
-        app = build(group, completing=completed is not None)
         status: Any = app(standalone_mode=False)
     except MISUSED as error:
         sys.exit(print_misuse(error))

@@ -2,13 +2,30 @@
 
 import sys
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import Any
 
 import typer
 
-from payintent.cli import doctor, operation_commands, processes, reconcile
 from payintent.version import API_VERSION
+
+#: The commands outside of groups, by the module here that adds them, with what `--help` says.
+_COMMANDS = {
+    "processes": {
+        "api": "Serve the API and the hosted checkout, and operators on a port of their own.",
+        "worker": (
+            "Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."
+        ),
+        "migrate": "Bring the database's schema up to date.",
+    },
+    "doctor": {
+        "doctor": "Check settings, secrets, database, migrations, setup and chains; say what is "
+        "wrong.",
+    },
+    "reconcile": {
+        "reconcile": "Compare a provider's file with ours; exit status 1 where they differ.",
+    },
+}
 
 #: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
 _GROUPS = {
@@ -43,8 +60,9 @@ ABORTED: type[BaseException] = typer.Abort
 def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer:
     """Build the command; other installed distributions, such as the sandbox, add theirs.
 
-    With `opened` only the group of that name has its commands, which is much faster; completion is
-    added where no group is opened, or where a shell is `completing` a command line.
+    With `opened` only the command or group of that name is whole, and the others have a name and a
+    help text: to import what they need takes far longer than to print that. Completion is added
+    where no group is opened, or where a shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -53,17 +71,31 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
         help=__doc__,
     )
     app.callback()(_root)
-    processes.add_to(app)
-    doctor.add_to(app)
-    reconcile.add_to(app)
+    for module, commands in _COMMANDS.items():
+        if opened is None or opened in commands:
+            import_module(f"payintent.cli.{module}").add_to(app)
+        else:
+            for name, help_text in commands.items():
+                app.command(name, help=help_text)(_unopened)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if opened in {None, name}:
-            operation_commands.add_to(group, name)
+            import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
+    if opened not in _GROUPS:
+        _add_commands_of_others(app)
+    return app
+
+
+def _unopened() -> None:
+    """Stand for a command that this command line does not name."""
+
+
+def _add_commands_of_others(app: typer.Typer) -> None:
+    from importlib.metadata import entry_points  # slower to import than all the rest of `--help`
+
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
-    return app
 
 
 def _print_version(wanted: bool) -> None:

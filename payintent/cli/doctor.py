@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import typer
@@ -17,6 +17,7 @@ from payintent.address_checks import (
     insecure_bases,
 )
 from payintent.cli.common import STOPPING, read_settings
+from payintent.cli.extra_checks import EXTRA_CHECKS
 from payintent.config import Settings
 from payintent.domain.errors import PermissionDeniedError
 from payintent.encryption import EncryptionKeyError, load_encryption
@@ -36,8 +37,6 @@ from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_
 from payintent.storage.database import Database
 from payintent.version import API_VERSION
 
-#: More checks of a sandbox, by name; other installed distributions add theirs.
-EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 _CLOCK_APART_MAX_S = 2.0
 
 

@@ -1,49 +1,21 @@
-"""`payintent devchain`: the development chains without the rest, and commands for testers."""
+"""`payintent devchain`: the development chains without the rest, and commands for testers.
 
-import asyncio
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+Every `payintent --help` imports this module, so what the commands do is in `devchain.py`.
+"""
 
-import msgspec
+from typing import Annotated
+
 import typer
 
-from payintent.evm.keccak import parse_address
-from payintent_sandbox.chains.anvil_binary import AnvilError
-from payintent_sandbox.chains.deploy import FUNDED_UNITS, fund
-from payintent_sandbox.chains.dev_chains import (
-    SLUGS,
-    ChainsBusyError,
-    DevChain,
-    DevChains,
-    describe_all,
-    find_owner,
-    read_chain,
-)
-from payintent_sandbox.chains.miner import Miner
-from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
-from payintent_sandbox.ports import Ports, taken
-from payintent_sandbox.private_files import write_private
+from payintent_sandbox.chains.deploy import FUNDED_UNITS, PLANS
 
-T = TypeVar("T")
-READY_TIMEOUT_S = 600.0  # the first time anvil is fetched
-STOP_TIMEOUT_S = 60.0
-_LOOK_S = 0.05
 _COUNT_MAX = 10_000
-_READY = "devchain.json"  # `up` writes it, like the whole sandbox `dev.json`
-_OWNER = "devchain"
-_HINT = "start `make dev` or `payintent devchain up`"
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Run development chains without the rest, fund accounts, make and replace blocks.",
 )
-_Slug = Annotated[str, typer.Argument(help=", ".join(SLUGS))]
+_Slug = Annotated[str, typer.Argument(help=", ".join(PLANS))]
 
 
 @app.command()
@@ -53,37 +25,17 @@ def up(
     ] = False,
 ) -> None:
     """Run the chains without the rest of the sandbox: contract, tokens and a buyer on each."""
-    var_dir, ports = _var_dir(), _ports()
-    if find_owner(var_dir / "chains"):
-        _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
-    if listed := ", ".join(str(port) for port in taken(ports.chains)):
-        _fail(f"port {listed} is taken; choose others with PORT_BASE=N")
-    if foreground:
-        raise typer.Exit(asyncio.run(_run(var_dir, ports)))
-    _spawn(var_dir)
-    for slug in SLUGS:
-        chain = _chain(slug)
-        print(f"{slug:10} {chain.url}  contract {chain.deployment.contract_address}")
-    print(f"tokens, and a buyer with a key for each, are in {var_dir / _READY}")
+    from payintent_sandbox.chains import devchain
+
+    devchain.start(foreground=foreground)
 
 
 @app.command()
 def down() -> None:
     """Stop the chains that `up` has started; their state is kept."""
-    var_dir = _var_dir()
-    found = find_owner(var_dir / "chains")
-    if found is None:
-        print("no chains run")
-        return
-    if found.owner != _OWNER:
-        _fail("these chains belong to `make dev`, and end with it")
-    os.kill(found.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while find_owner(var_dir / "chains") == found:
-        if time.monotonic() > deadline:
-            _fail(f"the chains do not end; their supervisor is process {found.pid}")
-        time.sleep(_LOOK_S)
-    print("the chains have ended")
+    from payintent_sandbox.chains import devchain
+
+    devchain.stop()
 
 
 @app.command("fund")
@@ -95,18 +47,9 @@ def fund_account(
     ] = FUNDED_UNITS,
 ) -> None:
     """Give an account coins and tokens."""
-    dev_chain = _chain(slug)
-    try:
-        parse_address(address)
-    except ValueError as error:
-        _fail(str(error))
+    from payintent_sandbox.chains import devchain
 
-    async def give(chain: DevChainRpc) -> None:
-        await fund(chain, dev_chain.deployment, address, units)
-
-    _run_on(dev_chain, give)
-    symbols = ", ".join(token.symbol for token in dev_chain.deployment.tokens)
-    print(f"{address} has {units} more of the coin and of {symbols} on {slug}")
+    devchain.fund_account(slug, address, units)
 
 
 @app.command()
@@ -114,12 +57,9 @@ def mine(
     slug: _Slug, count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")] = 1
 ) -> None:
     """Make blocks on a chain at once."""
+    from payintent_sandbox.chains import devchain
 
-    async def make(chain: DevChainRpc) -> int:
-        await chain.ask("anvil_mine", hex(count))
-        return await chain.number("eth_blockNumber")
-
-    print(f"{slug} is at block {_run_on(_chain(slug), make)}")
+    devchain.mine(slug, count)
 
 
 @app.command()
@@ -130,108 +70,6 @@ def reorg(
 
     A depth beyond the final block (two blocks) makes the service halt the chain, like a real one.
     """
+    from payintent_sandbox.chains import devchain
 
-    async def replace(chain: DevChainRpc) -> int:
-        await chain.ask("anvil_reorg", depth, [])
-        return await chain.number("eth_blockNumber")
-
-    print(f"{slug} has {depth} other blocks up to block {_run_on(_chain(slug), replace)}")
-
-
-async def _run(var_dir: Path, ports: Ports) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    dev_chains = DevChains(var_dir, ports.chains, _OWNER)
-    try:
-        await dev_chains.start(stop)
-        if stop.is_set():
-            return 0
-        ready = {slug: await dev_chains.make_ready(slug) for slug in dev_chains.running}
-        write_private(var_dir / _READY, msgspec.json.encode(describe_all(ready)).decode())
-        print("ready", flush=True)
-        miners = [asyncio.create_task(_mine(chain, dev_chains)) for chain in ready.values()]
-        await dev_chains.supervise(stop)
-        for miner in miners:
-            miner.cancel()
-        await asyncio.gather(*miners, return_exceptions=True)
-    except (AnvilError, DevChainError, ChainsBusyError) as error:
-        _fail(str(error))
-    finally:
-        await dev_chains.stop()
-        (var_dir / _READY).unlink(missing_ok=True)
-    return 0
-
-
-async def _mine(chain: DevChain, dev_chains: DevChains) -> None:
-    async def is_busy() -> bool:
-        return False  # blocks are made for unsettled transactions alone
-
-    async def redeploy() -> str:
-        return (await dev_chains.make_ready(chain.slug)).instance
-
-    async with open_chain(chain.url) as rpc:
-        await Miner(rpc, chain.instance, is_busy, redeploy).run()
-
-
-def _spawn(var_dir: Path) -> None:
-    """Start the chains in a background process, and wait until they are ready."""
-    log = var_dir / "logs" / "devchain.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    (var_dir / _READY).unlink(missing_ok=True)  # of a process that was killed
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "devchain", "up", "--foreground"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while not (var_dir / _READY).exists():
-        if process.poll() is not None:
-            said = log.read_text(errors="replace").strip().splitlines()
-            _fail((said or ["the chains ended at once"])[-1].removeprefix("payintent devchain: "))
-        if time.monotonic() > deadline:
-            process.terminate()
-            _fail(f"the chains do not start; see {log}")
-        time.sleep(_LOOK_S)
-
-
-def _chain(slug: str) -> DevChain:
-    if slug not in SLUGS:
-        _fail(f"the chains are {', '.join(SLUGS)}")
-    var_dir = _var_dir()
-    kept = read_chain(var_dir / "chains" / slug)
-    if kept is None:
-        _fail(f"{var_dir} has no chain {slug}: {_HINT}")
-    return kept
-
-
-def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
-    """Run an action on a chain; an error ends the command with one line."""
-
-    async def work() -> T:
-        async with open_chain(chain.url) as rpc:
-            return await act(rpc)
-
-    try:
-        return asyncio.run(work())
-    except DevChainError as error:
-        _fail(f"{error}; {_HINT}" if "does not answer" in str(error) else str(error))
-
-
-def _var_dir() -> Path:
-    return Path(os.environ.get("VAR_DIR", "var")).resolve()
-
-
-def _ports() -> Ports:
-    try:
-        return Ports.from_environment()
-    except ValueError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"payintent devchain: {message}", file=sys.stderr)
-    raise typer.Exit(1)
+    devchain.replace_blocks(slug, depth)

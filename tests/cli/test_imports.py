@@ -1,23 +1,68 @@
+"""What a process imports: counted in packages, because seconds depend on the machine."""
+
+import os
 import subprocess
 import sys
 
 import pytest
 
-_FRAMEWORKS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
+_SERVERS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
+_CLIENTS = {"asyncpg", "httpx", "pydantic", "pydantic_core", "cryptography", "joserfc", "Crypto"}
+_CHAINS = {"eth_account", "eth_abi", "eth_utils"}
+_HEAVY = _SERVERS | _CLIENTS | _CHAINS | {"structlog", "prometheus_client", "msgspec"}
+_SPOKEN = """
+import sys
+from payintent.cli import main
+try:
+    main()
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
 
 
 def _loaded_by(module: str) -> set[str]:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split()).intersection(_FRAMEWORKS | {"typer"})
+    return set(done.stdout.split()).intersection(_SERVERS | {"typer"})
+
+
+def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
+    """Run a command line to its end; gives the modules and packages that it has then imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SPOKEN, *words],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def test_a_command_starts_without_what_only_servers_need() -> None:
-    assert _loaded_by("payintent.cli.commands") == {"typer"}
+    assert _loaded_by("payintent.cli.operation_commands") == {"typer"}
 
 
 def test_operations_say_what_their_commands_are_without_its_library() -> None:
     assert _loaded_by("payintent.operations.registry") == set()
+
+
+def test_the_version_is_said_by_what_reads_the_command_line_alone() -> None:
+    loaded = _loaded_when_typed("--version")
+    assert "typer" in loaded
+    assert loaded & (_HEAVY | {"rich"}) == set()
+
+
+def test_help_is_printed_without_what_commands_need_to_run() -> None:
+    loaded = _loaded_when_typed("--help")
+    assert "payintent_sandbox.commands" in loaded, "another distribution's commands are in it too"
+    assert loaded & _HEAVY == set()
+
+
+def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
+    typed = {"COMP_WORDS": "payintent mer", "COMP_CWORD": "1"}
+    loaded = _loaded_when_typed(_PAYINTENT_COMPLETE="complete_bash", **typed)
+    assert loaded & _HEAVY == set()
 
 
 @pytest.mark.parametrize("process", ["payintent.app", "payintent.workers"])

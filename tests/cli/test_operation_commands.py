@@ -65,6 +65,13 @@ def test_only_the_group_that_is_opened_is_built_and_whole(group: str) -> None:
     }
 
 
+def test_a_command_that_is_not_opened_says_the_same_of_itself() -> None:
+    whole, unopened = _commands(), _commands("")
+    assert set(unopened) >= _ONE_WORD
+    said = {name: unopened[name].help for name in _ONE_WORD}
+    assert said == {name: " ".join(whole[name].help.split()) for name in _ONE_WORD}
+
+
 def _declared(command: Any) -> list[tuple[Any, ...]]:
     return [
         (parameter.name, parameter.opts, parameter.required, parameter.default, parameter.help)
