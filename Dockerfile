@@ -1,20 +1,27 @@
-# One image for `api`, `worker`, `migrate` and every other command: docker build -t payintent .
-# Name the base by its digest (FROM python@sha256:…) where builds must repeat to the byte.
-FROM python:3.11-slim-bookworm AS build
+# One image for `api`, `worker`, `migrate` and every other command. The base is named with its digest, which
+# is not here because it changes with every mend of the base; how to learn it: docs/kubernetes.md.
+#   docker build --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… --tag payintent .
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS build
+ARG PYTHON_IMAGE
+RUN case "$PYTHON_IMAGE" in *@sha256:*) ;; *) echo "PYTHON_IMAGE has no digest: NAME:TAG@sha256:…" >&2; exit 1 ;; esac
 WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 COPY requirements/build.txt requirements/run.txt requirements/
+# The service's own environment has no pip: that of the build installs into it.
 RUN python -m venv /build \
     && /build/bin/pip install --require-hashes -r requirements/build.txt \
-    && python -m venv /opt/payintent \
-    && /opt/payintent/bin/pip install --require-hashes -r requirements/run.txt
+    && python -m venv --without-pip /opt/payintent \
+    && /build/bin/pip --python /opt/payintent/bin/python install --require-hashes -r requirements/run.txt
 
 COPY . .
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
-    && /opt/payintent/bin/pip install --no-deps --no-index dist/*.whl
+    && /build/bin/pip --python /opt/payintent/bin/python install --no-deps --no-index dist/*.whl
 
-FROM python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE}
+# What installs packages is no part of a service that runs.
+RUN python -m pip uninstall --yes --quiet setuptools wheel pip
 COPY --from=build /opt/payintent /opt/payintent
 ENV PATH=/opt/payintent/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 WORKDIR /

@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-quick bench-web profile shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-web profile shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,9 @@ web-check: $(VENV)/web/installed ## The types of the browser's scripts
 
 contract-check: $(VENV)/openapi/installed ## Redocly and Spectral over docs/openapi.yaml
 	$(BIN)/python -m tools.openapi.check
+
+check-helm: $(VENV)/dev ## Lint, render and validate the chart where Helm is on PATH (HELM=FILE); else says what was not checked
+	@$(BIN)/python -m tools.chart
 
 sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to var/
 	@$(BIN)/python -m tools.web.pack $(VAR_DIR)

@@ -17,6 +17,7 @@ LOCKS = [
     "requirements/build.txt",
     "requirements/clients.txt",
     "requirements/clients-long.txt",
+    "requirements/kubernetes.txt",
     "requirements/ha.txt",
     "requirements/profile.txt",
 ]

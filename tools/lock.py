@@ -16,6 +16,7 @@ FILES = {
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
     "profile.txt": ["-"],  # py-spy, for `make profile`
+    "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `make check-helm`
     "ha.txt": ["-"],  # Patroni, for `make drill-ha`; setuptools builds two of its packages
 }
 CLIENTS = "openapi-python-client>=0.29,<0.30"
@@ -24,6 +25,7 @@ CLIENTS_LONG = [
     *("pydantic>=2.11,<3", "python-dateutil>=2.8.2", "typing-extensions>=4.7.1", "urllib3>=2.7,<3"),
 ]
 PROFILE = "py-spy>=0.4.3,<0.5"
+KUBERNETES = "kubernetes-validate>=1.37,<2"
 HA = ["patroni[etcd3]>=4.1,<5", "psycopg[binary]>=3.3,<4", "setuptools>=80"]
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
@@ -39,6 +41,7 @@ def main() -> None:
         "clients.txt": CLIENTS,
         "clients-long.txt": "\n".join(CLIENTS_LONG),
         "profile.txt": PROFILE,
+        "kubernetes.txt": KUBERNETES,
         "ha.txt": "\n".join(HA),
     }
     for name, source in FILES.items():

@@ -5,6 +5,7 @@ Each imports what it needs when it runs, so that no other command pays for it.
 
 import asyncio
 import os
+from pathlib import Path
 
 import typer
 
@@ -17,6 +18,8 @@ from payintent.settings_problems import set_names, unknown_settings
 from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.version import API_VERSION
+
+_NOT_MIGRATED = (LockTimeoutError, migrations.MigrationChangedError, migrations.GrantsError)
 
 _log = get_logger("process")
 
@@ -66,8 +69,9 @@ def api(
 
 def worker(
     metrics_port: int | None = typer.Option(
-        None, help="Serve metrics of this process on this port of loopback."
+        None, help="Serve metrics of this process on this port."
     ),
+    metrics_host: str = typer.Option("127.0.0.1", help="The address that metrics are served on."),
 ) -> None:
     """Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."""
     import uvloop
@@ -78,7 +82,7 @@ def worker(
     chosen = settings()
     _log_start(chosen, "worker", metrics_port=metrics_port)
     if metrics_port is not None:
-        start_http_server(metrics_port, "127.0.0.1")
+        start_http_server(metrics_port, metrics_host)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_worker(chosen))
@@ -90,20 +94,35 @@ def migrate(
     wait_s: float = typer.Option(
         COMMAND_WAIT_S, min=0, help="How long to wait for a database that is away, in seconds."
     ),
+    grants: Path | None = typer.Option(
+        None, help="Then run the statements of this file, such as deploy/database/grants.sql."
+    ),
 ) -> None:
     """Bring the database's schema up to date."""
+    statements = _read_grants(grants)
     chosen = settings()
     url = chosen.database_direct_url or chosen.database_url
 
     async def run() -> list[str]:
         await wait_for_database(lambda: reach_database(url), wait_s)
-        return await migrations.migrate(url)
+        return await migrations.migrate(url, statements)
 
     try:
         done = asyncio.run(run())
-    except (*STOPPING, LockTimeoutError, migrations.MigrationChangedError) as error:
+    except (*STOPPING, *_NOT_MIGRATED) as error:
         fail(str(error))
     print("\n".join(f"applied {name}" for name in done) or "nothing to do")
+
+
+def _read_grants(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return file.read_text()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{file} is no text")
 
 
 def _log_start(chosen: Settings, process: str, **ports: int | None) -> None:

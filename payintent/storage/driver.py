@@ -47,6 +47,7 @@ NOT_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.StatementTooComplexError,
 )
+POSTGRES_ERROR: type[BaseException] = asyncpg.PostgresError
 NO_PERMISSION: type[BaseException] = asyncpg.InsufficientPrivilegeError
 OLD_SCHEMA: tuple[type[BaseException], ...] = (
     asyncpg.UndefinedTableError,

@@ -18,6 +18,7 @@ from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
     NO_PERMISSION,
+    POSTGRES_ERROR,
     Connection,
     connect,
     transaction,
@@ -68,6 +69,10 @@ class MigrationChangedError(Exception):
     """The text of an applied migration has changed; migrations must never be edited."""
 
 
+class GrantsError(Exception):
+    """The statements that grant rights were refused; none of them holds."""
+
+
 def all_migrations() -> list[Migration]:
     """Read the files in their order."""
     return [
@@ -76,14 +81,18 @@ def all_migrations() -> list[Migration]:
     ]
 
 
-async def migrate(url: str) -> list[str]:
+async def migrate(url: str, grants: str = "") -> list[str]:
     """Apply the missing migrations and return their names; safe from many processes at once.
 
     Each is a transaction: where one fails, those before it stay (`PermissionDeniedError`,
-    `LockTimeoutError`, `StorageUnavailableError`).
+    `LockTimeoutError`, `StorageUnavailableError`). `grants` are statements that run after them,
+    each time (`GrantsError`).
     """
     async with _connected(url, None) as connection:
-        return await _migrate(connection)
+        done = await _migrate(connection)
+        if grants:
+            await _grant(connection, grants)
+        return done
 
 
 @asynccontextmanager
@@ -112,6 +121,13 @@ async def _migrate(connection: Connection) -> list[str]:
         for migration in all_migrations()
         if await _apply(connection, migration, applied.get(migration.number))
     ]
+
+
+async def _grant(connection: Connection, grants: str) -> None:
+    try:
+        await connection.execute(grants)
+    except POSTGRES_ERROR as error:
+        raise GrantsError(f"the grants were refused: {str(error).partition(chr(10))[0]}") from error
 
 
 async def _lock(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -33,6 +34,19 @@ def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_ur
         assert "FAIL" not in after.out
     finally:
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(
+    run: Run, tmp_path: Path
+) -> None:
+    grants = tmp_path / "grants.sql"
+    grants.write_text("GRANT SELECT ON payment TO PUBLIC;")
+    assert run("migrate", "--grants", grants).out == "nothing to do\n"
+    grants.write_text("BEGIN; GRANT SELECT ON payments TO PUBLIC; COMMIT;")
+    refused = 'payintent: the grants were refused: relation "payments" does not exist'
+    assert run("migrate", "--grants", grants).line == refused
+    unread = run("migrate", "--grants", tmp_path / "none.sql").line
+    assert unread.endswith("none.sql cannot be read: No such file or directory")
 
 
 def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:

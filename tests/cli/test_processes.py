@@ -115,6 +115,20 @@ async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
         assert await waiting.end() == (0, [])
 
 
+async def test_a_worker_serves_its_metrics_on_the_address_that_it_is_given(
+    settings: Settings,
+) -> None:
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    place = ("--metrics-host", "127.0.0.2", "--metrics-port", str(port := free_port()))
+    async with _started(settings, "worker", *place, DATABASE_URL=nobody) as worker:
+        await worker.event("database_away")
+        async with aiohttp.ClientSession() as client:
+            assert await _status(client, f"http://127.0.0.2:{port}/metrics") == 200
+            assert await _status(client, f"http://127.0.0.1:{port}/metrics") != 200
+        worker.running.terminate()
+        assert await worker.end() == (0, [])
+
+
 async def test_a_service_that_waited_serves_when_its_database_is_back(settings: Settings) -> None:
     way = FaultProxy(settings.database_url)
     await way.mend()

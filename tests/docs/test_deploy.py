@@ -20,11 +20,13 @@ from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
 
 _PAGE = page("docs/deploy.md")
+_CONTAINERS = page("docs/kubernetes.md")
 _PYTHON = [path.read_text() for path in (ROOT / "payintent").rglob("*.py")]
 _UNITS = ["payintent-api@.service", "payintent-worker@.service", "payintent-migrate.service"]
 _HARDENING = "payintent-.service.d/hardening.conf"
 _STOP_S = 25
 _PROGRAM = "/opt/payintent/bin/payintent"
+_INSTALLS = re.compile(r"\bpip (?:--python \S+ )?(?:install|wheel) ")
 _SECRETS = re.compile(r"PEPPER|KEYRING|SECRET|PASSWORD|DATABASE_URL")
 
 
@@ -101,7 +103,7 @@ def test_the_image_installs_only_what_is_hashed_or_our_own() -> None:
         one.strip()
         for line in _dockerfile("RUN")
         for one in line.split("&&")
-        if "pip install" in one or "pip wheel" in one
+        if _INSTALLS.search(one)
     ]
     assert len(installs) == 4
     for one in installs:
@@ -126,6 +128,35 @@ def test_the_image_runs_as_nobody_holds_no_secret_and_tells_its_health() -> None
     assert take(yaml.safe_load(_dockerfile("CMD")[-1])) == "api"
 
 
+def test_no_image_is_named_by_a_tag_alone_or_has_a_default() -> None:
+    stages = [line.split()[0] for line in _dockerfile("FROM")]
+    assert [one for one in stages if _is_bare(one)] == []
+    assert all("=" not in one for one in _dockerfile("ARG"))
+    assert any("*@sha256:*" in one for one in _dockerfile("RUN"))
+    images = [one["image"] for one in _compose().values() if one["image"] != "payintent"]
+    assert len(images) == 2
+    assert [one for one in images if _is_bare(one)] == []
+    assert not _is_bare(_ours()["api"]["build"]["args"]["PYTHON_IMAGE"])
+
+
+def _is_bare(image: str) -> bool:
+    """Tell whether an image is named here without a digest; a variable without a default is not."""
+    asked = re.fullmatch(r"\$\{[A-Z_]+(?::\?[^}]*)?\}", image)
+    return not asked and not re.search(r"@sha256:[0-9a-f]{64}\Z", image)
+
+
+@pytest.mark.parametrize("image", ["postgres:17", "nginx", "${IMAGE:-nginx:1.28}", "a@sha256:0"])
+def test_a_bare_tag_is_found(image: str) -> None:
+    assert _is_bare(image)
+
+
+def test_the_last_stage_of_the_image_has_nothing_that_installs() -> None:
+    _, _, last = page("Dockerfile").rpartition("\nFROM ")
+    assert re.search(r"pip uninstall .*\bpip\b", last)
+    assert not _INSTALLS.search(last)
+    assert "--without-pip /opt/payintent" in page("Dockerfile")
+
+
 def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
     lines = [one for one in page(".dockerignore").splitlines() if one[:1] != "#"]
     allowed = {one[1:].rstrip("/") for one in lines if one.startswith("!")}
@@ -146,6 +177,20 @@ def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_fini
         assert one["read_only"] is True
         assert one["cap_drop"] == ["ALL"]
         assert "environment" not in one
+        assert one["env_file"][0] == "payintent.env"
+    for process in ("worker", "migrate"):
+        assert ours[process]["env_file"][1:] == [f"payintent-{process}.env"]
+        assert f"payintent-{process}.env" in _CONTAINERS
+    assert "healthcheck" in ours["worker"]
+    assert not _SECRETS.search(re.sub("POSTGRES_PASSWORD_FILE", "", page("deploy/compose.yaml")))
+
+
+def test_the_example_of_a_host_mounts_files_that_are_there() -> None:
+    for one in _compose().values():
+        for volume in one.get("volumes", []):
+            source = volume.partition(":")[0]
+            if source not in {"database", "./tls"}:
+                assert (ROOT / "deploy" / source).is_file(), volume
 
 
 def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
@@ -174,7 +219,13 @@ def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:
 def test_every_file_of_the_folder_is_named_on_the_page() -> None:
     for path in (ROOT / "deploy").rglob("*"):
         if path.is_file() and path.parent.name != "ha":  # those have a page of their own
-            assert str(path.relative_to(ROOT)) in _PAGE, path
+            assert _is_named(str(path.relative_to(ROOT))), path
+
+
+def _is_named(name: str) -> bool:
+    """Tell whether a page names a file; of the chart it names the folder."""
+    chart = "deploy/helm/payintent"
+    return (chart if name.startswith(f"{chart}/") else name) in _PAGE + _CONTAINERS
 
 
 def test_what_is_to_be_watched_can_be_asked_of_the_database(database_url: str) -> None:

@@ -36,8 +36,7 @@ async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
     urls["superuser"] = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     await _make_roles(server_url, name)
     try:
-        await migrate(urls[OWNER])
-        await run(urls[OWNER], statements("grants"))
+        await migrate(urls[OWNER], statements("grants"))
         yield urls
     finally:
         await run(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')

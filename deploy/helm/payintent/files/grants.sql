@@ -1,0 +1,1 @@
+../../../database/grants.sql

@@ -1,0 +1,103 @@
+{{- define "payintent.labels" -}}
+app.kubernetes.io/name: payintent
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "payintent.selector" -}}
+app.kubernetes.io/name: payintent
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "payintent.fullname" -}}
+{{ printf "%s-%s" .root.Release.Name .component | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "payintent.image" -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- end }}
+
+{{/* What holds for every pod: no token of the cluster, and no names of services among the settings. */}}
+{{- define "payintent.podSecurity" -}}
+{{- $ := .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ $.Values.terminationGracePeriodSeconds }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- with $.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $.Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Pods of one kind on as many nodes as there are. */}}
+{{- define "payintent.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "payintent.selector" . | nindent 8 }}
+{{- end }}
+
+{{- define "payintent.volumes" -}}
+{{- $grants := and (eq .component "migrate") .root.Values.migrate.grants }}
+{{- if or .root.Values.caConfigMap $grants }}
+volumes:
+{{- with .root.Values.caConfigMap }}
+  - name: ca
+    configMap: {name: {{ . }}}
+{{- end }}
+{{- if $grants }}
+  - name: grants
+    configMap: {name: {{ include "payintent.fullname" (dict "root" .root "component" "grants") }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "payintent.mounts" -}}
+{{- $grants := and (eq .component "migrate") .root.Values.migrate.grants }}
+{{- if or .root.Values.caConfigMap $grants }}
+volumeMounts:
+{{- if .root.Values.caConfigMap }}
+  - {name: ca, mountPath: /etc/payintent/ca, readOnly: true}
+{{- end }}
+{{- if $grants }}
+  - {name: grants, mountPath: /etc/payintent/grants, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "payintent.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "payintent.environment" -}}
+env:
+{{- range $name, $value := .root.Values.settings }}
+  - name: {{ $name }}
+    value: {{ $value | quote }}
+{{- end }}
+envFrom:
+  - secretRef: {name: {{ .root.Values.existingSecret }}}
+{{- with .secret }}
+  - secretRef: {name: {{ . }}}
+{{- end }}
+{{- end }}

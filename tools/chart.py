@@ -1,0 +1,113 @@
+"""Renders the chart of Kubernetes and checks what comes out: `python -m tools.chart`.
+
+Helm is `HELM`, or the `helm` on PATH. Where there is none, it says what was not checked and ends
+with 0, so that a machine without Helm can still run every other check.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.openapi.install import install_python
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "deploy" / "helm" / "payintent"
+FULL = ROOT / "tests" / "docs" / "helm_values.yaml"  # everything switched on
+LEAST = [
+    *(
+        "--set",
+        "image.repository=registry.example.com/payintent",
+        "--set",
+        "existingSecret=payintent",
+    ),
+    *("--set", f"image.digest=sha256:{64 * '0'}"),
+]
+#: The oldest that Chart.yaml allows, and the newest that the validator has schemas of.
+VERSIONS = ("1.29.0", "1.37.0")
+LOCK = ROOT / "requirements" / "kubernetes.txt"
+FOLDER = Path(sys.prefix) / "kubernetes"
+
+
+def main() -> int:
+    """Lint, render and validate; gives the exit status."""
+    helm = os.environ.get("HELM") or shutil.which("helm")
+    if not helm:
+        print("helm is not on PATH, and HELM is not set: the chart was not rendered, and what it")
+        print("renders was not validated. Its files alone are checked by `make test`.")
+        return 0
+    version = run(helm, "version", "--short").strip()
+    run(helm, "lint", "--strict", str(CHART), "--values", str(FULL))
+    rendered = {
+        (name, version): run(helm, "template", "pay", str(CHART), "--kube-version", version, *more)
+        for version in VERSIONS
+        for name, more in (("full", ["--values", str(FULL)]), ("least", LEAST))
+    }
+    problems = [line for text in rendered.values() for line in findings(text)]
+    print(f"helm {version}: linted, rendered {len(rendered)} times")
+    print("\n".join(problems) or "pods are hardened, images have digests, no secret is rendered")
+    return 1 if problems else validate(rendered)
+
+
+def run(*command: str) -> str:
+    """Give the output of a command; where it fails, end with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def validate(rendered: dict[tuple[str, str], str]) -> int:
+    """Hold what was rendered against the schemas of Kubernetes itself."""
+    try:
+        install_python(LOCK, FOLDER)
+    except subprocess.CalledProcessError:
+        print("kubernetes-validate cannot be installed: no schema of Kubernetes was compared")
+        return 0
+    program = str(FOLDER / "bin" / "kubernetes-validate")
+    for (name, version), text in rendered.items():
+        file = FOLDER / f"{name}-{version}.yaml"
+        file.write_text(text)
+        run(program, "--strict", "--quiet", "-k", version.rpartition(".")[0], str(file))
+    print(f"kubernetes-validate: valid for Kubernetes {' and '.join(VERSIONS)}")
+    return 0
+
+
+def findings(text: str) -> Iterator[str]:
+    """Say what of rendered manifests must not be: secrets, bare tags, pods with rights."""
+    for manifest in filter(None, yaml.safe_load_all(text)):
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        if manifest["kind"] == "Secret":
+            yield f"{name} holds a secret"
+        if pod := manifest.get("spec", {}).get("template", {}).get("spec"):
+            yield from (f"{name} {problem}" for problem in _problems(pod))
+
+
+def _problems(pod: dict[str, Any]) -> Iterator[str]:
+    if pod.get("enableServiceLinks") is not False:
+        yield "gets names of services among its settings"
+    if pod.get("automountServiceAccountToken") is not False:
+        yield "gets a token of the cluster"
+    if not pod.get("securityContext", {}).get("runAsNonRoot"):
+        yield "may run as root"
+    for container in pod["containers"]:
+        rights = container.get("securityContext", {})
+        if "@sha256:" not in container["image"]:
+            yield "has an image without a digest"
+        if rights.get("allowPrivilegeEscalation") is not False:
+            yield "may get more rights"
+        if not rights.get("readOnlyRootFilesystem"):
+            yield "can write its root"
+        if rights.get("capabilities", {}).get("drop") != ["ALL"]:
+            yield "has capabilities"
+        if not container.get("resources", {}).get("limits", {}).get("memory"):
+            yield "has no limit of memory"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
