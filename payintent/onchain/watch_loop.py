@@ -13,6 +13,7 @@ from payintent.domain.evm import ChainHeads
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.onchain.contract_checks import contracts_match
 from payintent.onchain.overdue_transfers import report_overdue_transfers
 from payintent.onchain.pending_transfers import PendingTransferScanner
 from payintent.onchain.settle_refund_logs import settle_refund_logs
@@ -25,14 +26,16 @@ from payintent.onchain.watcher import (
 )
 from payintent.storage import payments
 from payintent.storage.advisory_lock import AdvisoryLock, LockLostError, hold_advisory_lock
-from payintent.storage.database import Database
+from payintent.storage.database import Database, Executor
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainRecord, TokenRecord
+from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 from payintent.waiting import wait_until_stopped
 
 _log = get_logger("watching")
 _LOOK_S = 1.0  # how often we check whether a session or a refund waits for the chain
-_MISFIT = "a token is not what is set here; doctor says which"  # so that no quote is made in it
+#: Why a chain is halted, so that no quote is made in it.
+_WRONG_DECIMALS = "a token is not what is set here; doctor says which"
+_WRONG_CONTRACT = "a contract is not ours, or pays to another receiver; doctor says which"
 _LOOKS_WHILE_WATCHED = 3  # two may fail
 _FOLLOW_S = 5.0  # how often another process's lock is tried
 
@@ -94,35 +97,35 @@ class _ReaderHolder:
 
     context: WatchContext
     slug: str
-    made_for: tuple[ChainRecord, list[TokenRecord]] | None = None
+    made_for: tuple[ChainRecord, "_Offered"] | None = None
     reader: RpcChainReader | None = None
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
-        """Return the chain and its reader, once its tokens match the operator's settings."""
+        """Return the chain and its reader, once what it offers is what the operator has set."""
         chain = await chains.get_chain(self.context.database, self.slug)
         if chain is None:
             return None
-        tokens = await chains.list_tokens(self.context.database, self.slug)
-        if self.made_for != (chain, tokens):
+        offered = await _read_offered(self.context.database, self.slug)
+        if self.made_for != (chain, offered):
             await self.close()
             self.reader = open_configured_reader(self.context.settings, chain)
             if self.reader is None:
                 return None
-            if not await token_decimals_match(chain.slug, self.reader, tokens):
-                await self._halt(tokens)
+            if misfit := await _find_misfit(self.slug, self.reader, offered):
+                await self._halt(misfit, offered)
                 return None
-            self.made_for = (chain, tokens)
+            self.made_for = (chain, offered)
         return (chain, self.reader) if self.reader else None
 
-    async def _halt(self, tokens: list[TokenRecord]) -> None:
-        """Halt the chain, unless the operator has changed its tokens since they were compared.
+    async def _halt(self, why: str, offered: "_Offered") -> None:
+        """Halt the chain, unless the operator has changed what it offers since it was compared.
 
         It takes the lock that `resume` takes too: a comparison from before a change halts nothing.
         """
         async with self.context.database.transaction() as tx:
             await chains.lock_cursor(tx, self.slug)
-            if await chains.list_tokens(tx, self.slug) == tokens:
-                await chains.halt(tx, self.slug, _MISFIT)
+            if await _read_offered(tx, self.slug) == offered:
+                await chains.halt(tx, self.slug, why)
                 HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
@@ -130,6 +133,29 @@ class _ReaderHolder:
         if self.reader is not None:
             await self.reader.close()
         self.reader = self.made_for = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """What is compared with the chain before it is watched."""
+
+    tokens: list[TokenRecord]
+    contracts: list[DeployedContract]
+
+
+async def _read_offered(database: Executor, slug: str) -> _Offered:
+    return _Offered(
+        await chains.list_tokens(database, slug), await chains.list_contracts(database, slug)
+    )
+
+
+async def _find_misfit(slug: str, reader: RpcChainReader, offered: _Offered) -> str | None:
+    """Say what is not as the operator has set it; None where all is."""
+    if not await token_decimals_match(slug, reader, offered.tokens):
+        return _WRONG_DECIMALS
+    if not await contracts_match(slug, reader, offered.contracts):
+        return _WRONG_CONTRACT
+    return None
 
 
 async def _look(context: WatchContext, view: _ReaderHolder) -> float:

@@ -1,0 +1,123 @@
+"""The drill of `docs/runbook.md`: a contract is not the compiled one, or pays to somebody else."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from payintent.domain.errors import ChainUnavailableError
+from payintent.evm.chain_reader import open_chain_reader
+from payintent.onchain.contract_checks import contracts_match
+from payintent.operations.chains import ResumeChain, RetireContract
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.chains import DeployedContract
+from tests.onchain.test_token_checks import found, halted, read, until, watched
+from tests.support.contract_node import contract_node
+from tests.support.onchain import ChainWorld, config_of
+from tests.support.world import Api, free_port
+
+_NETWORK_ID = 1
+
+
+async def code_of(ground: ChainWorld) -> str:
+    return await ground.chain.ask("eth_getCode", ground.deployment.contract_address, "latest")
+
+
+async def set_code(ground: ChainWorld, code: str) -> None:
+    await ground.chain.ask("anvil_setCode", ground.deployment.contract_address, code)
+
+
+def other(code: str) -> str:
+    """Change one byte of the code's metadata: it still does what it did."""
+    return f"{code[:-70]}{int(code[-70], 16) ^ 1:x}{code[-69:]}"
+
+
+async def contract_of(ground: ChainWorld) -> DeployedContract:
+    [contract] = await chains.list_contracts(ground.world.service.database, ground.slug)
+    return contract
+
+
+async def test_a_contract_with_other_code_halts_its_chain_until_it_is_retired(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    payment, session = await ethereum.bill("USDT")
+    code = await code_of(ethereum)
+    assert other(code) != code
+    await set_code(ethereum, other(code))
+    await ethereum.pay(session)
+    await ethereum.mine()
+    with capture_logs() as lines:
+        async with watched(ethereum):
+            await until(lambda: _is_halted(ethereum))
+            assert "a contract is not ours" in (await halted(ethereum) or "")
+            assert not await read(ethereum), "nothing is credited"
+            assert await ethereum.status(payment) == "PROCESSING"
+            wrong = [text for right, text in await found(ethereum) if not right]
+            assert [text.endswith("other code than the compiled contract") for text in wrong] == [
+                True
+            ]
+            fresh = await ethereum.world.create(currency="USD")
+            assert await _offers(api, fresh.checkout_id) == {None}
+
+            await ethereum.world.perform(RetireContract(account_id=ethereum.account_id))
+            await ethereum.world.perform(ResumeChain(chain="ethereum"))
+            await until(lambda: read(ethereum))
+            assert await _offers(api, fresh.checkout_id) == {None}
+    assert "contract_misfit" in {line["event"] for line in lines}
+    assert await halted(ethereum) is None
+
+
+async def test_a_chain_goes_on_once_its_endpoints_show_our_code_again(
+    ethereum: ChainWorld,
+) -> None:
+    payment, session = await ethereum.bill("USDT")
+    code = await code_of(ethereum)
+    await set_code(ethereum, "0x")
+    async with watched(ethereum):
+        await until(lambda: _is_halted(ethereum))
+        await set_code(ethereum, code)
+        await ethereum.pay(session)
+        await ethereum.mine(70)
+        await ethereum.world.perform(ResumeChain(chain="ethereum"))
+
+        async def paid() -> bool:
+            return await ethereum.status(payment) == "PAID"
+
+        await until(paid)
+
+
+async def test_one_endpoint_alone_that_shows_other_code_halts_nothing(ethereum: ChainWorld) -> None:
+    contract = await contract_of(ethereum)
+    address = ethereum.deployment.contract_address.lower()
+    with contract_node({address: "0x6001"}) as url:
+        lying = f"{url}/{_NETWORK_ID}"
+        assert await _match(contract, lying, ethereum.chain.url)
+        assert not await _match(contract, lying)
+        stranger = replace(contract, receiver=bytes(20))
+        assert not await _match(stranger, ethereum.chain.url)
+        assert await _match(replace(stranger, current=False), ethereum.chain.url)
+
+
+async def test_an_endpoint_that_is_away_says_nothing_of_a_contract(ethereum: ChainWorld) -> None:
+    contract = await contract_of(ethereum)
+    away = f"http://127.0.0.1:{free_port()}"
+    assert await _match(contract, away, ethereum.chain.url)
+    with pytest.raises(ChainUnavailableError):
+        await _match(contract, away)
+
+
+async def _match(contract: DeployedContract, *urls: str) -> bool:
+    reader = open_chain_reader("ethereum", urls, config_of("ethereum"))
+    try:
+        return await contracts_match("ethereum", reader, [contract])
+    finally:
+        await reader.close()
+
+
+async def _is_halted(ground: ChainWorld) -> bool:
+    return await halted(ground) is not None
+
+
+async def _offers(api: Api, checkout_id: str) -> set[str | None]:
+    quotes = await api.send("GET", f"/v1/checkout/{checkout_id}/quotes")
+    return {quote.get("chain") for quote in quotes.json["quotes"]}
