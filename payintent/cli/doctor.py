@@ -200,9 +200,9 @@ async def _examine_service(report: _Report, chosen: Settings) -> None:
 
 
 def _database_problem(error: Exception) -> str:
-    """Say what PostgreSQL refuses, and where its rights come from."""
+    """Say what PostgreSQL refuses, and what gives each role its rights."""
     if isinstance(error, PermissionDeniedError):
-        return f"{error}; deploy/database/grants.sql gives each role its rights"
+        return f"{error}; run payintent migrate --grants deploy/database/grants.sql"
     return str(error)
 
 

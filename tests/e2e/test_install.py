@@ -48,9 +48,8 @@ NOT_PLAYED = {
     "apt-get install --yes pgbouncer": "an option, of a program that is not on every machine",
     "apt-get install --yes certbot python3-certbot-nginx": "asks a public authority",
     "upstream payintent {": "an excerpt of deploy/nginx.conf",
-    "docker build --tag payintent .": "needs Docker",
     "-- example: watch": "tests/docs/test_deploy.py runs it",
-    "/opt/payintent-…/bin/payintent migrate)": "needs a later version",
+    "/opt/payintent-…/bin/payintent migrate": "needs a later version",
 }
 #: Programs that are not those of the machine, with what stands for them.
 PROGRAMS = {
