@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +45,9 @@ class Installation:
             yield process.pid
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[int]:
-        """Run one worker process; gives its process id."""
-        environment = self.world.service_environment()
+    def worker(self, settings: Mapping[str, str] | None = None) -> Iterator[int]:
+        """Run one worker process, with other settings where some are given; gives its id."""
+        environment = {**self.world.service_environment(), **(settings or {})}
         with self._process("worker", ["payintent", "worker"], environment) as process:
             yield process.pid
 

@@ -64,6 +64,10 @@ INSERT INTO delivery (event_id, merchant_id, state, next_at)
 SELECT id, merchant_id, 'pending', clock()
 FROM told
 """
+_TWO_HOURS_LATER = """
+CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE
+RETURN date_trunc('milliseconds', statement_timestamp()) + interval '2 hours'
+"""
 _BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{650 * "x"}"}}}}}}'
 
 
@@ -169,19 +173,20 @@ class _Bench:
     async def expire(self) -> WorkRate:
         """Have a worker expire a backlog."""
         merchant_id = await self._merchant(None)
-        with self.installation.worker() as pid:
+        await self._payments(merchant_id, self.extent.expired, "1 hour")
+        with self.installation.worker({"PAYINTENT_EXPIRE_EVERY_S": "0.05"}) as pid:
             await self._until(
                 "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = "
                 "'payintent-listen'"
             )
 
             async def work() -> None:
+                await self.database.execute(_TWO_HOURS_LATER)
                 await self._until(
                     "SELECT NOT EXISTS (SELECT FROM payment WHERE status = 'PENDING' "
                     "AND expires_at <= clock())"
                 )
 
-            await self._payments(merchant_id, self.extent.expired, "-1 second")
             return await self._measure(
                 "payments expired", self.extent.expired, EXPIRY_GOAL, pid, work
             )

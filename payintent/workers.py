@@ -14,7 +14,7 @@ from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.log import get_logger
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
-from payintent.payments.expire import expire_pending, expire_processing
+from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
@@ -130,13 +130,12 @@ async def run_periodically(
 async def _expire(service: Service) -> bool:
     settings = service.settings
     limit = settings.expire_batch_max
-    async with service.database.transaction() as tx:
-        pending = await expire_pending(tx, service.id_generator, limit)
+    more = await expire_due_pending(service.database, service.id_generator, limit)
     async with service.database.transaction() as tx:
         processing = await expire_processing(
             tx, service.id_generator, limit, settings.closing_patience_s
         )
-    return limit in (pending, processing)
+    return more or processing == limit
 
 
 async def measure(service: Service) -> bool:

@@ -1,5 +1,6 @@
 """PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,8 @@ from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("expire")
+_LANES = 3  # transactions at a time where there is a backlog
+_BATCHES_OF_A_LANE = 10  # then the worker sees whether it is to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,30 @@ class StrandedSession:
 
     session: Session
     reason: str
+
+
+async def expire_due_pending(database: Database, id_generator: IdGenerator, limit: int) -> bool:
+    """Expire PENDING payments, at most `limit` in a transaction; True where there may be more.
+
+    A backlog is expired by a few transactions at a time, which skip each other's payments: while
+    the database writes one batch, this process words the events of another.
+    """
+
+    async def expire_batches(count: int) -> bool:
+        for _ in range(count):
+            async with database.transaction() as tx:
+                if await expire_pending(tx, id_generator, limit) < limit:
+                    return False
+        return True
+
+    if not await expire_batches(1):
+        return False
+    lanes = [expire_batches(_BATCHES_OF_A_LANE) for _ in range(_LANES)]
+    ends = await asyncio.gather(*lanes, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return all(ends)
 
 
 async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:

@@ -1,5 +1,6 @@
 """PENDING and PROCESSING payments whose time is over."""
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -10,8 +11,9 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
+from payintent.id_generator import IdGenerator
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.expire import expire_pending, expire_processing
+from payintent.payments.expire import expire_due_pending, expire_pending, expire_processing
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.storage import sessions
 from payintent.workers import OLDEST, _expire, _session_inquirers, measure
@@ -66,6 +68,52 @@ async def test_pending_payments_expire_in_batches_with_one_event_each(world: Wor
         assert (seen.status, seen.expired_at is None) == ("EXPIRED", False)
         assert await world.events(payment) == ["payment.expired"]
     assert await world.status(young) == "PENDING"
+
+
+async def test_two_workers_expire_a_backlog_together_and_each_payment_once(world: World) -> None:
+    made = [await world.create() for _ in range(60)]
+    young = await world.create(expires_in_s=86_400)
+    await world.move_clock(TTL_S)
+    service = world.service
+    more = [True]
+    while any(more):
+        more = await asyncio.gather(
+            *(expire_due_pending(service.database, service.id_generator, 1) for _ in range(2))
+        )
+    for payment in made:
+        assert await world.status(payment) == "EXPIRED"
+        assert await world.events(payment) == ["payment.expired"]
+    assert await world.status(young) == "PENDING"
+
+
+async def test_a_step_expires_a_part_of_a_backlog_and_says_that_there_is_more(
+    world: World,
+) -> None:
+    for _ in range(40):
+        await world.create()
+    await world.move_clock(TTL_S)
+    service = world.service
+    steps = [await expire_due_pending(service.database, service.id_generator, 1) for _ in "123"]
+    assert steps == [True, False, False]
+    [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
+    assert row["count"] == 40
+
+
+async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(world: World) -> None:
+    made = [await world.create() for _ in range(6)]
+    await world.move_clock(TTL_S)
+    times = [1, 1]  # the third event gets no id, nor does a later one
+
+    async def expire(id_generator: IdGenerator) -> bool:
+        return await expire_due_pending(world.service.database, id_generator, 1)
+
+    with pytest.raises(IndexError):
+        await expire(IdGenerator(times.pop))
+    [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
+    assert row["count"] == 2
+    assert not await expire(world.service.id_generator)
+    for payment in made:
+        assert await world.events(payment) == ["payment.expired"]
 
 
 async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) -> None:
