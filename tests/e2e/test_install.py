@@ -34,6 +34,7 @@ from tests.support.databases import at_database
 from tests.support.patience import until
 from tests.support.relay import TlsRelay
 from tests.support.roles import run
+from tests.support.tools import tool
 
 pytestmark = pytest.mark.e2e
 
@@ -233,6 +234,8 @@ def _furnish(
     """Put in place what blocks would do that are not played."""
     for name, script in PROGRAMS.items():
         machine.install(name, script)
+    for name in ("curl", "openssl"):
+        machine.install(name, f'exec {tool(name)} "$@"')
     parts = urlsplit(server_url)
     superuser = f"PGHOST={parts.hostname} PGPORT={parts.port} PGUSER={parts.username}"
     superuser += f" PGPASSWORD={parts.password} PGDATABASE=postgres"

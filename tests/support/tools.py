@@ -1,11 +1,16 @@
-"""Programs of other people that the tests run: Java's own HTTP client, curl and nginx."""
+"""Programs of other people that the tests run: Java's own HTTP client, curl, nginx, openssl."""
 
 import shutil
 import sys
 from pathlib import Path
 
 #: By program, the Debian package that brings it.
-PACKAGES = {"javac": "openjdk-17-jdk-headless", "curl": "curl", "nginx": "nginx"}
+PACKAGES = {
+    "javac": "openjdk-17-jdk-headless",
+    "curl": "curl",
+    "nginx": "nginx",
+    "openssl": "openssl",
+}
 _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
 
