@@ -14,8 +14,12 @@ from payintent.config import Settings
 _PREFIX = "PAYINTENT_"
 #: Variables with our prefix that are no settings.
 _OTHERS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: Kubernetes tells every container the addresses of services, under names made of theirs.
-_OF_KUBERNETES = re.compile(r"_SERVICE_(?:HOST|PORT)|_PORT\Z|_PORT_[0-9]{1,5}_(?:TCP|UDP|SCTP)")
+#: Kubernetes tells containers the addresses of services: `X_SERVICE_HOST`, and these beside it.
+_HOST_OF_KUBERNETES = "_SERVICE_HOST"
+_OF_KUBERNETES = re.compile(
+    r"(?P<service>.+?)(?:_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
+    r"|_PORT(?:_[0-9]{1,5}_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
+)
 _WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
 _SHOWN_CHARS = 40
 _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
@@ -88,8 +92,14 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
         for name in sorted(environ)
         if name.upper().startswith(_PREFIX)
         and name.upper() not in names
-        and not _OF_KUBERNETES.search(name.upper())
+        and not _is_of_kubernetes(name, environ)
     ]
+
+
+def _is_of_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
+    """Tell whether a name is one of those that a service named by its beginning has here."""
+    found = _OF_KUBERNETES.fullmatch(name)
+    return found is not None and f"{found['service']}{_HOST_OF_KUBERNETES}" in environ
 
 
 def _guess(name: str, names: frozenset[str]) -> str:

@@ -173,19 +173,27 @@ async def _examine_server(report: _Report, chosen: Settings) -> bool:
     if facts.version < server_facts.VERSION_MIN:
         text = f"PostgreSQL {facts.version}, needed is {server_facts.VERSION_MIN} or later"
         report.wrong("database", text)
+    if facts.compiles and chosen.database_pooled:
+        text = "jit is on for this role, and slows connections behind a pooler"
+        report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
+    _examine_clock(report, facts)
+    return facts.version >= server_facts.VERSION_MIN
+
+
+def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
     apart_s = abs(facts.clock_ahead_s)
     if apart_s > _CLOCK_APART_MAX_S:
         side = "ahead of" if facts.clock_ahead_s > 0 else "behind"
         report.wrong("clock", f"the database's is {apart_s:.1f} s {side} this host's")
     else:
         report.right("clock", "this host's and the database's agree")
-    return facts.version >= server_facts.VERSION_MIN
 
 
 async def _examine_service(report: _Report, chosen: Settings) -> None:
     try:
         async with _opened(chosen) as service:
             await _examine_rights(report, service)
+            await _examine_replica(report, service)
             for finding in await examine_setup(service.operation_context):
                 say = report.right if finding.works else report.doubtful
                 say(finding.subject, finding.text)
@@ -221,6 +229,14 @@ async def _examine_rights(report: _Report, service: Service) -> None:
         report.doubtful("service", f"{text}; this database role can change the audit log")
     else:
         report.right("service", text)
+
+
+async def _examine_replica(report: _Report, service: Service) -> None:
+    """Say what `DATABASE_READ_URL` leads to; without a replica everything works as well."""
+    found = await service.reading.examine()
+    if found is not None:
+        say = report.right if found.is_standby else report.doubtful
+        say("replica", found.text)
 
 
 async def _examine_chains(report: _Report, chosen: Settings) -> None:

@@ -15,6 +15,7 @@ class ServerFacts:
 
     version: int
     clock_ahead_s: float
+    compiles: bool  # `jit` as a connection of the pool has it
 
 
 async def read_facts(database: Database) -> ServerFacts:
@@ -22,12 +23,14 @@ async def read_facts(database: Database) -> ServerFacts:
     started = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"
+        "    current_setting('jit')::bool AS compiles,\n"
         "    extract(epoch FROM clock())::float8 AS seconds"
     )
     ended = time.time()
     return ServerFacts(
         version=row["version"] // _PER_MAJOR,
         clock_ahead_s=_outside(row["seconds"], started, ended),
+        compiles=row["compiles"],
     )
 
 

@@ -162,16 +162,13 @@ def test_every_setting_that_is_wrong_has_its_line(examine: _Doctor) -> None:
         ("PAYINTENT_PEPER", "PAYINTENT_PEPPER"),
         ("PAYINTENT_DATABSE_URL", "PAYINTENT_DATABASE_URL"),
         ("payintent_log_levl", "PAYINTENT_LOG_LEVEL"),
-        ("PAYINTENT_WEBHOK_PORT", None),
+        ("PAYINTENT_WEBHOOK_PORT", "PAYINTENT_WEBHOOK_PORTS"),
         ("PAYINTENT_QQQQ", None),
     ],
 )
 def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
     examine: _Doctor, name: str, meant: str | None
 ) -> None:
-    if name == "PAYINTENT_WEBHOK_PORT":  # as Kubernetes names the port of a service
-        assert unknown_settings({name: "1"}) == []
-        return
     [(subject, text)] = examine.refusals(**{name: "1"})
     asked = f"; did you mean {meant}?" if meant else ""
     assert (subject, text) == ("settings", f"{name} is no setting{asked}")
@@ -181,10 +178,6 @@ def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
     "name",
     [
         "PAYINTENT_OPERATOR_TOKEN",
-        "PAYINTENT_API_SERVICE_HOST",
-        "PAYINTENT_API_SERVICE_PORT_HTTP",
-        "PAYINTENT_API_PORT",
-        "PAYINTENT_API_PORT_8080_TCP_ADDR",
         "PAYINTENT_DATABASE_URL",
         "payintent_pepper",
         "PATH",
@@ -192,6 +185,28 @@ def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
 )
 def test_what_is_a_setting_or_not_ours_is_not_misspelt(name: str) -> None:
     assert unknown_settings({name: "x"}) == []
+
+
+@pytest.mark.parametrize("service", ["PAYINTENT", "PAYINTENT_API"])
+def test_what_kubernetes_says_of_a_service_is_no_setting_and_none_that_is_misspelt(
+    service: str,
+) -> None:
+    said = {
+        f"{service}_SERVICE_HOST": "10.0.0.1",
+        f"{service}_SERVICE_PORT": "80",
+        f"{service}_SERVICE_PORT_HTTP": "80",
+        f"{service}_PORT": "tcp://10.0.0.1:80",
+        f"{service}_PORT_443_TCP": "tcp://10.0.0.1:443",
+        f"{service}_PORT_443_TCP_PROTO": "tcp",
+        f"{service}_PORT_443_TCP_PORT": "443",
+        f"{service}_PORT_443_TCP_ADDR": "10.0.0.1",
+    }
+    assert unknown_settings(said) == []
+    assert unknown_settings({"PAYINTENT_API_PORT": "tcp://10.0.0.1:80"}) != []
+    del said[f"{service}_SERVICE_HOST"]  # without it they are somebody's mistakes
+    assert len(unknown_settings(said)) == len(said)
+    for name in (f"{service}_PORT_X", f"{service}_PORT_443_TCP_X", f"{service}_SERVICE"):
+        assert unknown_settings({f"{service}_SERVICE_HOST": "10.0.0.1", name: "x"}) != []
 
 
 def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
@@ -344,3 +359,30 @@ def test_a_defect_of_the_command_is_a_line_too(examine: _Doctor) -> None:
         [(subject, text)] = examine.refusals()
     assert subject == "doctor"
     assert "ZeroDivisionError" in text
+
+
+def test_a_read_url_that_leads_to_a_primary_or_nowhere_is_a_doubt(
+    settings: Settings, examine_all: _Doctor
+) -> None:
+    said = examine_all(DATABASE_READ_URL=settings.database_url)
+    assert said.status == 0
+    assert ("replica", "it is a primary, and spares it no list") in _lines(said, "WARN")
+    away = f"postgresql://someone:{_SECRET}@127.0.0.1:{free_port()}/payintent?sslmode=disable"
+    said = examine_all(DATABASE_READ_URL=away)
+    assert said.status == 0
+    text = "the database cannot be reached: connection refused; lists are read on the primary"
+    assert ("replica", text) in _lines(said, "WARN")
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_jit_behind_a_pooler_is_a_doubt(
+    settings: Settings, examine_all: _Doctor, compiles: bool
+) -> None:
+    url = settings.database_url
+    name = urlsplit(url).path[1:]
+    turned = "on" if compiles else "off"
+    asyncio.run(_execute(url, f'ALTER DATABASE "{name}" SET jit = {turned}'))
+    assert "jit" not in examine_all().out  # a connection of our own turns it off
+    said = examine_all(PAYINTENT_DATABASE_POOLED="true", DATABASE_DIRECT_URL=url)
+    doubts = [text for subject, text in _lines(said, "WARN") if subject == "database"]
+    assert ["deploy/database/pooled.sql" in text for text in doubts] == [True] * compiles
