@@ -5,8 +5,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
-# Imported at the start, so that the first call to a gateway does not wait for the import.
+# Imported at the start, so that the first call to a gateway, and the first buyer who pays on a
+# chain, does not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response

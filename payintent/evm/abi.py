@@ -1,16 +1,16 @@
 """Encoding and decoding of the few contract calls that we use, in words of 32 bytes."""
 
 from payintent.domain.evm import PayCall
-from payintent.evm.keccak import function_selector
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
-PAY = function_selector(PAY_SIGNATURE)
-REFUND = function_selector("refund(bytes16,bytes16,address,address,uint256)")
-IS_PAID = function_selector("is_paid(bytes16,address,uint256)")
-APPROVE = function_selector("approve(address,uint256)")
-ALLOWANCE = function_selector("allowance(address,address)")
-BALANCE_OF = function_selector("balanceOf(address)")
-DECIMALS = function_selector("decimals()")
+# Written out, because Keccak's library takes longer to import than this package.
+PAY = bytes.fromhex("37c76321")
+REFUND = bytes.fromhex("fccffc6b")  # refund(bytes16,bytes16,address,address,uint256)
+IS_PAID = bytes.fromhex("4fbb4143")  # is_paid(bytes16,address,uint256)
+APPROVE = bytes.fromhex("095ea7b3")  # approve(address,uint256)
+ALLOWANCE = bytes.fromhex("dd62ed3e")  # allowance(address,address)
+BALANCE_OF = bytes.fromhex("70a08231")  # balanceOf(address)
+DECIMALS = bytes.fromhex("313ce567")  # decimals()
 
 WORD = 32
 _UUID, _ADDRESS = 16, 20
@@ -19,8 +19,8 @@ _ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are numbers
 _SELECTOR = 4
 _PAY_LENGTH = _SELECTOR + 4 * WORD
 
-_ERROR = function_selector("Error(string)")
-_PANIC = function_selector("Panic(uint256)")
+ERROR = bytes.fromhex("08c379a0")  # Error(string)
+PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
 _REASON_CHARS_MAX = 200
 
 
@@ -102,9 +102,9 @@ def to_uuid(word: bytes) -> bytes:
 
 def read_reason(data: bytes) -> str:
     """Decode why a call was reverted; "" without a reason, hex digits where it is no text."""
-    if data.startswith(_ERROR):
+    if data.startswith(ERROR):
         return _read_text(data[_SELECTOR:])
-    if data.startswith(_PANIC) and len(data) == _SELECTOR + WORD:
+    if data.startswith(PANIC) and len(data) == _SELECTOR + WORD:
         return f"panic {to_uint(data[_SELECTOR:]):#x}"
     return f"0x{data[:_SELECTOR].hex()}" if data else ""
 

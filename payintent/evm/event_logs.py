@@ -7,12 +7,12 @@ import msgspec
 from payintent.domain.evm import PaidLog, RefundedLog, log_position
 from payintent.evm.abi import to_address, to_uint, to_uuid, words
 from payintent.evm.hex_values import HASH, read_hash, read_hex, read_index, read_sized
-from payintent.evm.keccak import event_topic
 
-PAID = event_topic("Paid(bytes16,address,address,uint256,address)")
-REFUNDED = event_topic("Refunded(bytes16,bytes16,address,uint256,address,address)")
-
-_PAID_TEXT, _REFUNDED_TEXT = f"0x{PAID.hex()}", f"0x{REFUNDED.hex()}"
+# The topic of Paid(bytes16,address,address,uint256,address)
+_PAID_TEXT = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9c"
+# The topic of Refunded(bytes16,bytes16,address,uint256,address,address)
+_REFUNDED_TEXT = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
+PAID, REFUNDED = bytes.fromhex(_PAID_TEXT[2:]), bytes.fromhex(_REFUNDED_TEXT[2:])
 _ADDRESS = 20
 
 ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]

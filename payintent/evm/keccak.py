@@ -1,8 +1,6 @@
-"""Keccak-256, and what Ethereum derives from it: selectors, topics, addresses with a checksum."""
+"""Keccak-256, and addresses with the checksum that Ethereum derives from it."""
 
 import re
-
-from Crypto.Hash import keccak as _keccak
 
 _BITS = 256
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
@@ -11,17 +9,9 @@ _UPPER_FROM = 8  # of 16: a hash digit from here on makes its letter upper-case
 
 def keccak(data: bytes) -> bytes:
     """Hash with Ethereum's Keccak, which is not the SHA-3 of the standard library."""
-    return _keccak.new(digest_bits=_BITS, data=data).digest()
+    from Crypto.Hash import keccak as hashes  # imported when used: most commands hash nothing
 
-
-def function_selector(signature: str) -> bytes:
-    """Return the four bytes that a call of this function begins with."""
-    return keccak(signature.encode())[:4]
-
-
-def event_topic(signature: str) -> bytes:
-    """Return the first topic of this event's logs."""
-    return keccak(signature.encode())
+    return hashes.new(digest_bits=_BITS, data=data).digest()
 
 
 def to_checksum_address(address: bytes) -> str:

@@ -8,10 +8,10 @@ from payintent.domain.evm import CallRevertedError
 from payintent.evm.abi import WORD, encode_decimals, to_address, to_uint
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.contract_abi import read_immutables
-from payintent.evm.keccak import function_selector, to_checksum_address
+from payintent.evm.keccak import to_checksum_address
 from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 
-_RECEIVER = function_selector("receiver()")
+RECEIVER = bytes.fromhex("f7260d3e")  # receiver()
 _FAULTS = {
     "connection": "cannot be reached",
     "timeout": "does not answer in time",
@@ -90,7 +90,7 @@ async def examine_contract(
     if immutables is None:
         other = "other code than the compiled contract" if code else "no code"
         return CheckResult(False, f"{where} has {other}")
-    answer = await read_contract_word(reader, name, address, _RECEIVER)
+    answer = await read_contract_word(reader, name, address, RECEIVER)
     if isinstance(answer, str):
         return CheckResult(False, f"{where} {answer}")
     if answer != immutables["receiver"]:

@@ -6,10 +6,13 @@ import sys
 
 import pytest
 
+from payintent.config import Settings
+
 _SERVERS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
-_CLIENTS = {"asyncpg", "httpx", "pydantic", "pydantic_core", "cryptography", "joserfc", "Crypto"}
+_CLIENTS = {"asyncpg", "pydantic", "pydantic_core", "cryptography"}
 _CHAINS = {"eth_account", "eth_abi", "eth_utils"}
-_HEAVY = _SERVERS | _CLIENTS | _CHAINS | {"structlog", "prometheus_client", "msgspec"}
+_RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # of 2C2P's refunds and of addresses on chains
+_HEAVY = _SERVERS | _CLIENTS | _CHAINS | _RARE | {"structlog", "prometheus_client", "msgspec"}
 _SPOKEN = """
 import sys
 from payintent.cli import main
@@ -41,6 +44,21 @@ def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
 
 def test_a_command_starts_without_what_only_servers_need() -> None:
     assert _loaded_by("payintent.cli.operation_commands") == {"typer"}
+
+
+def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
+    settings: Settings,
+) -> None:
+    """With the gateways' adapters, whose refunds and chains need what it goes without."""
+    loaded = _loaded_when_typed(
+        *("merchant", "list", "--json"),
+        DATABASE_URL=settings.database_url,
+        PAYINTENT_PEPPER=settings.pepper.get_secret_value(),
+        PAYINTENT_KEYRING=settings.keyring.get_secret_value(),
+        PAYINTENT_SANDBOX="true",
+    )
+    assert "payintent.operations.merchants" in loaded
+    assert loaded & (_SERVERS | _CHAINS | _RARE | {"markdown_it"}) == set()
 
 
 def test_operations_say_what_their_commands_are_without_its_library() -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as some
 
 from payintent.domain.evm import PayCall
 from payintent.evm import abi, event_logs
+from payintent.evm.keccak import keccak
+from payintent.onchain.chain_checks import RECEIVER
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 
 UINTS = some.integers(0, 2**256 - 1) | some.integers(0, 1_000)
@@ -35,6 +37,19 @@ def test_selectors_are_those_of_the_compiled_contracts(
     contract: str, function: str, known: bytes
 ) -> None:
     assert load(contract).selector(function) == f"0x{known.hex()}"
+
+
+@pytest.mark.parametrize(
+    ("signature", "known"),
+    [
+        (abi.PAY_SIGNATURE, abi.PAY),
+        ("Error(string)", abi.ERROR),
+        ("Panic(uint256)", abi.PANIC),
+        ("receiver()", RECEIVER),
+    ],
+)
+def test_a_selector_that_is_written_out_is_its_signatures(signature: str, known: bytes) -> None:
+    assert keccak(signature.encode())[:4] == known
 
 
 def test_the_signature_of_pay_is_the_compiled_contracts() -> None:

@@ -23,12 +23,7 @@ from payintent.domain.gateway import (
 from payintent.gateways.http_client import GatewayHttpClient, unusable
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.amounts import format_refund_amount, parse_order_amount
-from payintent.gateways.twoc2p.jwt import (
-    InvalidTokenError,
-    TwoC2pKeys,
-    encrypt_and_sign,
-    verify_and_decrypt,
-)
+from payintent.gateways.twoc2p.jwt import InvalidTokenError
 
 VERSION = "4.3"
 BOTH_TIMEOUT_S = 15.0  # a refund and a void together
@@ -120,13 +115,16 @@ class TwoC2pRefundApi:
         process: str,
         amount_minor: int,
     ) -> _Reply | OutcomeUnknown:
-        keys = TwoC2pKeys(
+        # Imported when used, because its libraries are large and most processes refund nothing.
+        from payintent.gateways.twoc2p import sealed
+
+        keys = sealed.TwoC2pKeys(
             account.credentials.get("merchant_private_key", ""),
             account.credentials.get("gateway_public_key", ""),
         )
         order = self._order(account, request, process, amount_minor)
         try:
-            body = encrypt_and_sign(order, keys).encode()
+            body = sealed.encrypt_and_sign(order, keys).encode()
         except ValueError:
             return NotContacted(
                 detail="the account's keys for refunds cannot be read",
@@ -138,7 +136,7 @@ class TwoC2pRefundApi:
         if isinstance(answer, OutcomeUnknown):
             return answer
         try:
-            reply = _reply(verify_and_decrypt(answer.body.decode().strip(), keys))
+            reply = _reply(sealed.verify_and_decrypt(answer.body.decode().strip(), keys))
         except (InvalidTokenError, ValueError):
             return replace(
                 unusable(answer.status, f"unreadable answer, status {answer.status}"),
