@@ -38,7 +38,7 @@ class Installation:
     @contextlib.contextmanager
     def api(self) -> Iterator[int]:
         """Run one API process; gives its process id."""
-        command = ["payintent", "api", "--port", str(self.world.ports.api)]
+        command = ["payintent", "api", "--processes", "1", "--port", str(self.world.ports.api)]
         environment = self.world.service_environment() | {"PAYINTENT_BUYER_CALLS_PER_S": "0"}
         with self._process("api", command, environment) as process:
             self._wait_ready(process, f"http://127.0.0.1:{self.world.ports.api}/readyz")
@@ -48,7 +48,8 @@ class Installation:
     def worker(self, settings: Mapping[str, str] | None = None) -> Iterator[int]:
         """Run one worker process, with other settings where some are given; gives its id."""
         environment = {**self.world.service_environment(), **(settings or {})}
-        with self._process("worker", ["payintent", "worker"], environment) as process:
+        command = ["payintent", "worker", "--processes", "1"]
+        with self._process("worker", command, environment) as process:
             yield process.pid
 
     @contextlib.contextmanager

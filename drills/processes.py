@@ -89,7 +89,7 @@ class Program:
 
 def api_program(number: int, port: int, environment: Mapping[str, str], folder: Path) -> Program:
     """Describe one process of the API, which is ready when `/readyz` says so."""
-    command = payintent("api", "--port", str(port))
+    command = payintent("api", "--processes", "1", "--port", str(port))
     ready_url = f"http://127.0.0.1:{port}/readyz"
     return Program(f"api-{number}", command, environment, folder, ready_url)
 

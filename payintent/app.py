@@ -9,6 +9,7 @@ from typing import cast
 # chain, does not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -130,9 +131,13 @@ async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event)
     return service
 
 
-def build_operator_app() -> Starlette:
-    """Build the application of the operator's port; `build_app` gives it the service."""
+def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> Starlette:
+    """Build the application of the operator's port; `build_app` gives it the service.
+
+    `metrics` writes what `/metrics` answers; by default those of this process.
+    """
     app = Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+    app.state.metrics = metrics
     app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False
     return app

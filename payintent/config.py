@@ -3,6 +3,7 @@
 import ssl
 from decimal import Decimal
 from functools import cache
+from math import ceil
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -35,6 +36,7 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
 _PORT_MAX = 65_535
+_CONNECTIONS_MIN = 4  # of each process, so that one long transaction holds up nothing else
 
 
 def _upper(value: Any) -> Any:
@@ -167,7 +169,8 @@ class Settings(BaseSettings):
     )
     database_read_lag_max_s: Age = 5.0  # how old what a list shows may be
     database_pooled: bool = False  # behind PgBouncer: no statement cache
-    database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32  # of one process
+    #: Of one `api` or `worker`; its processes share them.
+    database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32
     database_acquire_timeout_s: Timeout = 5.0
     database_statement_timeout_ms: Milliseconds = 5_000
     database_lock_timeout_ms: Milliseconds = 2_000  # how long a duplicate waits for the first
@@ -291,6 +294,16 @@ class Settings(BaseSettings):
         if self.webhook_lease_s <= self.webhook_timeout_s:
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self
+
+    def database_connections_of(self, processes: int) -> int:
+        """Return how many connections each of so many processes may open, at least four."""
+        share = ceil(self.database_connections_max / processes)
+        return max(share, min(_CONNECTIONS_MIN, self.database_connections_max))
+
+    def for_one_of(self, processes: int) -> Self:
+        """Return the settings of one of so many processes of one `api` or `worker`."""
+        connections = self.database_connections_of(processes)
+        return self.model_copy(update={"database_connections_max": connections})
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:

@@ -263,6 +263,16 @@ async def open_service(
     return service
 
 
+def most_connections(settings: Settings, processes: int) -> int:
+    """Return how many connections an `api` and a `worker` of so many processes open at most.
+
+    Beside its share of the pool each process has one that waits for events and one that wakes
+    others; an API one for `/readyz`, a worker one for each chain with endpoints.
+    """
+    share = settings.database_connections_of(processes)
+    return processes * (share + 3) + processes * (share + 2 + len(settings.endpoints))
+
+
 async def open_api_service(settings: Settings) -> Service:
     """Open the service of an API process: it waits for the database as long as it takes."""
     return await open_service(settings, process="payintent-api", wait_s=None)

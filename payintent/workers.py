@@ -54,7 +54,7 @@ WEBHOOK_OVERDUE = Gauge(
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
 
 
-async def run_worker(settings: Settings) -> None:
+async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
     """Run every loop until SIGTERM or Ctrl-C, then finish what is under way."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -63,6 +63,8 @@ async def run_worker(settings: Settings) -> None:
     service = await finish_unless_stopped(open_worker_service(settings), stop)
     if service is None:
         return
+    if on_started is not None:
+        on_started()
     try:
         await run_loops(service, stop)
     finally:

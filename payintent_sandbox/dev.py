@@ -174,10 +174,14 @@ def _children(installation: SandboxInstallation) -> list[ChildProcess]:
         ),
         *installation.gateway_children(),
         ChildProcess(
-            "api", [*python, "payintent", "api", *ports], installation.service_environment()
+            "api",
+            [*python, "payintent", "api", "--processes", "1", *ports],
+            installation.service_environment(),
         ),
         ChildProcess(
-            "worker", [*python, "payintent", "worker"], installation.service_environment()
+            "worker",
+            [*python, "payintent", "worker", "--processes", "1"],
+            installation.service_environment(),
         ),
         ChildProcess(
             "shop",

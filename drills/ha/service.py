@@ -139,7 +139,9 @@ def _service(
         f"api-{number}": api_program(number, port, environment, folder)
         for number, port in enumerate(ports, 1)
     }
-    return apis | {"worker": Program("worker", payintent("worker"), environment, folder)}
+    return apis | {
+        "worker": Program("worker", payintent("worker", "--processes", "1"), environment, folder)
+    }
 
 
 def _url(passwords: Passwords, port: int) -> str:

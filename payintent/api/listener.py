@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 #: For handshakes under way to end, and for the event loop to accept their connections.
 _SETTLE_S, _SETTLE_ROUNDS = 0.005, 5
@@ -27,7 +28,20 @@ _DROP_NEW = (
 )
 
 
-async def stop_listening(servers: Iterable[asyncio.Server]) -> None:
+class Listener(Protocol):
+    """Something that accepts connections from sockets."""
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """Return the sockets; none where they are closed."""
+        ...
+
+    def close(self) -> None:
+        """Accept no more, and close them."""
+        ...
+
+
+async def stop_listening(servers: Iterable[Listener]) -> None:
     """Accept what has been connected, then close; nothing that was connected is reset."""
     listening = list(servers)
     for server in listening:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,9 +37,9 @@ _INTEGER_CHARS_MAX = 18
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`: the metrics of this process, for Prometheus."""
-    del request
-    return Response(generate_latest(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
+    """`GET /metrics`: the metrics of this process and those beside it, for Prometheus."""
+    written: bytes = request.app.state.metrics()
+    return Response(written, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def get_payment_details(request: Request) -> Response:

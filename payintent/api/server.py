@@ -6,7 +6,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, cast
 
@@ -17,7 +17,9 @@ from uvicorn.lifespan.on import LifespanOn
 
 from payintent.api.listener import stop_listening
 from payintent.api.protocol import Bounds, LimitedProtocol, limited_protocol
+from payintent.api.shared_listener import SharedListener
 from payintent.config import Settings
+from payintent.processes.board import ConnectionShare
 
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last answer; the drain is a part of it
@@ -27,6 +29,7 @@ _BACKLOG = 2_048
 # Requests leave few reference cycles; collecting every 700 objects takes a tenth of the CPU.
 _GARBAGE_OBJECTS = 50_000
 _NOT_STARTED = 3  # uvicorn's own exit status for this
+RETIRE = signal.SIGUSR1
 _SILENT = logging.getLogger("payintent.start")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -52,6 +55,8 @@ def serve_until_stopped(
 
     After SIGTERM requests are still accepted for `drain_s`, each the last one of its connection,
     so that balancers find another process before this one refuses them. Ctrl-C waits for nothing.
+    `RETIRE` is for a process whose ports others go on to serve: it takes no new connection, and
+    answers those that it has for so long.
     """
     gc.freeze()  # what is loaded by now is never collected
     gc.set_threshold(_GARBAGE_OBJECTS)
@@ -64,32 +69,63 @@ def serve_until_stopped(
 async def _serve(
     servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
+    serving = _Serving(servers, application, drain_s)
     loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, serving.drain)
+    loop.add_signal_handler(signal.SIGINT, serving.stop)
+    if serving.is_shared:
+        loop.add_signal_handler(RETIRE, serving.retire)
+    await asyncio.gather(*(serving.run(server) for server in servers))
 
-    def stop() -> None:
-        application.stopping()
-        for server in servers:
-            server.should_exit = True
 
-    def drain() -> None:
-        is_first = not any(server.is_draining for server in servers)
-        if is_first and drain_s > 0 and all(server.started for server in servers):
-            application.draining()
-            for server in servers:
-                server.drain()
-            loop.call_later(drain_s, stop)
-        else:
-            stop()
+class _Serving:
+    """Several servers that end together."""
 
-    loop.add_signal_handler(signal.SIGTERM, drain)
-    loop.add_signal_handler(signal.SIGINT, stop)
+    def __init__(
+        self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+    ) -> None:
+        self._servers = servers
+        self._application = application
+        self._drain_s = drain_s
 
-    async def run(server: DrainingServer) -> None:
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether other processes have the ports too."""
+        return all(server.is_shared for server in self._servers)
+
+    async def run(self, server: "DrainingServer") -> None:
+        """Serve on one port; where that cannot start, the others end too."""
         await server.serve()
         if not server.started:
-            stop()
+            self.stop()
 
-    await asyncio.gather(*(run(server) for server in servers))
+    def stop(self) -> None:
+        """End as soon as what is under way is finished."""
+        self._application.stopping()
+        for server in self._servers:
+            server.should_exit = True
+
+    def drain(self) -> None:
+        """Go on for a while, so that clients find another process; a second time, stop.
+
+        Among several processes a second time is nothing: systemd signals them all, and so does
+        the supervisor, which ends a drain by SIGINT.
+        """
+        is_first = not any(server.is_draining for server in self._servers)
+        is_started = all(server.started for server in self._servers)
+        if is_first and self._drain_s > 0 and is_started:
+            self._application.draining()
+            for server in self._servers:
+                server.drain()
+            asyncio.get_running_loop().call_later(self._drain_s, self.stop)
+        elif is_first or not self.is_shared:
+            self.stop()
+
+    def retire(self) -> None:
+        """Leave new connections to the other processes, and drain: the ports go on to serve."""
+        for server in self._servers:
+            server.retire()
+        asyncio.get_running_loop().call_later(self._drain_s, self.stop)
 
 
 class DrainingServer(uvicorn.Server):
@@ -98,6 +134,23 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
         self._bounds = bounds
+        self._shared: SharedListener | None = None
+        self._on_started: Callable[[], None] | None = None
+
+    def share(
+        self,
+        sockets: Sequence[socket.socket],
+        share: ConnectionShare | None = None,
+        on_started: Callable[[], None] | None = None,
+    ) -> None:
+        """Listen on sockets that other processes have too; `on_started` is called when it does."""
+        self._shared = SharedListener(sockets, _BACKLOG, share)
+        self._on_started = on_started
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether other processes accept connections from the same sockets."""
+        return self._shared is not None
 
     @property
     def is_draining(self) -> bool:
@@ -112,11 +165,27 @@ class DrainingServer(uvicorn.Server):
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = _SILENT
         try:
-            await super().startup(sockets)
+            await super().startup(sockets if self._shared is None else [])
         except SystemExit:
             self.should_exit = True
+        if self.started and self._shared is not None:
+            self._listen(self._shared)
+        if self.started and self._on_started is not None:
+            self._on_started()
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = logging.getLogger("uvicorn.error")
+
+    def _listen(self, shared: SharedListener) -> None:
+        protocol = cast("type[LimitedProtocol]", self.config.http_protocol_class)
+        shared.start(
+            lambda: protocol(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            ),
+            lambda: len(self.server_state.connections),
+        )
+        self.servers = [cast("asyncio.Server", shared)]
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave signals to the code that runs several servers."""
@@ -127,6 +196,12 @@ class DrainingServer(uvicorn.Server):
         self._bounds.draining = True
         for connection in self._connections():
             connection.drain()
+
+    def retire(self) -> None:
+        """Leave new connections to the other processes, and drain."""
+        if self._shared is not None:
+            self._shared.leave()
+        self.drain()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listening sockets, then the connections as their requests end."""

@@ -29,7 +29,8 @@ from payintent.gateways.packages import (
 )
 from payintent.log import error_location
 from payintent.operations.examine_setup import examine_setup
-from payintent.service import BUILT_IN, Service, open_service
+from payintent.processes.cores import usable_cores
+from payintent.service import BUILT_IN, Service, most_connections, open_service
 from payintent.settings_problems import problem_lines, unknown_settings
 from payintent.storage import audit, server_facts
 from payintent.storage import migrations_runner as migrations
@@ -177,6 +178,8 @@ async def _examine_server(report: _Report, chosen: Settings) -> bool:
         text = "jit is on for this role, and slows connections behind a pooler"
         report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
     _examine_clock(report, facts)
+    if not chosen.sandbox and not chosen.database_pooled:
+        _examine_connections(report, chosen, facts.connections_max)
     return facts.version >= server_facts.VERSION_MIN
 
 
@@ -187,6 +190,20 @@ def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
         report.wrong("clock", f"the database's is {apart_s:.1f} s {side} this host's")
     else:
         report.right("clock", "this host's and the database's agree")
+
+
+def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> None:
+    """Compare what the processes of one host may open with what the server allows."""
+    cores = usable_cores()
+    most = most_connections(chosen, cores)
+    text = (
+        f"api and worker on this host, {cores} processes each, open up to {most} connections; "
+        f"the server allows {allowed}"
+    )
+    if most > allowed:
+        report.doubtful("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX, or pool")
+    else:
+        report.right("database", text)
 
 
 async def _examine_service(report: _Report, chosen: Settings) -> None:

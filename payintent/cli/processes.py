@@ -5,6 +5,7 @@ Each imports what it needs when it runs, so that no other command pays for it.
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -14,6 +15,8 @@ from payintent.cli.common import STOPPING, fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError
 from payintent.log import get_logger
+from payintent.processes.cores import usable_cores
+from payintent.processes.handover import end_trial
 from payintent.settings_problems import set_names, unknown_settings
 from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
@@ -22,12 +25,22 @@ from payintent.version import API_VERSION
 _NOT_MIGRATED = (LockTimeoutError, migrations.MigrationChangedError, migrations.GrantsError)
 
 _log = get_logger("process")
+_PROCESSES_MAX = 256
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands that run processes, and `migrate`."""
     for command in (api, worker, migrate):
         app.command()(command)
+
+
+_Processes = typer.Option(
+    None,
+    min=1,
+    max=_PROCESSES_MAX,
+    show_default="the cores that it may use",
+    help="How many processes share the work, under a supervisor; with 1 there is none.",
+)
 
 
 def api(
@@ -37,57 +50,31 @@ def api(
     operator_port: int | None = typer.Option(
         None, help="Serve metrics and the operator's routes on this port."
     ),
+    processes: int | None = _Processes,
 ) -> None:
     """Serve the API and the hosted checkout, and operators on a port of their own."""
-    from payintent.api.middleware import CommonHeaders
-    from payintent.api.server import make_server, serve_until_stopped
-    from payintent.app import StoppedEarlyError, build_app, build_operator_app
+    from payintent.cli.serve_api import ApiAddresses, serve_api
 
-    chosen = settings()
-    _log_start(chosen, "api", port=port, operator_port=operator_port)
-    operator = build_operator_app()
-    application = build_app(chosen, operator=operator)
-    servers = [make_server(application, chosen, host, port)]
+    addresses = ApiAddresses(public=(host, port))
     if operator_port is not None:
-        servers.append(
-            make_server(
-                CommonHeaders(operator), chosen, operator_host, operator_port, lifespan=False
-            )
-        )
-    try:
-        serve_until_stopped(servers, application, chosen.drain_s)
-    except SystemExit:
-        failure = application.start_failure
-        if isinstance(failure, StoppedEarlyError):
-            return
-        if isinstance(failure, STOPPING):
-            fail(str(failure))
-        if failure is not None:
-            _log.error("start_failed", exc_info=failure)
-        raise
+        addresses = replace(addresses, operator=(operator_host, operator_port))
+    chosen = _start("api", processes, port=port, operator_port=operator_port)
+    serve_api(chosen, addresses, processes)
 
 
 def worker(
     metrics_port: int | None = typer.Option(
-        None, help="Serve metrics of this process on this port."
+        None, help="Serve metrics of its processes on this port."
     ),
     metrics_host: str = typer.Option("127.0.0.1", help="The address that metrics are served on."),
+    processes: int | None = _Processes,
 ) -> None:
     """Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."""
-    import uvloop
-    from prometheus_client import start_http_server
+    from payintent.cli.work import work
 
-    from payintent.workers import run_worker
-
-    chosen = settings()
-    _log_start(chosen, "worker", metrics_port=metrics_port)
-    if metrics_port is not None:
-        start_http_server(metrics_port, metrics_host)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_worker(chosen))
-    except STOPPING as error:
-        fail(str(error))
+    chosen = _start("worker", processes, metrics_port=metrics_port)
+    metrics = None if metrics_port is None else (metrics_host, metrics_port)
+    work(chosen, metrics, processes)
 
 
 def migrate(
@@ -125,10 +112,19 @@ def _read_grants(file: Path | None) -> str:
         fail(f"{file} is no text")
 
 
-def _log_start(chosen: Settings, process: str, **ports: int | None) -> None:
+def _start(process: str, processes: int | None, **ports: int | None) -> Settings:
+    """Read the settings, and log what starts; a program that is only tried ends here."""
+    chosen = settings()
+    end_trial()
+    more = {} if processes == 1 else {"processes": processes or usable_cores()}
+    _log_start(chosen, process, **ports, **more)
+    return chosen
+
+
+def _log_start(chosen: Settings, process: str, **numbers: int | None) -> None:
     """Log what starts, with which names of settings; their values are never logged."""
     _log.info(
-        "starting", process=process, version=API_VERSION, settings=set_names(os.environ), **ports
+        "starting", process=process, version=API_VERSION, settings=set_names(os.environ), **numbers
     )
     doubts = [*unknown_settings(os.environ), *insecure_bases(chosen)]
     if doubts:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,11 +15,13 @@ from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, o
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.onchain.contract_checks import contracts_match
-from payintent.onchain.overdue_transfers import report_overdue_transfers
+from payintent.onchain.overdue_transfers import OVERDUE, report_overdue_transfers
 from payintent.onchain.pending_transfers import PendingTransferScanner
 from payintent.onchain.settle_refund_logs import settle_refund_logs
 from payintent.onchain.token_checks import token_decimals_match
 from payintent.onchain.watcher import (
+    CURSOR,
+    FINAL,
     HALTED,
     FinalBlockReader,
     agreed_final_block,
@@ -82,6 +85,14 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
             )
     finally:
         await view.close()
+        _forget(slug)
+
+
+def _forget(slug: str) -> None:
+    """Leave the figures of a chain to the process that watches it now."""
+    for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
+        with suppress(KeyError):
+            gauge.remove(slug)
 
 
 async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:

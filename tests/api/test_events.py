@@ -324,7 +324,14 @@ async def test_sigterm_ends_a_process_at_once_though_streams_are_open(world: Wor
     settings = world.service.settings
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(Path(sys.executable).with_name("payintent"), "api", "--port", str(port)),
+        *(
+            Path(sys.executable).with_name("payintent"),
+            "api",
+            "--processes",
+            "1",
+            "--port",
+            str(port),
+        ),
         env={
             "PATH": os.environ["PATH"],
             "DATABASE_URL": settings.database_url,

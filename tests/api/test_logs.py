@@ -38,7 +38,7 @@ class _Process:
     async def start(self) -> None:
         command = Path(sys.executable).with_name("payintent")
         self._process = await asyncio.create_subprocess_exec(
-            *(command, "api", "--port", str(self.port)),
+            *(command, "api", "--processes", "1", "--port", str(self.port)),
             env=self._env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -40,7 +40,9 @@ async def test_a_process_that_waits_for_its_database_is_not_ready_and_ends_when_
         url = f"postgresql://payintent@127.0.0.1:{silent.getsockname()[1]}/x?sslmode=disable"
         opening = Program(
             "api",
-            payintent("api", "--port", str(public), "--operator-port", str(operators)),
+            payintent(
+                "api", "--processes", "1", "--port", str(public), "--operator-port", str(operators)
+            ),
             variables_of(settings.model_copy(update={"database_url": url})),
             tmp_path,
             f"http://127.0.0.1:{operators}/healthz",

@@ -143,7 +143,7 @@ def worker(settings: Settings, folder: Path, name: str) -> Iterator["subprocess.
     """Run a worker; it is killed at the end if it has not been before."""
     with (folder / f"{name}.log").open("wb") as output:
         running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker"],
+            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
             env=os.environ | variables_of(settings),
             stdin=subprocess.DEVNULL,
             stdout=output,

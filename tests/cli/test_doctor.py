@@ -79,6 +79,31 @@ def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
     }
 
 
+def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
+    examine_all: _Doctor, server_url: str
+) -> None:
+    allowed = asyncio.run(_connections_allowed(server_url))
+    few, many = (
+        [text for _, text in _lines(examine_all(PAYINTENT_DATABASE_CONNECTIONS_MAX=most), level)]
+        for most, level in (("1", "ok"), ("1000", "WARN"))
+    )
+    for found, says in ((few, f"the server allows {allowed}"), (many, "lower PAYINTENT_DATABASE")):
+        assert [text for text in found if "connections" in text and says in text], found
+
+
+async def _connections_allowed(url: str) -> int:
+    """Count what a role may open that is no superuser's."""
+    connection = await asyncpg.connect(url)
+    names = ("superuser_reserved_connections", "reserved_connections")
+    kept = [  # the second one came with PostgreSQL 16
+        await connection.fetchval("SELECT coalesce(current_setting($1, true), '0')", name)
+        for name in names
+    ]
+    allowed = int(await connection.fetchval("SHOW max_connections")) - sum(map(int, kept))
+    await connection.close()
+    return allowed
+
+
 def test_development_tools_are_looked_at_in_a_sandbox_alone(
     settings: Settings, examine_all: _Doctor
 ) -> None:

@@ -112,7 +112,9 @@ async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
         waited = [(await waiting.event("database_away"))["waited_s"] for _ in range(lines)]
         assert all(later - earlier >= 5 for earlier, later in pairwise(waited))
         waiting.running.terminate()
-        assert await waiting.end() == (0, [])
+        status, written = await waiting.end()
+        assert status == 0
+        assert [json.loads(line)["event"] for line in written] == ["process_stopped"]
 
 
 async def test_a_worker_serves_its_metrics_on_the_address_that_it_is_given(

@@ -108,7 +108,7 @@ def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
     log = folder / f"{words[0]}.log"
     with log.open("wb") as output:
         running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", *words],
+            [sys.executable, "-m", "payintent", *words, "--processes", "1"],
             env=os.environ | drill.variables_of(settings),
             stdout=output,
             stderr=output,

@@ -162,8 +162,13 @@ async def scene(
         world = await arranged(service, gateway, proxy.url)
         with (
             process(tmp_path, "simulator", words, there),
-            process(tmp_path, "service-api", ["payintent", "api", "--port", _port(api)], here),
-            process(tmp_path, "service-worker", ["payintent", "worker"], here),
+            process(
+                tmp_path,
+                "service-api",
+                ["payintent", "api", "--processes", "1", "--port", _port(api)],
+                here,
+            ),
+            process(tmp_path, "service-worker", ["payintent", "worker", "--processes", "1"], here),
         ):
             for url in (f"{simulator}/healthz", api.replace("/v1", "/readyz")):
                 await until(lambda url=url: is_well(http, url), f"{url} answers", START_S)

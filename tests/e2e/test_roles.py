@@ -105,10 +105,14 @@ async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIte
             ),
             (
                 "api",
-                ["payintent", "api", "--port", str(port)],
+                ["payintent", "api", "--processes", "1", "--port", str(port)],
                 variables_of(scene.as_role("payintent_api")),
             ),
-            ("worker", ["payintent", "worker"], variables_of(scene.as_role("payintent_worker"))),
+            (
+                "worker",
+                ["payintent", "worker", "--processes", "1"],
+                variables_of(scene.as_role("payintent_worker")),
+            ),
         ):
             stack.enter_context(process(tmp_path, name, words, environment))
         for url in (f"{scene.simulator}/healthz", f"http://127.0.0.1:{port}/readyz"):

@@ -59,7 +59,7 @@ class _Worker:
     async def start(self) -> None:
         command = Path(sys.executable).with_name("payintent")
         self.process = await asyncio.create_subprocess_exec(
-            *(command, "worker", "--metrics-port", str(self.metrics_port)),
+            *(command, "worker", "--processes", "1", "--metrics-port", str(self.metrics_port)),
             env=self._env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -77,6 +77,17 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     return told
 
 
+async def test_a_process_that_watches_a_chain_no_longer_has_no_figures_of_it(
+    ethereum: ChainWorld,
+) -> None:
+    labels = {"chain": ethereum.slug}
+    async with watched(ethereum):
+        await until(lambda: read(ethereum))
+        assert REGISTRY.get_sample_value("payintent_chain_head", labels) is not None
+    for name in ("head", "final", "cursor", "lag_seconds", "halted", "overdue"):
+        assert REGISTRY.get_sample_value(f"payintent_chain_{name}", labels) is None
+
+
 async def test_it_is_not_watched_and_offered_to_nobody_until_a_person_has_mended_it(
     ethereum: ChainWorld, api: Api
 ) -> None:

@@ -197,7 +197,7 @@ def worker(settings: Settings, url: str, log: Path) -> Iterator[subprocess.Popen
     }
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker"],
+            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
             stdout=output,
             stderr=output,
             env=environment,

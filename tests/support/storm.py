@@ -52,7 +52,7 @@ def api_process(settings: Settings, folder: Path) -> Iterator[int]:
     log = folder / f"api-{port}.log"
     with log.open("wb") as output:
         running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "api", "--port", str(port)],
+            [sys.executable, "-m", "payintent", "api", "--processes", "1", "--port", str(port)],
             env=os.environ | variables_of(settings) | _PATIENT,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -270,7 +270,7 @@ async def test_what_a_killed_worker_was_sending_is_sent_again_when_its_lease_end
     await happen(world)
     with (tmp_path / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker"],
+            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
             env=os.environ | environment(world),
             stdout=log,
             stderr=log,

@@ -1,0 +1,85 @@
+"""How `api` serves: in this process, or in several under a supervisor.
+
+All that is imported here is imported before the supervisor forks, so that its processes share it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from prometheus_client import generate_latest
+
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import RETIRE, DrainingServer, make_server, serve_until_stopped
+from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
+from payintent.cli.common import STOPPING, fail
+from payintent.cli.supervised import Address, become_member
+from payintent.config import Settings
+from payintent.log import get_logger
+from payintent.processes.cores import usable_cores
+from payintent.processes.member import Member
+
+_log = get_logger("process")
+_PUBLIC, _OPERATOR = "public", "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiAddresses:
+    """Hosts and ports of `payintent api`."""
+
+    public: Address
+    operator: Address | None = None
+
+
+def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None) -> None:
+    """Serve HTTP until stopped, in so many processes; None: one for each core."""
+    if processes == 1:
+        _serve_api(settings, addresses, None)
+        return
+    named = {_PUBLIC: addresses.public}
+    if addresses.operator is not None:
+        named[_OPERATOR] = addresses.operator
+    count = processes or usable_cores()
+    member = become_member(count, named, RETIRE)
+    try:
+        _serve_api(settings.for_one_of(count), addresses, member)
+    finally:
+        member.close()
+
+
+def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | None) -> None:
+    metrics = generate_latest if member is None else partial(generate_latest, member.registry())
+    operator = build_operator_app(metrics)
+    application = build_app(settings, operator=operator)
+    servers = {_PUBLIC: make_server(application, settings, *addresses.public)}
+    if addresses.operator is not None:
+        app = CommonHeaders(operator)
+        servers[_OPERATOR] = make_server(app, settings, *addresses.operator, lifespan=False)
+    if member is not None:
+        _share(servers, member)
+    _serve_until_stopped(list(servers.values()), application, settings.drain_s)
+
+
+def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
+    """Let servers listen on the sockets that all processes have."""
+    for name, server in servers.items():
+        if name == _PUBLIC:
+            server.share(member.sockets[name], member.connection_share(), member.ready)
+        else:
+            server.share(member.sockets[name])
+
+
+def _serve_until_stopped(
+    servers: list[DrainingServer], application: Application, drain_s: float
+) -> None:
+    try:
+        serve_until_stopped(servers, application, drain_s)
+    except SystemExit:
+        failure = application.start_failure
+        if isinstance(failure, StoppedEarlyError):
+            return
+        if isinstance(failure, STOPPING):
+            fail(str(failure))
+        if failure is not None:
+            _log.error("start_failed", exc_info=failure)
+        raise

@@ -1,0 +1,47 @@
+"""How `worker` works: in this process, or in several under a supervisor.
+
+All that is imported here is imported before the supervisor forks, so that its processes share it.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import uvloop
+from prometheus_client import start_http_server
+
+from payintent.cli.common import STOPPING, fail
+from payintent.cli.supervised import Address, become_member
+from payintent.config import Settings
+from payintent.processes.cores import usable_cores
+from payintent.processes.metrics_server import serve_metrics
+from payintent.workers import run_worker
+
+_METRICS = "metrics"
+
+
+def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
+    """Run the background loops until stopped, in so many processes; None: one for each core."""
+    if processes == 1:
+        if metrics is not None:
+            host, port = metrics
+            start_http_server(port, host)
+        _work(settings, None)
+        return
+    named = {} if metrics is None else {_METRICS: metrics}
+    count = processes or usable_cores()
+    member = become_member(count, named, signal.SIGTERM)
+    try:
+        if metrics is not None:
+            serve_metrics(member.sockets[_METRICS], member.registry())
+        _work(settings.for_one_of(count), member.ready)
+    finally:
+        member.close()
+
+
+def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_worker(settings, on_started))
+    except STOPPING as error:
+        fail(str(error))

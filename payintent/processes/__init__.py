@@ -1,0 +1,1 @@
+"""Several processes as one program: the supervisor, its processes, and what they share."""

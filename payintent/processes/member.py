@@ -1,0 +1,89 @@
+"""One of several processes: what it shares with the others, and its tie to the supervisor."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from payintent.log import get_logger
+from payintent.processes import metrics
+from payintent.processes.board import Board, ConnectionShare
+
+READY = b"+"
+_PUBLISH_EVERY_S = 1.0
+_END_MAX_S = 25.0  # after the supervisor's death
+
+_log = get_logger("process")
+
+
+class Member:
+    """One process of a supervisor; a thread leaves its metrics on the board once a second.
+
+    The thread ends the process, as SIGTERM does, where the supervisor has died: the other end of
+    the tie is then closed, however it died.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        board: Board,
+        sockets: Mapping[str, Sequence[socket.socket]],
+        tie: socket.socket,
+    ) -> None:
+        self.number = number
+        self.sockets = sockets
+        self._board = board
+        self._tie = tie
+        self._serial = time.time_ns()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to leave metrics on the board, and to watch the supervisor."""
+        self._tie.settimeout(_PUBLISH_EVERY_S)
+        self._thread.start()
+
+    def ready(self) -> None:
+        """Tell the supervisor that this process serves."""
+        self._tie.send(READY)
+
+    def connection_share(self) -> ConnectionShare:
+        """Return this process's part in how connections are shared."""
+        return ConnectionShare(self._board, self.number)
+
+    def registry(self) -> CollectorRegistry:
+        """Return the metrics of all processes, this one's as they are now."""
+        return metrics.registry_of_all(self._board, self._publish)
+
+    def close(self) -> None:
+        """Leave the last metrics on the board, and the tie."""
+        self._closing.set()
+        self._tie.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
+        self._publish()
+        self._tie.close()
+
+    def _publish(self) -> None:
+        if not metrics.publish(self._board, self.number, self._serial):
+            _log.error("metrics_too_many", number=self.number)
+
+    def _watch(self) -> None:
+        while self._has_supervisor():
+            self._publish()
+        if self._closing.is_set():
+            return
+        _log.error("supervisor_gone", number=self.number)
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._closing.wait(_END_MAX_S):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _has_supervisor(self) -> bool:
+        """Wait a second for the other end of the tie to be closed."""
+        try:
+            return self._tie.recv(1) != b""
+        except TimeoutError:
+            return True

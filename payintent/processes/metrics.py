@@ -1,0 +1,184 @@
+"""Metrics of several processes at one address.
+
+Every process leaves its metrics on the board once a second. Counters and histograms are summed,
+those of processes that have ended too, so that a sum never falls. A gauge says something of the
+whole installation, as whichever process looked has found it, so the largest one holds. What the
+system counts for a process (`process_…`) is nothing to sum, and has the label `process`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from payintent.processes.board import SUPERVISOR, Board
+
+_OF_ONE_PROCESS = "process_"
+_SUMMED = frozenset({"counter", "histogram", "summary"})
+_CREATED = "_created"  # when a process began to count; of a sum it says nothing
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Family(msgspec.Struct, frozen=True):
+    """One metric with its samples: name, labels and value."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[str, dict[str, str], float]]
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """The metrics of one process; `serial` tells it from others that had its slot before."""
+
+    serial: int
+    families: list[Family]
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """The sums of processes that have ended, and of each slot the last one that is part of them."""
+
+    families: list[Family]
+    serials: dict[int, int]
+    supervisor: list[Family]
+
+
+_NOTHING = _Ended([], {}, [])
+
+
+def snapshot(metrics: Iterable[Metric]) -> list[Family]:
+    """Copy metrics as they are now."""
+    return [
+        Family(
+            metric.name,
+            metric.type,
+            metric.documentation,
+            [
+                (sample.name, dict(sample.labels), float(sample.value))
+                for sample in metric.samples
+                if not sample.name.endswith(_CREATED)
+            ],
+        )
+        for metric in metrics
+    ]
+
+
+def publish(board: Board, slot: int, serial: int) -> bool:
+    """Leave this process's metrics on the board; False where there is no room for them."""
+    published = _Published(serial, snapshot(REGISTRY.collect()))
+    return board.write(slot, msgspec.msgpack.encode(published))
+
+
+def fold(board: Board, slot: int) -> None:
+    """Add what a process that has ended had counted to the sums, in one write."""
+    published, ended = _published(board, slot), _ended(board)
+    if published is None or ended.serials.get(slot) == published.serial:
+        return
+    counted = [family for family in published.families if _is_summed(family)]
+    sums = _merge([ended.families, counted])
+    serials = ended.serials | {slot: published.serial}
+    board.write(SUPERVISOR, msgspec.msgpack.encode(_Ended(sums, serials, ended.supervisor)))
+
+
+def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
+    """Replace the supervisor's own metrics."""
+    ended = _ended(board)
+    kept = _Ended(ended.families, ended.serials, snapshot(metrics))
+    board.write(SUPERVISOR, msgspec.msgpack.encode(kept))
+
+
+def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
+    """Return a registry of the metrics of all processes, this one's as they are now."""
+    registry = CollectorRegistry()
+    registry.register(_AllProcesses(board, publish_own))
+    return registry
+
+
+def merged(board: Board) -> list[Family]:
+    """Return the metrics of all processes, those that have ended too."""
+    living = [(slot, _published(board, slot)) for slot in range(1, board.slots)]
+    ended = _ended(board)  # read last: a process that ended meanwhile is in it, and counted once
+    parts = [
+        [_labelled(family, slot) for family in published.families]
+        for slot, published in living
+        if published is not None and ended.serials.get(slot) != published.serial
+    ]
+    return _merge([ended.families, ended.supervisor, *parts])
+
+
+class _AllProcesses(Collector):
+    """Collects what all processes left on the board."""
+
+    def __init__(self, board: Board, publish_own: Callable[[], None]) -> None:
+        self._board = board
+        self._publish_own = publish_own
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing beforehand: names come from the processes."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Give each family as the library's own."""
+        self._publish_own()
+        for family in merged(self._board):
+            metric = Metric(family.name, family.help, family.kind)
+            metric.samples = [Sample(*sample) for sample in family.samples]
+            yield metric
+
+
+def _published(board: Board, slot: int) -> _Published | None:
+    content = board.read(slot)
+    return msgspec.msgpack.decode(content, type=_Published) if content else None
+
+
+def _ended(board: Board) -> _Ended:
+    content = board.read(SUPERVISOR)
+    return msgspec.msgpack.decode(content, type=_Ended) if content else _NOTHING
+
+
+def _is_summed(family: Family) -> bool:
+    return family.kind in _SUMMED and not family.name.startswith(_OF_ONE_PROCESS)
+
+
+def _labelled(family: Family, slot: int) -> Family:
+    """Name the process in the samples of what is nothing to sum."""
+    if not family.name.startswith(_OF_ONE_PROCESS):
+        return family
+    samples = [
+        (name, labels | {"process": str(slot)}, value) for name, labels, value in family.samples
+    ]
+    return msgspec.structs.replace(family, samples=samples)
+
+
+def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
+    """Merge families by name, and their samples by name and labels."""
+    families: dict[str, Family] = {}
+    values: dict[str, dict[_Key, float]] = {}
+    for part in parts:
+        for family in part:
+            families.setdefault(family.name, family)
+            _add(values.setdefault(family.name, {}), family)
+    return [
+        msgspec.structs.replace(
+            family,
+            samples=[
+                (name, dict(labels), value) for (name, labels), value in values[family.name].items()
+            ],
+        )
+        for family in families.values()
+    ]
+
+
+def _add(values: dict[_Key, float], family: Family) -> None:
+    for name, labels, value in family.samples:
+        key = (name, tuple(sorted(labels.items())))
+        if key not in values:
+            values[key] = value
+        elif family.kind in _SUMMED:
+            values[key] += value
+        else:
+            values[key] = max(values[key], value)
