@@ -22,7 +22,7 @@ class _QuietHandler(WSGIRequestHandler):
     """Writes no line for each request."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Log nothing."""
+        """Log nothing of a request."""
         del format, args
 
 

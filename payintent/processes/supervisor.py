@@ -12,12 +12,11 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from payintent.log import get_logger
 from payintent.processes import handover, metrics, wakeup
@@ -30,6 +29,13 @@ from payintent.processes.member import Member
 _LOOK_MAX_S = 60.0
 
 _log = get_logger("supervisor")
+_REGISTRY = CollectorRegistry()  # of the supervisor: what it counts is no process's
+PROCESSES = Gauge("payintent_processes", "Processes by state", ["state"], registry=_REGISTRY)
+ENDS = Counter(
+    "payintent_process_ends_total",
+    "Processes that ended without being told to",
+    registry=_REGISTRY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,8 @@ class _Supervisor:
         self._due = [(0.0, 0)] * max(0, plan.count - len(adopted))  # when, after how many failures
         self._has_served = any(child.is_ready for child in adopted)
         self._stopping = False
-        self._unexpected_ends = unexpected_ends
+        self._unexpected_ends = unexpected_ends  # those before this program took over, too
+        ENDS.inc(unexpected_ends)
         self._is_rolling = bool(adopted)
         self._roll_again = False
         self._trial: int | None = None  # the process that tries the program that is installed now
@@ -220,6 +227,7 @@ class _Supervisor:
             _log.info("process_stopped", number=child.number, pid=child.pid, status=code)
             return
         self._unexpected_ends += 1
+        ENDS.inc()
         if code > 0 and not self._has_served:
             self.status = code  # it has said why; another try would say the same
             self._due.clear()
@@ -361,19 +369,7 @@ class _Supervisor:
     # Metrics
 
     def _publish(self) -> None:
-        metrics.publish_supervisor(self._board, self._metrics())
-
-    def _metrics(self) -> Iterator[Metric]:
-        """Count the processes by their state, and those that ended by themselves."""
         states = [child.state for child in self._children.values()]
-        processes = GaugeMetricFamily(
-            "payintent_processes", "Processes of a supervisor", labels=["state"]
-        )
         for state in STATES:
-            processes.add_metric([state], states.count(state))
-        yield processes
-        yield CounterMetricFamily(
-            "payintent_process_ends_total",
-            "Processes that ended without being told to",
-            value=self._unexpected_ends,
-        )
+            PROCESSES.labels(state).set(states.count(state))
+        metrics.publish_supervisor(self._board, _REGISTRY.collect())

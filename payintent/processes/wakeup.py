@@ -45,7 +45,7 @@ class Wakeup:
         unblock()
 
     def close(self) -> None:
-        """Receive no more."""
+        """Receive no more signals."""
         signal.set_wakeup_fd(-1)
         self._reading.close()
         self._writing.close()

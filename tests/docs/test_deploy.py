@@ -15,6 +15,7 @@ import yaml
 from payintent.api.server import _STOP_WAIT_S
 from payintent.cli.common import TOKEN_ENV
 from payintent.config import Settings
+from payintent.processes.child import END_MAX_S
 from payintent.routes import ROUTES
 from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
@@ -68,6 +69,17 @@ def test_a_unit_that_serves_has_migrated_first_and_is_given_time_to_stop(unit: s
     assert "payintent-migrate.service" in read["Unit"]["After"].split()
     assert read["Service"]["Restart"] == "on-failure"
     assert int(read["Service"]["TimeoutStopSec"]) == _STOP_S > _STOP_WAIT_S
+
+
+@pytest.mark.parametrize("unit", _UNITS[:2])
+def test_a_unit_that_serves_can_be_reloaded_and_leaves_its_processes_to_their_supervisor(
+    unit: str,
+) -> None:
+    service = _Unit(unit)["Service"]
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) > END_MAX_S
+    assert END_MAX_S > _STOP_WAIT_S
 
 
 def test_every_unit_is_hardened_in_one_place() -> None:
