@@ -197,7 +197,7 @@ def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> Non
     cores = usable_cores()
     most = most_connections(chosen, cores)
     text = (
-        f"api and worker on this host, {cores} processes each, open up to {most} connections; "
+        f"an api and a worker with {cores} processes each open up to {most} connections; "
         f"the server allows {allowed}"
     )
     if most > allowed:
