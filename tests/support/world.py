@@ -1,5 +1,7 @@
 """What tests arrange with: a merchant, its payments, the clock, and an HTTP client."""
 
+import contextlib
+import random
 import socket
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,6 +31,8 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
+_PORTS = range(10_000, 20_000)  # the sandboxes of end-to-end tests have those from 20,000 on
+_found = set[int]()
 #: What a world is made of beside the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
@@ -248,7 +252,15 @@ def patient(settings: Settings) -> Settings:
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Find a port that no process has, and that this process has not found before.
+
+    It is below those that the system hands out to connections: one of these could be taken again
+    before a process that a test starts listens there.
+    """
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _found:
+                _found.add(port)
+                return port
+    raise AssertionError("no free port")

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.sandbox.simulator.running import until_true
-from tests.sandbox.simulator.test_process import answers, free_port
+from tests.sandbox.simulator.test_process import answers
+from tests.support.world import free_port
 
 COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.ecpay"]
 ONE = {"merchant_id": "1", "hash_key": "verysecret", "hash_iv": "iv", "credit_check_code": "2"}

@@ -1,10 +1,10 @@
-import socket
 from collections.abc import AsyncGenerator
 
 import aiohttp
 import pytest
 
 from tests.sandbox.shop.running import Api, Visitor, running_api, running_shop
+from tests.support.world import free_port as find_free_port
 
 
 @pytest.fixture
@@ -21,5 +21,4 @@ async def visitor(api: Api) -> AsyncGenerator[Visitor]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return find_free_port()

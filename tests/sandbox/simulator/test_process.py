@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.simulator.running import until_true
+from tests.support.world import free_port
 
 COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.simulator"]
 ACCOUNTS = json.dumps([{"api_key": "k1", "signing_secret": "very-secret"}])
@@ -19,11 +19,6 @@ ACCOUNTS = json.dumps([{"api_key": "k1", "signing_secret": "very-secret"}])
 def environment(**changes: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
     return kept | changes
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def answers(url: str) -> bool:
