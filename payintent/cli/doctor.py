@@ -252,7 +252,7 @@ async def _examine_replica(report: _Report, service: Service) -> None:
     """Say what `DATABASE_READ_URL` leads to; without a replica everything works as well."""
     found = await service.reading.examine()
     if found is not None:
-        say = report.right if found.is_standby else report.doubtful
+        say = report.right if found.is_standby and found.is_near else report.doubtful
         say("replica", found.text)
 
 

@@ -21,6 +21,7 @@ from payintent.storage.database import Database, Executor, Row, open_read_pool
 
 _LOOK_EVERY_S = 1.0
 _LOOK_TIMEOUT_S = 2.0
+_EXAMINE_S = 5.0  # how long an operator waits at most for a replica to catch up
 _RETRY_S = 5.0  # after a look that failed
 _CATCH_UP_S = (0.0, 0.02, 0.1)  # pauses in which a replica usually replays what was just written
 #: A row is committed at most so long after its `created_at`, and clocks differ by less than this.
@@ -48,6 +49,7 @@ class ReplicaFinding:
 
     is_standby: bool
     text: str
+    is_near: bool = True
 
 
 class ReadDatabase:
@@ -110,7 +112,23 @@ class ReadDatabase:
         if not there["is_standby"]:
             return ReplicaFinding(is_standby=False, text="it is a primary, and spares it no list")
         behind = max(0, primary["position"] - (there["position"] or 0))
+        if behind and not await self._catches_up(self._replica, primary["position"]):
+            text = f"a standby that is more than {self._lag_max_s:g} s behind"
+            why = f"{text}, {behind} bytes of log; lists are read on the primary"
+            return ReplicaFinding(is_standby=True, text=why, is_near=False)
         return ReplicaFinding(is_standby=True, text=f"a standby, {behind} bytes of log behind")
+
+    async def _catches_up(self, replica: Database, position: int) -> bool:
+        """Tell whether the replica replays a position within the bound."""
+        try:
+            async with asyncio.timeout(min(self._lag_max_s, _EXAMINE_S)):
+                while True:
+                    there = await self._position(replica)
+                    if (there["position"] or 0) >= position:
+                        return True
+                    await asyncio.sleep(_CATCH_UP_S[-1])
+        except _FAILURES:
+            return False
 
     async def close(self) -> None:
         """Close the connections to the replica."""

@@ -281,6 +281,20 @@ async def test_an_operator_is_told_what_the_replica_is(
     assert await ReadDatabase(api.world.service.database, alone).examine() is None
 
 
+async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
+    api: Api, pair: StandbyPair
+) -> None:
+    near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
+    reading = ReadDatabase(api.world.service.database, near)
+    async with paused(pair):
+        await create(api)
+        found = await reading.examine()
+    await reading.close()
+    assert found is not None
+    assert (found.is_standby, found.is_near) == (True, False)
+    assert found.text.startswith("a standby that is more than 0.2 s behind, ")
+
+
 async def test_what_is_no_replica_of_this_database_is_never_read(
     api: Api, server_url: str, pair: StandbyPair
 ) -> None:

@@ -1,6 +1,8 @@
 """A check of an account says in words what is wrong, moves no money and shows no secret."""
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.conformance.arrange import opened, paid, refund_of
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness
 from tests.conformance.traits import Traits, where
+from tests.support.authority import Authority
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -111,6 +114,27 @@ async def test_a_server_without_tls_is_said_to_have_none(harness: Harness) -> No
     secured = harness.account.base_url.replace("http://", "https://")
     check = await _check(harness, replace(harness.account, base_url=secured))
     assert check.problem is AccountProblem.TLS, check
+
+
+@over_http
+async def test_a_certificate_that_cannot_be_verified_is_said_in_words(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """The server is real, and its authority is one that nothing trusts."""
+    secured = Authority(tmp_path).server()
+    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0, ssl=secured)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        account = replace(harness.account, base_url=f"https://127.0.0.1:{port}")
+        check = await _check(harness, account)
+    assert check.problem is AccountProblem.TLS, check
+    assert f"127.0.0.1:{port}" in check.detail
+    assert "its certificate cannot be verified (" in check.detail
+    assert "unable to get local issuer certificate" in check.detail
+
+
+async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
 
 
 def _shape(path: str) -> str:
