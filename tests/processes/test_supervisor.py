@@ -145,8 +145,12 @@ def test_one_address_has_the_metrics_of_all_processes_and_of_those_that_ended(
             client.sendall(_request())
             assert _status(client) == 401
     _until(lambda: api.metric(*_FAILURES) == before + 2, "both requests are counted")
-    os.kill(next(iter(held)), signal.SIGKILL)
-    api.wait_for_event("process_ended", len(api.events("process_ended")) + 1)
+    killed = next(iter(held))
+    [number] = [one["number"] for one in api.events("process_started") if one["pid"] == killed]
+    began = ("process_start_time_seconds", f'{{process="{number}"}}')
+    first = api.metric(*began)
+    os.kill(killed, signal.SIGKILL)
+    _until(lambda: api.metric(*began) > first, "the next process has metrics in its place")
     assert api.metric(*_FAILURES) == before + 2, "a sum never falls"
     assert len(api.wait_for(2)) == 2
 
