@@ -14,11 +14,11 @@ from payintent.config import Settings
 _PREFIX = "PAYINTENT_"
 #: Variables with our prefix that are no settings.
 _OTHERS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: Kubernetes tells containers the addresses of services: `X_SERVICE_HOST`, and these beside it.
+#: Kubernetes tells containers the addresses of services: a name with this end, others beside it.
 _HOST_OF_KUBERNETES = "_SERVICE_HOST"
 _OF_KUBERNETES = re.compile(
-    r"(?P<service>.+?)(?:_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
-    r"|_PORT(?:_[0-9]{1,5}_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
+    r"_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
+    r"|_PORT(?:_[0-9]{1,5}_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?"
 )
 _WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
 _SHOWN_CHARS = 40
@@ -98,8 +98,15 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 def _is_of_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
     """Tell whether a name is one of those that a service named by its beginning has here."""
-    found = _OF_KUBERNETES.fullmatch(name)
-    return found is not None and f"{found['service']}{_HOST_OF_KUBERNETES}" in environ
+    services = (
+        host.removesuffix(_HOST_OF_KUBERNETES)
+        for host in environ
+        if host.endswith(_HOST_OF_KUBERNETES)
+    )
+    return any(
+        name.startswith(service) and _OF_KUBERNETES.fullmatch(name, len(service))
+        for service in services
+    )
 
 
 def _guess(name: str, names: frozenset[str]) -> str:

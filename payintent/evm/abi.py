@@ -52,7 +52,7 @@ def encode_allowance(owner: bytes, spender: bytes) -> bytes:
 
 
 def encode_balance_of(owner: bytes) -> bytes:
-    """Encode a call of `balanceOf`: how much of a token an address has."""
+    """Encode a call that asks how much of a token an address has."""
     return BALANCE_OF + _of_address(owner)
 
 

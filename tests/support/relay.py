@@ -27,13 +27,17 @@ class TlsRelay(TcpServer):
         except ConnectionError:
             writer.transport.abort()
             return
-        with suppress(ConnectionError, ssl.SSLError):
-            ways = [_pump(reader, back), _pump(there, writer)]
-            await asyncio.wait(
-                list(map(asyncio.ensure_future, ways)), return_when=asyncio.FIRST_COMPLETED
-            )
-        for end in (back, writer):
-            end.transport.abort()
+        pumps = [
+            asyncio.ensure_future(pump) for pump in (_pump(reader, back), _pump(there, writer))
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:  # also where the server is stopped meanwhile
+            for end in (back, writer):
+                end.transport.abort()
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
