@@ -169,8 +169,17 @@ class CallbackReceiver:
 
 
 def _identities(received: _Received) -> list[Hashable]:
-    """Name what two callbacks of one batch may not share: a key, and mostly so, a payment."""
-    return [received.key, received.callback.session_id or received.key]
+    """Name what two callbacks of one batch may not share: a key, a session, a capture.
+
+    Two that claim one capture would each be settled as if it were theirs.
+    """
+    callback = received.callback
+    identities: list[Hashable] = [("key", received.key)]
+    if callback.session_id is not None:
+        identities.append(("session", callback.session_id))
+    if callback.report is not None and callback.report.capture is not None:
+        identities.append(("capture", received.account_id, callback.report.capture.reference))
+    return identities
 
 
 def _new_callback(received: _Received) -> NewCallback:

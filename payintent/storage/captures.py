@@ -89,19 +89,21 @@ async def add_unknown(
 
 async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
     """Give locked captures to the sessions that they were taken for, which have appeared since."""
-    await tx.fetch(
+    adopted = await tx.fetch(
         """
         UPDATE capture c
         SET session_id = n.session_id, payment_id = n.payment_id, credited = n.credited
         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[])
             AS n (id, session_id, payment_id, credited)
-        WHERE c.id = n.id
+        WHERE c.id = n.id AND c.session_id IS NULL
+        RETURNING c.id
         """,
         [capture.id for capture in captures],
         [capture.origin.session_id for capture in captures],
         [capture.origin.payment_id for capture in captures],
         [capture.credited for capture in captures],
     )
+    assert len(adopted) == len(captures)  # noqa: S101 - no money is given to two sessions
 
 
 async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:

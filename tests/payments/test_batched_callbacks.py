@@ -149,6 +149,21 @@ async def test_two_sessions_of_one_payment_in_a_batch_see_what_each_other_does(
     await are_paid(world, other)
 
 
+async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World) -> None:
+    """It came for a session that was unknown; each of two in a batch would adopt it."""
+    (first, one), (second, two) = [await selected(world) for _ in range(2)]
+    report = captured(159000, reference="claimed twice")
+    await receive(world, told(uuid4(), report))
+    results = await receive(world, told(one, report), told(two, report))
+    assert all(result.fresh for result in results)
+    statuses = sorted([await world.status(first), await world.status(second)])
+    assert statuses == ["PAID", "PROCESSING"]
+    rows = await world.rows("SELECT payment_id FROM capture WHERE credited")
+    assert [row["payment_id"] for row in rows] == [
+        payment.id for payment in (first, second) if await world.status(payment) == "PAID"
+    ]
+
+
 async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     world: World,
 ) -> None:
