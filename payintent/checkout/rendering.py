@@ -1,18 +1,17 @@
 """Rendering of the hosted checkout's pages: template, language, headers."""
 
-import gzip
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
-from payintent.checkout.static_files import accepts_gzip, static_url
+from payintent.checkout.static_files import static_url
+from payintent.web.compression import html_response
+from payintent.web.templates import make_environment
 
 #: Headers of every answer to a buyer; the middleware adds that it must not be cached.
 HEADERS = {
@@ -21,18 +20,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_GZIP_LEVEL = 5
 _OPTIONS_MAX = 1_000  # rendered lists in memory, 53 countries in each language, some 3 KiB each
-_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no page can contain
-_templates = Environment(
-    loader=PackageLoader("payintent", "checkout/templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    auto_reload=False,  # a template does not change while the process runs
-)
-_templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # a third smaller in Thai
+_templates = make_environment("checkout/templates")
 
 
 def page_language(request: Request, fallback: str) -> Language:
@@ -74,13 +63,9 @@ def common_fields(language: Language) -> dict[str, Any]:
 def render_page(
     request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
 ) -> Response:
-    """Render a template as a page; lone surrogates in its texts are replaced."""
-    html = _SURROGATE.sub("\ufffd", _templates.get_template(template).render(fields)).encode()
-    headers = {**HEADERS, "Content-Security-Policy": policy}
-    if accepts_gzip(request):
-        html = gzip.compress(html, _GZIP_LEVEL, mtime=0)
-        headers["Content-Encoding"] = "gzip"
-    return Response(html, status, headers, "text/html")
+    """Render a template as a page."""
+    html = _templates.get_template(template).render(fields)
+    return html_response(request, html, {**HEADERS, "Content-Security-Policy": policy}, status)
 
 
 def render_error_page(

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.etag import etag_response
-from payintent.checkout.minify import minify
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.web.minify import minify
 
 _HASH_CHARS = 12
 _HEADERS = {
