@@ -57,6 +57,13 @@ def _check_base(url: str) -> str:
     return url
 
 
+def _check_origin(url: str) -> str:
+    """Refuse what is no origin of TLS: the console's cookie is for such alone."""
+    if url and (web_origin(url) != url or not url.startswith("https://")):
+        raise ValueError("is no origin such as https://console.example.com")
+    return url
+
+
 def _check_networks(text: str) -> str:
     for item in split_list(text):
         try:
@@ -132,6 +139,7 @@ def _check_ca_file(path: str) -> str:
 
 
 Base = Annotated[str, AfterValidator(_check_base)]
+Origin = Annotated[str, AfterValidator(_check_origin)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
 Networks = Annotated[str, AfterValidator(_check_networks)]
 PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
@@ -184,6 +192,7 @@ class Settings(BaseSettings):
     api_base: Base = (
         "http://127.0.0.1:8080/v1"  # our address for gateways; its origin has the flags
     )
+    console_base: Origin = ""  # of the console behind a proxy with TLS; "": loopback, without TLS
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
     # The edge network, which knows the viewer's country; trusted only with the secret

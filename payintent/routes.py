@@ -18,6 +18,7 @@ from payintent.api import (
 )
 from payintent.api.docs import pages
 from payintent.checkout import page, sdk_files, static_files
+from payintent.console.routes import CONSOLE_ROUTES
 
 # Hot routes first: they are tried in this order, and each that does not match costs a microsecond.
 ROUTES: list[BaseRoute] = [
@@ -71,4 +72,5 @@ OPERATOR_ROUTES: list[BaseRoute] = [
     Route("/operator/webhooks", operator.list_webhooks, methods=["GET"]),
     Route("/operator/webhooks/{event_id}/replay", operator.replay_webhook, methods=["POST"]),
     Route("/operator/{subject}/{verb}", operator.run_operation_route, methods=["GET", "POST"]),
+    *CONSOLE_ROUTES,
 ]

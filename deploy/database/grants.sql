@@ -38,6 +38,7 @@ TO payintent_worker;
 
 -- The API's alone.
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON console_session TO payintent_api;
 GRANT SELECT, INSERT ON audit TO payintent_api;
 
 -- Triggers change it with what operators manage, and with the catalogs that are shown.

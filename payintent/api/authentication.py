@@ -76,7 +76,15 @@ async def authenticate_operator(
     database: Database, encryption: Encryption, headers: Mapping[str, str]
 ) -> AuthenticatedOperator:
     """Return the operator whose token a request carries (`UNAUTHORIZED` where there is none)."""
-    token = read_bearer_key(headers, api_key.OPERATOR)
+    return await check_operator_token(
+        database, encryption, read_bearer_key(headers, api_key.OPERATOR)
+    )
+
+
+async def check_operator_token(
+    database: Database, encryption: Encryption, token: api_key.ApiKeyText
+) -> AuthenticatedOperator:
+    """Return the operator of a well-formed token (`UNAUTHORIZED` where it is no valid one)."""
     found = await operator_tokens.find_by_public_id(database, token.public_id)
     if found is None or not hmac.compare_digest(found.digest, encryption.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, _reason(found and found.digest))

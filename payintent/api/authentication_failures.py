@@ -65,12 +65,15 @@ class Attempts:
         self._good_until: dict[bytes, float] = {}  # by digest of the header, oldest use first
 
     @contextmanager
-    def attempt(self, request: Request, prefix: str) -> Generator[None]:
+    def attempt(self, request: Request, prefix: str, given: str | None = None) -> Generator[None]:
         """Allow an authentication, and record whether it failed.
 
+        `given` is what identifies the caller where it is not in `Authorization`.
         Raises `RATE_LIMITED` where too many from its address failed.
         """
-        mark = self._secrets.digest(request.headers.get("authorization", ""))
+        if given is None:
+            given = request.headers.get("authorization", "")
+        mark = self._secrets.digest(given)
         address = self._edge.caller_address(request)
         if not self._was_good(mark):
             self._refuse_beyond_limit(address, prefix)

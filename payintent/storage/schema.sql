@@ -329,6 +329,21 @@ CREATE TABLE public.configuration_version (
     CONSTRAINT configuration_version_only_row CHECK (only_row)
 );
 
+CREATE TABLE public.console_session (
+    id uuid NOT NULL,
+    token_public_id text NOT NULL,
+    digest bytea NOT NULL,
+    digest_before bytea,
+    address text,
+    browser text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    rotated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    last_used_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    revoked_at timestamp with time zone,
+    CONSTRAINT console_session_short CHECK ((expires_at <= (created_at + '12:00:00'::interval)))
+);
+
 CREATE TABLE public.delivery (
     event_id uuid NOT NULL,
     merchant_id bigint NOT NULL,
@@ -856,6 +871,9 @@ ALTER TABLE ONLY public.checkout
 ALTER TABLE ONLY public.configuration_version
     ADD CONSTRAINT configuration_version_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY public.console_session
+    ADD CONSTRAINT console_session_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (event_id);
 
@@ -985,6 +1003,10 @@ CREATE INDEX chain_refund_try_tx ON public.chain_refund_try USING hash (tx_hash)
 CREATE INDEX chain_sighting_session ON public.chain_sighting USING btree (session_id);
 
 CREATE INDEX chain_sighting_there ON public.chain_sighting USING btree (chain, block) WHERE (gone_at IS NULL);
+
+CREATE INDEX console_session_expiry ON public.console_session USING btree (expires_at);
+
+CREATE INDEX console_session_of_token ON public.console_session USING btree (token_public_id, id);
 
 CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) WHERE (state = 'pending'::text);
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import aiohttp
 import jsonschema_rs
+from starlette.routing import Route
 
 from payintent.api.docs.files import openapi_document
 from payintent.api.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
@@ -177,10 +178,24 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     )
 
 
+def _is_operators(path: str) -> bool:
+    """Tell whether a path is on the operator's port, with its console."""
+    return path.startswith(_OPERATORS) or path.split("/")[1] in _console_parts()
+
+
+@cache
+def _console_parts() -> frozenset[str]:
+    """Return the first parts of the console's paths."""
+    from payintent.console.routes import CONSOLE_ROUTES
+
+    routes = [route for route in CONSOLE_ROUTES if isinstance(route, Route)]
+    return frozenset(route.path.split("/")[1] for route in routes)
+
+
 def check(method: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
     """Hold an answer to the contract; `NonconformingError` says where it differs."""
     known = _judge().path_of(path)
-    if path.startswith(_OPERATORS) or (method == "OPTIONS" and status in {204, 405}):
+    if _is_operators(path) or (method == "OPTIONS" and status in {204, 405}):
         return
     lower = {name.lower(): headers[name] for name in headers}
     faults = list(_faults(method.lower(), path, known, status, lower, body))

@@ -11,7 +11,7 @@ from payintent.gateways.account_check import (
     works,
 )
 from payintent.gateways.ecpay.api import NOT_FOUND, EcpayApi
-from payintent.gateways.ecpay.check_mac import CHECK, read_form, verify_form
+from payintent.gateways.ecpay.check_mac import CHECK, parse_form, verify_form
 from payintent.gateways.http_client import HttpAnswer
 
 #: No session has this number: those are drawn at random.
@@ -43,7 +43,7 @@ def _unsigned(account: GatewayAccount, answer: HttpAnswer, now: float) -> Accoun
     if plain := _PLAIN.match(answer.body):
         return _by_code(account, answer, plain[1].decode(), now)
     try:
-        fields = read_form(answer.body)
+        fields = parse_form(answer.body)
     except ValueError:
         return not_understood(account, answer)
     if CHECK in fields:

@@ -33,7 +33,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     hash_iv = account.credentials.get("hash_iv", "")
     if not hash_key or not hash_iv:  # with empty secrets anyone could sign
         raise ValueError("the account has no secrets")
-    fields = read_form(body)
+    fields = parse_form(body)
     given = fields.get(CHECK, "")
     expected = check_mac_value(fields, hash_key, hash_iv)
     if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
@@ -44,7 +44,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     return fields
 
 
-def read_form(body: bytes) -> dict[str, str]:
+def parse_form(body: bytes) -> dict[str, str]:
     """Parse a form without verifying it; ValueError where a name is invalid or comes twice."""
     pairs = parse_qsl(
         body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX

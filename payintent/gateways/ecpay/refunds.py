@@ -27,7 +27,7 @@ from payintent.gateways.ecpay.api import (
     EcpayTrade,
     session_trade_no,
 )
-from payintent.gateways.ecpay.check_mac import read_form
+from payintent.gateways.ecpay.check_mac import parse_form
 from payintent.gateways.minor_units import to_gateway
 
 #: While ECPay closes the day's trades, no action on them is allowed.
@@ -173,7 +173,7 @@ async def _act(
     if isinstance(answer, OutcomeUnknown):
         return answer
     try:
-        said = read_form(answer.body)
+        said = parse_form(answer.body)
     except ValueError:
         return OutcomeUnknown(detail="an unreadable answer to an action")
     code = said.get("RtnCode", "")

@@ -1,0 +1,1 @@
+"""The operator's console: pages on the operator's port, complete without JavaScript."""

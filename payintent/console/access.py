@@ -1,0 +1,169 @@
+"""Who may open a page of the console: the session of a request, and forms that are its own."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.context import get_context
+from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
+from payintent.api.request_body import BodyTooLargeError, read_raw
+from payintent.config import Settings
+from payintent.console.rendering import render
+from payintent.console.sessions import OperatorSession, delete_cookie, find_session, set_cookie
+from payintent.domain.errors import (
+    ErrorCode,
+    InvalidTextError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+#: Name of the field that carries the token of a session in each of its forms.
+CSRF_FIELD = "csrf"
+SIGN_IN = "/sign-in"
+_FORM_TYPE = "application/x-www-form-urlencoded"
+_FORM_FIELDS_MAX = 200
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+#: What is said of a failure, its status, and when to come back.
+_FAILURES: Mapping[type[Exception], tuple[str, int, int | None]] = {
+    BodyTooLargeError: ("the form is too large", 413, None),
+    InvalidTextError: ("the form holds text that cannot be stored", 400, None),
+    LockTimeoutError: ("another request is working on this", 409, RETRY_AFTER_S),
+}
+
+
+class SignInNeededError(Exception):
+    """The request has no session that counts."""
+
+
+async def signed_in(request: Request) -> OperatorSession:
+    """Return the session of the signed-in operator; without one the page leads to `/sign-in`."""
+    app = get_context(request)
+    check_host(request, app.service.settings)
+    try:
+        session = await find_session(app, request)
+    except UnauthorizedError:
+        session = None
+    if session is None:
+        raise SignInNeededError
+    request.scope["payintent.console_session"] = session
+    return session
+
+
+async def read_form(request: Request, session: OperatorSession) -> Mapping[str, str]:
+    """Read a form that a page of this session sent (`FORBIDDEN` for any other).
+
+    The form must come from our own origin and carry the token of the session.
+    """
+    fields = await read_own_form(request)
+    token = fields.pop(CSRF_FIELD, "")
+    if not hmac.compare_digest(token.encode(), session.csrf.encode()):
+        raise RefusedError(
+            ErrorCode.FORBIDDEN, "the form is of another session: open its page again"
+        )
+    return fields
+
+
+async def read_own_form(request: Request) -> dict[str, str]:
+    """Read a form that was sent from our own origin, which any session may have sent."""
+    settings = get_context(request).service.settings
+    check_host(request, settings)
+    if request.headers.getlist("origin") != [_own_origin(request, settings)]:
+        raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != _FORM_TYPE:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"a form is sent as {_FORM_TYPE}")
+    raw = await read_raw(request, settings.body_bytes_max)
+    try:
+        pairs = parse_qsl(
+            raw.decode(),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_FORM_FIELDS_MAX,
+        )
+    except ValueError as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the form cannot be read") from error
+    return dict(pairs)
+
+
+def check_host(request: Request, settings: Settings) -> None:
+    """Refuse an address that the cookie must not travel to: neither loopback nor the one with TLS.
+
+    It also stops names of other sites that resolve to loopback.
+    """
+    host = request.headers.get("host", "").lower()
+    if settings.console_base:
+        if f"https://{host}" != settings.console_base:
+            raise RefusedError(ErrorCode.FORBIDDEN, f"the console is at {settings.console_base}")
+    elif _without_port(host) not in _LOOPBACK:
+        raise RefusedError(
+            ErrorCode.FORBIDDEN,
+            "without TLS the console is open at 127.0.0.1 and localhost alone: open it through a"
+            " tunnel, or set PAYINTENT_CONSOLE_BASE to its address behind a proxy with TLS",
+        )
+
+
+def console_page(handler: Handler) -> Handler:
+    """Answer refusals and failures with pages, and set the cookie of a rotated session."""
+
+    @wraps(handler)
+    async def answered(request: Request) -> Response:
+        response = await _answered(handler, request)
+        session: OperatorSession | None = request.scope.get("payintent.console_session")
+        if session is not None and session.cookie is not None:
+            settings = get_context(request).service.settings
+            if "set-cookie" not in response.headers:
+                set_cookie(response, settings, session.cookie)
+        return response
+
+    return answered
+
+
+async def _answered(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except SignInNeededError:
+        return _to_sign_in(request)
+    except StorageUnavailableError as down:
+        refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
+        return _refused(request, "the database is away for the moment", 503, again_s())
+    except RefusedError as refused:
+        return _refused(request, refused.message, http_status(refused), refused.retry_after_s)
+    except tuple(_FAILURES) as failure:
+        return _refused(request, *_FAILURES[type(failure)])
+
+
+def _to_sign_in(request: Request) -> Response:
+    query = ""
+    if request.method == "GET" and request.url.path != "/":
+        query = "?" + urlencode({"next": _own_path(request)})
+    response = RedirectResponse(SIGN_IN + query, 303, {"Cache-Control": "no-store"})
+    delete_cookie(response, get_context(request).service.settings)
+    return response
+
+
+def _refused(request: Request, message: str, status: int, wait_s: int | None = None) -> Response:
+    response = render(request, "refused.html", status=status, message=message)
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(wait_s)
+    return response
+
+
+def _own_path(request: Request) -> str:
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
+
+
+def _own_origin(request: Request, settings: Settings) -> str:
+    return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host

@@ -1,0 +1,29 @@
+"""The pages that every page of the console leads to, and the least role of each."""
+
+from dataclasses import dataclass
+
+from payintent.domain.operator import Role
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationEntry:
+    """A page of the navigation; operators below `least` are not shown it."""
+
+    label: str
+    path: str
+    least: Role
+
+
+NAVIGATION: tuple[NavigationEntry, ...] = (
+    NavigationEntry("Operations", "/operations", Role.VIEWER),
+)
+
+
+def shown_to(role: Role | None) -> list[NavigationEntry]:
+    """Return the entries that an operator of this role may open."""
+    return [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
+
+
+def is_current(entry: NavigationEntry, path: str) -> bool:
+    """Tell whether a path is the entry's page or one below it."""
+    return path == entry.path or (entry.path != "/" and path.startswith(entry.path + "/"))

@@ -1,0 +1,78 @@
+"""Rendering of the console's pages: template, navigation, headers."""
+
+import inspect
+from datetime import datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.console.navigation import is_current, shown_to
+from payintent.console.sessions import OperatorSession
+from payintent.console.static_files import console_file_url
+from payintent.json_format import format_timestamp
+from payintent.operations.registry import Operation
+from payintent.web.compression import html_response
+from payintent.web.templates import make_environment
+
+#: Headers of every page. `same-origin`: without a referrer browsers send forms from `null`.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": content_security_policy(runs=ScriptSources()),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "Vary": "Accept-Encoding, Cookie",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+_WORDS_OF_TONES = {
+    "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
+    "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
+    "bad": "FAILED REJECTED DEAD REVOKED EXPIRED DISABLED HALTED LOST",
+    "info": "REFUNDED QUEUED SENT NEW REQUESTED VALIDATED",
+}
+_TONES = {word: tone for tone, words in _WORDS_OF_TONES.items() for word in words.split()}
+_templates = make_environment("console/templates")
+
+
+def render(
+    request: Request, template_name: str, /, *, status: int = 200, **fields: Any
+) -> Response:
+    """Render a template as a page of whoever is signed in; `fields` are what it reads."""
+    session: OperatorSession | None = request.scope.get("payintent.console_session")
+    html = _templates.get_template(template_name).render(_common_fields(request, session) | fields)
+    return html_response(request, html, _HEADERS, status)
+
+
+def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
+    path = request.url.path
+    entries = shown_to(session.actor.role) if session else []
+    return {
+        "asset": console_file_url,
+        "navigation": [(entry, is_current(entry, path)) for entry in entries],
+        "path": path,
+        "session": session,
+    }
+
+
+def format_moment(moment: datetime) -> str:
+    """Write a time as people read it: `2026-01-31 09:30:00` in UTC."""
+    return format_timestamp(moment)[:19].replace("T", " ")
+
+
+def tone(word: str) -> str:
+    """Return the colour of a status: good, warn, bad, info, or none."""
+    return _TONES.get(word.upper(), "")
+
+
+def summary(kind: Operation) -> str:
+    """Return what an operation does, in the first paragraph of its docstring."""
+    return " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+
+
+_templates.filters.update(
+    moment=format_moment, timestamp=format_timestamp, tone=tone, summary=summary
+)

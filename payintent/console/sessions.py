@@ -1,0 +1,186 @@
+"""Sessions of the console: opened with an operator's token, kept in a cookie, rotated, ended."""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api import authentication
+from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.context import AppContext
+from payintent.config import Settings
+from payintent.domain import api_key
+from payintent.encryption import Encryption
+from payintent.log import get_logger
+from payintent.operations.base import Actor
+from payintent.storage import console_sessions
+from payintent.storage.console_sessions import ConsoleSessionRecord, NewConsoleSession
+
+_log = get_logger("operator")
+_SECRET_BYTES = 32
+_COOKIE_CHARS_MAX = 100
+_BROWSER_MAX = 200
+_MAX_AGE_S = 12 * 3600
+_DELETED_AFTER_DAYS = 7
+_DELETED_MAX = 100  # at each sign-in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSession:
+    """The signed-in operator of a request, and the token that its forms carry."""
+
+    id: UUID
+    actor: Actor
+    csrf: str = field(repr=False)
+    token_public_id: str
+    cookie: str | None = field(repr=False)  # to be set with the answer, where it was rotated
+
+
+@dataclass(frozen=True, slots=True)
+class _Cookie:
+    session_id: UUID
+    secret: str
+
+
+def cookie_name(settings: Settings) -> str:
+    """Return the cookie's name; behind TLS browsers hold it to this host and to TLS."""
+    return "__Host-payintent-console" if settings.console_base else "payintent-console"
+
+
+def set_cookie(response: Response, settings: Settings, value: str) -> None:
+    """Set the session's cookie; no script reads it, and no other site's request carries it."""
+    response.set_cookie(
+        cookie_name(settings),
+        value,
+        max_age=_MAX_AGE_S,
+        secure=bool(settings.console_base),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def delete_cookie(response: Response, settings: Settings) -> None:
+    """Have the browser forget the session's cookie."""
+    response.delete_cookie(
+        cookie_name(settings),
+        secure=bool(settings.console_base),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+async def open_session(app: AppContext, request: Request, token_text: str) -> tuple[str, Actor]:
+    """Open a session with an operator's token; returns the cookie's value and its operator.
+
+    Raises `UNAUTHORIZED` where the token is none, and `RATE_LIMITED` where too many of the
+    request's address were none.
+    """
+    database, encryption = app.service.database, app.service.encryption
+    with app.attempts.attempt(request, api_key.OPERATOR, token_text):
+        token = api_key.parse_api_key(api_key.OPERATOR, token_text)
+        if token is None:
+            reason = "malformed" if token_text else "missing"
+            raise UnauthorizedError(api_key.OPERATOR, reason)
+        operator = await authentication.check_operator_token(database, encryption, token)
+    session_id, secret = app.service.id_generator.new_id(), _make_secret()
+    address = app.viewers.caller_address(request)
+    new = NewConsoleSession(
+        id=session_id,
+        token_public_id=token.public_id,
+        digest=_digest(encryption, session_id, secret),
+        address=address,
+        browser=_printable(request.headers.get("user-agent", ""))[:_BROWSER_MAX],
+    )
+    async with database.transaction() as tx:
+        await console_sessions.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
+        await console_sessions.add(tx, new)
+    _log.info("console_signed_in", who=operator.name, session=str(session_id), address=address)
+    return f"{session_id}.{secret}", Actor(operator.name, role=operator.role, over_http=True)
+
+
+async def find_session(app: AppContext, request: Request) -> OperatorSession | None:
+    """Find the session of a request's cookie; None where there is none that counts.
+
+    A secret that was replaced more than a minute ago ends its session: two hold it. A wrong
+    secret counts as a failed authentication of its address.
+    """
+    cookie = _parse_cookie(request.cookies.get(cookie_name(app.service.settings), ""))
+    if cookie is None:
+        return None
+    found = await console_sessions.find(app.service.database, cookie.session_id)
+    if found is None:
+        return None
+    with app.attempts.attempt(request, api_key.OPERATOR, f"console session {found.id}"):
+        given = _digest(app.service.encryption, cookie.session_id, cookie.secret)
+        is_present = hmac.compare_digest(given, found.digest)
+        if not is_present and not _matches(given, found.digest_before):
+            await _refuse(app, found, given)
+    if not found.is_use_noted:
+        await console_sessions.note_use(app.service.database, found.id, found.token_public_id)
+    rotated = await _rotate(app, found) if is_present and found.is_rotation_due else None
+    return OperatorSession(
+        id=found.id,
+        actor=Actor(found.name, role=found.role, over_http=True),
+        csrf=_csrf_token(app.service.encryption, found.id),
+        token_public_id=found.token_public_id,
+        cookie=rotated,
+    )
+
+
+async def end_session(app: AppContext, session: OperatorSession, session_id: UUID) -> bool:
+    """End a session of the signed-in operator; False where it is no open one of theirs."""
+    ended = await console_sessions.revoke(app.service.database, session_id, session.token_public_id)
+    if ended:
+        _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
+    return ended
+
+
+async def _refuse(app: AppContext, found: ConsoleSessionRecord, given: bytes) -> None:
+    """Refuse a secret that is none, or that was replaced a while ago, which ends the session."""
+    if _matches(given, found.was_digest_before):
+        await console_sessions.revoke(app.service.database, found.id, found.token_public_id)
+        _log.warning("console_session_reused", who=found.name, session=str(found.id))
+        raise UnauthorizedError(api_key.OPERATOR, "replaced")
+    raise UnauthorizedError(api_key.OPERATOR, "wrong_secret")
+
+
+async def _rotate(app: AppContext, found: ConsoleSessionRecord) -> str | None:
+    """Give the session another secret; None where another request did so just now."""
+    secret = _make_secret()
+    digest = _digest(app.service.encryption, found.id, secret)
+    if await console_sessions.rotate(app.service.database, found.id, found.digest, digest):
+        return f"{found.id}.{secret}"
+    return None
+
+
+def _matches(given: bytes, stored: bytes | None) -> bool:
+    return stored is not None and hmac.compare_digest(given, stored)
+
+
+def _make_secret() -> str:
+    return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def _digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
+    return encryption.digest(f"console session:{session_id}:{secret}")
+
+
+def _csrf_token(encryption: Encryption, session_id: UUID) -> str:
+    return encryption.digest(f"console form:{session_id}").hex()
+
+
+def _parse_cookie(value: str) -> _Cookie | None:
+    session_id, dot, secret = value.partition(".")
+    if not dot or len(value) > _COOKIE_CHARS_MAX or not secret.isascii():
+        return None
+    try:
+        return _Cookie(UUID(session_id), secret)
+    except ValueError:
+        return None
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)

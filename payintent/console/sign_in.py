@@ -1,0 +1,107 @@
+"""Sign in with an operator's token, sign out, and the sessions that are open."""
+
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.context import get_context
+from payintent.api.errors import http_status
+from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
+from payintent.console.rendering import render
+from payintent.console.sessions import delete_cookie, end_session, open_session, set_cookie
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.storage import console_sessions
+
+_NEXT_MAX = 2_000
+_LISTED_MAX = 50
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+async def get_sign_in(request: Request) -> Response:
+    """`GET /sign-in`: the form; `next` is the page to go to afterwards.
+
+    A link on another site brings no cookie, so the page opens itself once more from here.
+    """
+    check_host(request, get_context(request).service.settings)
+    onward = _onward(request.query_params.get("next", ""))
+    if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
+        return render(request, "onward.html", onward=onward)
+    return render(request, "sign_in.html", onward=onward, refused=None)
+
+
+async def post_sign_in(request: Request) -> Response:
+    """`POST /sign-in`: opens a session with an operator's token."""
+    app = get_context(request)
+    form = await read_own_form(request)
+    onward = _onward(form.get("next", ""))
+    try:
+        cookie, _ = await open_session(app, request, form.get("token", "").strip())
+    except RefusedError as refused:
+        response = render(
+            request,
+            "sign_in.html",
+            status=http_status(refused),
+            onward=onward,
+            refused=_explained(refused),
+        )
+        if refused.retry_after_s is not None:
+            response.headers["Retry-After"] = str(refused.retry_after_s)
+        return response
+    response = RedirectResponse(onward, 303, _NO_STORE)
+    set_cookie(response, app.service.settings, cookie)
+    return response
+
+
+async def post_sign_out(request: Request) -> Response:
+    """`POST /sign-out`: ends the session of this browser."""
+    app = get_context(request)
+    session = await signed_in(request)
+    await read_form(request, session)
+    await end_session(app, session, session.id)
+    response = RedirectResponse(SIGN_IN, 303, _NO_STORE)
+    delete_cookie(response, app.service.settings)
+    return response
+
+
+async def get_sessions(request: Request) -> Response:
+    """`GET /sessions`: the open sessions of the signed-in operator."""
+    app = get_context(request)
+    session = await signed_in(request)
+    listed = await console_sessions.list_open(
+        app.service.database, session.token_public_id, _LISTED_MAX
+    )
+    return render(request, "sessions.html", sessions=listed)
+
+
+async def post_end_session(request: Request) -> Response:
+    """`POST /sessions/{session_id}/end`: ends a session of the signed-in operator."""
+    app = get_context(request)
+    session = await signed_in(request)
+    await read_form(request, session)
+    try:
+        session_id = UUID(request.path_params["session_id"])
+    except ValueError:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such session") from None
+    if not await end_session(app, session, session_id):
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such session of yours is open")
+    return RedirectResponse("/sessions", 303, _NO_STORE)
+
+
+def _onward(given: str) -> str:
+    """Return the path of our own that a form or link asks for; anything else is `/`."""
+    is_path = given.startswith("/") and not given.startswith(("//", "/\\"))
+    if not is_path or len(given) > _NEXT_MAX or not given.isprintable() or "\\" in given:
+        return "/"
+    parts = urlsplit(given)
+    return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else given
+
+
+def _explained(refused: RefusedError) -> str:
+    if isinstance(refused, UnauthorizedError):
+        return "This is no valid token of an operator."
+    if refused.code is ErrorCode.RATE_LIMITED:
+        return "Too many failed attempts from this address: wait a little, then try again."
+    return refused.message

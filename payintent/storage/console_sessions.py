@@ -1,0 +1,193 @@
+"""Sessions of the operator's console: each is one token's, for 12 hours, stored as digests."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.operator import Role
+from payintent.storage.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewConsoleSession:
+    """A session that is being opened."""
+
+    id: UUID
+    token_public_id: str
+    digest: bytes = field(repr=False)
+    address: str | None
+    browser: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSessionRecord:
+    """A session that counts, with its operator; the digests are those that a cookie may have."""
+
+    id: UUID
+    token_public_id: str
+    name: str
+    role: Role
+    digest: bytes = field(repr=False)
+    digest_before: bytes | None = field(repr=False)  # None: what came before counts no more
+    was_digest_before: bytes | None = field(repr=False)  # whether it counts or not
+    is_rotation_due: bool
+    is_use_noted: bool  # within the last minute
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedConsoleSession:
+    """A session as its operator reads it."""
+
+    id: UUID
+    address: str | None
+    browser: str
+    created_at: datetime
+    last_used_at: datetime
+    expires_at: datetime
+
+
+async def add(tx: Tx, new: NewConsoleSession) -> datetime:
+    """Open a session of a token; returns its end, which is at most the token's."""
+    row = await tx.row(
+        """
+        INSERT INTO console_session (id, token_public_id, digest, address, browser, expires_at)
+        SELECT $1, public_id, $3, $4, $5, least(clock() + interval '12 hours', expires_at)
+        FROM operator_token
+        WHERE public_id = $2
+        RETURNING expires_at
+        """,
+        new.id,
+        new.token_public_id,
+        new.digest,
+        new.address,
+        new.browser,
+    )
+    assert row is not None  # noqa: S101 - tokens are never deleted
+    return row["expires_at"]
+
+
+async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
+    """Find a session that counts: neither it nor its token is revoked or expired."""
+    row = await database.row(
+        """
+        SELECT s.id, s.token_public_id, t.name, t.role, s.digest,
+            CASE WHEN s.rotated_at > clock() - interval '1 minute' THEN s.digest_before END
+                AS digest_before,
+            s.digest_before AS was_digest_before,
+            s.rotated_at < clock() - interval '15 minutes' AS is_rotation_due,
+            s.last_used_at > clock() - interval '1 minute' AS is_use_noted,
+            s.expires_at
+        FROM console_session s
+            JOIN operator_token t ON t.public_id = s.token_public_id
+        WHERE s.id = $1
+            AND s.revoked_at IS NULL
+            AND s.expires_at > clock()
+            AND t.revoked_at IS NULL
+            AND t.expires_at > clock()
+        """,
+        session_id,
+    )
+    if row is None:
+        return None
+    fields: dict[str, Any] = {**row, "role": Role(row["role"])}
+    return ConsoleSessionRecord(**fields)
+
+
+async def note_use(database: Executor, session_id: UUID, token_public_id: str) -> None:
+    """Record that a session, and with it its token, is used now."""
+    await database.fetch(
+        """
+        WITH used AS (
+            UPDATE operator_token
+            SET last_used_at = clock()
+            WHERE public_id = $2
+        )
+        UPDATE console_session
+        SET last_used_at = clock()
+        WHERE id = $1
+        """,
+        session_id,
+        token_public_id,
+    )
+
+
+async def rotate(database: Executor, session_id: UUID, before: bytes, digest: bytes) -> bool:
+    """Replace the digest of a session's secret; False where another request did so just now."""
+    row = await database.row(
+        """
+        UPDATE console_session
+        SET digest_before = digest, digest = $3, rotated_at = clock()
+        WHERE id = $1
+            AND digest = $2
+            AND revoked_at IS NULL
+        RETURNING id
+        """,
+        session_id,
+        before,
+        digest,
+    )
+    return row is not None
+
+
+async def revoke(database: Executor, session_id: UUID, token_public_id: str) -> bool:
+    """End a session of a token; False where the token has no such session that is open."""
+    row = await database.row(
+        """
+        UPDATE console_session
+        SET revoked_at = clock()
+        WHERE id = $1
+            AND token_public_id = $2
+            AND revoked_at IS NULL
+            AND expires_at > clock()
+        RETURNING id
+        """,
+        session_id,
+        token_public_id,
+    )
+    return row is not None
+
+
+async def list_open(
+    database: Executor, token_public_id: str, limit: int
+) -> list[ListedConsoleSession]:
+    """List the open sessions of a token, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, address, browser, created_at, last_used_at, expires_at
+        FROM console_session
+        WHERE token_public_id = $1
+            AND revoked_at IS NULL
+            AND expires_at > clock()
+        ORDER BY id DESC
+        LIMIT $2
+        """,
+        token_public_id,
+        limit,
+    )
+    return [_listed(row) for row in rows]
+
+
+async def delete_old(tx: Tx, days: int, limit: int) -> None:
+    """Delete sessions that ended so many days ago."""
+    await tx.fetch(
+        """
+        DELETE FROM console_session
+        WHERE id IN (
+            SELECT id
+            FROM console_session
+            WHERE expires_at < clock() - make_interval(days => $1)
+            ORDER BY expires_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        """,
+        days,
+        limit,
+    )
+
+
+def _listed(row: Row) -> ListedConsoleSession:
+    fields: dict[str, Any] = dict(row)
+    return ListedConsoleSession(**fields)

@@ -1,0 +1,140 @@
+"""Forms of the console: each comes from a page of its own session, at our own address."""
+
+import pytest
+
+from payintent.config import Settings
+from tests.console.visitor import Visitor, signed_in, words
+from tests.support.world import Api, World
+
+OTHERS = "https://evil.example"
+
+
+async def test_a_form_with_the_token_of_its_session_is_taken(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    assert (await visitor.post("/sign-out")).status == 303
+
+
+@pytest.mark.parametrize("token", ["", "x", "é", "0" * 64])
+async def test_a_form_without_the_token_of_its_session_is_refused(
+    operator: Api, token: str
+) -> None:
+    visitor = await signed_in(operator)
+    answer = await visitor.post("/sign-out", csrf=token)
+    assert answer.status == 403
+    assert "the form is of another session" in words(answer)
+    assert (await visitor.get("/sessions")).status == 200
+
+
+async def test_a_form_with_the_token_of_another_session_is_refused(operator: Api) -> None:
+    ann, bob = await signed_in(operator), await signed_in(operator, "bob")
+    assert (await ann.post("/sign-out", csrf=bob.csrf)).status == 403
+    assert (await ann.get("/sessions")).status == 200
+
+
+@pytest.mark.parametrize("origin", [OTHERS, "null", "", "http://127.0.0.1:1", None])
+async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str | None) -> None:
+    visitor = await signed_in(operator)
+    headers = {} if origin is None else {"Origin": origin}
+    for path, fields in (("/sign-out", {}), ("/sign-in", {"token": "op_x"})):
+        answer = await visitor.send_form(path, {"csrf": visitor.csrf} | fields, **headers)
+        assert answer.status == 403
+        assert "from another site" in words(answer)
+    assert (await visitor.get("/sessions")).status == 200
+
+
+async def test_a_form_without_a_cookie_leads_to_the_sign_in(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    stranger = Visitor(operator, csrf=visitor.csrf)
+    answer = await stranger.post("/sign-out")
+    assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
+    assert (await visitor.get("/sessions")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("application/json", b"{}", 400),
+        ("text/plain", b"csrf=x", 400),
+        ("application/x-www-form-urlencoded", b"csrf=%ff", 400),
+        ("application/x-www-form-urlencoded", b"a=1&" * 300, 400),
+    ],
+)
+async def test_what_is_no_form_is_refused_with_a_page(
+    operator: Api, content_type: str, body: bytes, status: int
+) -> None:
+    headers = {"Origin": operator.base, "Content-Type": content_type}
+    answer = await operator.send("POST", "/sign-in", data=body, headers=headers)
+    assert answer.status == status
+    assert answer.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    "onward",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/sign-in", "/\n/x"],
+)
+async def test_after_signing_in_nothing_leads_to_another_site(
+    operator: Api, world: World, onward: str
+) -> None:
+    answer = await Visitor(operator).sign_in(await world.operator_token(), next=onward)
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+
+
+async def test_a_link_on_another_site_opens_its_page_from_our_own(operator: Api) -> None:
+    path = "/sign-in?next=%2Foperations"
+    answer = await Visitor(operator).get(path, Sec_Fetch_Site="cross-site")
+    assert b'content="0; url=/operations"' in answer.body
+    assert b'type="password"' in (await Visitor(operator).get(path)).body
+
+
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.5:8081", "localhost.evil.example", ""])
+async def test_without_tls_the_console_is_open_at_loopback_alone(
+    operator: Api, world: World, host: str
+) -> None:
+    token = await world.operator_token()
+    for method, path in (("GET", "/"), ("GET", "/sign-in"), ("GET", "/operations")):
+        answer = await operator.send(method, path, headers={"Host": host})
+        assert answer.status == 403, path
+    fields = {"token": token}
+    headers = {"Host": host, "Origin": f"http://{host}"}
+    assert (await operator.send("POST", "/sign-in", data=fields, headers=headers)).status == 403
+    assert not await world.rows("SELECT id FROM console_session")
+
+
+async def test_every_page_carries_the_headers_that_keep_others_out(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    pages = [await visitor.get(path) for path in ("/sessions", "/operations", "/sign-in")]
+    pages.append(await visitor.post("/sign-out", csrf=""))
+    for page in pages:
+        assert page.headers["Cache-Control"] == "no-store"
+        assert page.headers["X-Content-Type-Options"] == "nosniff"
+        assert page.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+        policy = page.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+
+
+class TestBehindTls:
+    """With the address of a proxy that ends TLS."""
+
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"console_base": "https://console.example.com"})
+
+    async def test_the_cookie_travels_over_tls_to_this_host_alone(
+        self, operator: Api, world: World
+    ) -> None:
+        headers = {"Host": "console.example.com", "Origin": "https://console.example.com"}
+        fields = {"token": await world.operator_token()}
+        answer = await operator.send("POST", "/sign-in", data=fields, headers=headers)
+        assert answer.status == 303
+        [cookie] = answer.headers.getall("Set-Cookie")
+        assert cookie.startswith("__Host-payintent-console=")
+        assert "; Secure" in cookie
+        assert "; Path=/" in cookie
+        assert "domain" not in cookie.lower()
+
+    async def test_no_other_address_of_it_is_open(self, operator: Api) -> None:
+        answer = await operator.send("GET", "/sign-in")
+        assert answer.status == 403
+        assert "the console is at https://console.example.com" in words(answer)

@@ -1,0 +1,255 @@
+"""Signing in to the console: who is let in, for how long, and from where."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import api_key
+from payintent.domain.operator import Role
+from payintent.operations.operators import ReplaceToken, RevokeOperatorToken, SetRole
+from tests.console.visitor import Visitor, signed_in, words
+from tests.support.world import ACTOR, Api, World
+
+COOKIE = "payintent-console"
+HOURS = 3600
+
+
+async def _is_in(visitor: Visitor) -> bool:
+    answer = await visitor.get("/sessions")
+    assert answer.status in {200, 303}
+    return answer.status == 200
+
+
+async def test_without_a_session_every_page_leads_to_the_sign_in_and_back(
+    operator: Api, world: World
+) -> None:
+    visitor = Visitor(operator)
+    answer = await visitor.get("/operations?of=tax")
+    assert (answer.status, answer.headers["Location"]) == (
+        303,
+        "/sign-in?next=%2Foperations%3Fof%3Dtax",
+    )
+    token = await world.operator_token()
+    answer = await visitor.sign_in(token, next="/operations?of=tax")
+    assert (answer.status, answer.headers["Location"]) == (303, "/operations?of=tax")
+    assert "ann admin" in words(await visitor.get("/operations"))
+
+
+async def test_the_cookie_is_for_no_script_and_no_other_site(operator: Api, world: World) -> None:
+    answer = await Visitor(operator).sign_in(await world.operator_token())
+    [cookie] = answer.headers.getall("Set-Cookie")
+    name, *attributes = cookie.split("; ")
+    assert name.startswith(f"{COOKIE}=")
+    assert {one.lower() for one in attributes} == {
+        "httponly",
+        "max-age=43200",
+        "path=/",
+        "samesite=strict",
+    }
+    [row] = await world.rows("SELECT * FROM console_session")
+    secret = name.partition(".")[2]
+    assert not any(secret in str(value) for value in dict(row).values())
+
+
+@pytest.mark.parametrize("kind", ["missing", "malformed", "unknown", "merchants", "wrong_secret"])
+async def test_what_is_no_operators_token_opens_nothing(
+    operator: Api, world: World, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = await world.operator_token()
+    public_id = "A" * 8 if kind == "unknown" else token.split("_")[1]
+    made = api_key.make_api_key(api_key.OPERATOR, public_id, "B" * api_key.SECRET_CHARS).text
+    given = {"missing": "", "malformed": "op_x", "merchants": world.api_key}.get(kind, made)
+    visitor = Visitor(operator)
+    answer = await visitor.sign_in(given)
+    assert answer.status == 401
+    assert "This is no valid token of an operator." in words(answer)
+    assert (not given) or given not in answer.body.decode()
+    assert not await _is_in(visitor)
+    assert not await world.rows("SELECT id FROM console_session")
+    logged = capsys.readouterr().out
+    reason = "malformed" if kind == "merchants" else kind
+    assert f"reason={reason}" in logged
+    assert (not given) or given not in logged
+
+
+class TestSlowedDown:
+    """With a limit of failed authentications, which tests otherwise have not."""
+
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        limits = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}
+        return settings.model_copy(update=limits)
+
+    async def test_failures_slow_their_address_down_and_leave_open_sessions_alone(
+        self, operator: Api, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        visitor = await signed_in(operator)
+        answers = [await Visitor(operator).sign_in("op_x") for _ in range(20)]
+        assert {one.status for one in answers} == {401, 429}
+        refused = next(one for one in answers if one.status == 429)
+        assert "Too many failed attempts" in words(refused)
+        assert int(refused.headers["Retry-After"]) > 0
+        assert "authentication_slowed" in capsys.readouterr().out
+        assert await _is_in(visitor)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "x",
+        ".",
+        f"{uuid4()}.{'A' * 43}",
+        "not-a-uuid.secret",
+        f"{uuid4()}." + "é",
+        "A" * 5_000,
+    ],
+)
+async def test_a_cookie_that_is_none_of_ours_lets_nobody_in(operator: Api, value: str) -> None:
+    visitor = Visitor(operator, {COOKIE: value})
+    answer = await visitor.get("/operations")
+    assert answer.status == 303
+
+
+async def test_a_wrong_secret_of_a_session_lets_nobody_in_and_is_logged(
+    operator: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visitor = await signed_in(operator)
+    session_id, _, secret = visitor.cookies[COOKIE].partition(".")
+    other = "A" if secret[0] != "A" else "B"
+    thief = Visitor(operator, {COOKIE: f"{session_id}.{other}{secret[1:]}"})
+    assert not await _is_in(thief)
+    assert "authentication_failed" in capsys.readouterr().out
+    assert await _is_in(visitor)
+
+
+async def test_a_session_ends_after_twelve_hours_whatever_was_done(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator)
+    for hour in range(1, 12):
+        await world.move_clock(hour * HOURS)
+        assert await _is_in(visitor)
+    await world.move_clock(12 * HOURS + 1)
+    assert not await _is_in(visitor)
+    assert COOKIE not in visitor.cookies
+
+
+async def test_a_revoked_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+    token = await world.operator_token()
+    visitor = Visitor(operator)
+    await visitor.sign_in(token)
+    assert await _is_in(visitor)
+    await world.perform(RevokeOperatorToken(public_id=token.split("_")[1]))
+    assert not await _is_in(visitor)
+
+
+async def test_an_expired_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+    token = await world.operator_token()
+    visitor = Visitor(operator)
+    await world.rows("UPDATE operator_token SET expires_at = clock() + interval '1 hour'")
+    await visitor.sign_in(token)
+    await world.rows(
+        "UPDATE console_session "
+        "SET created_at = clock(), expires_at = clock() + interval '12 hours'"
+    )
+    assert await _is_in(visitor)
+    await world.move_clock(HOURS + 1)
+    assert not await _is_in(visitor)
+
+
+async def test_a_session_ends_no_later_than_its_token(operator: Api, world: World) -> None:
+    token = await world.operator_token()
+    await world.rows("UPDATE operator_token SET expires_at = clock() + interval '1 hour'")
+    await Visitor(operator).sign_in(token)
+    [row] = await world.rows(
+        "SELECT s.expires_at = t.expires_at AS same FROM console_session s, operator_token t"
+    )
+    assert row["same"]
+
+
+async def test_a_replaced_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator)
+    actor = type(ACTOR)("ann", "it is tested", Role.ADMIN)
+    await world.service.run_operation(ReplaceToken(), actor)
+    assert not await _is_in(visitor)
+
+
+async def test_another_role_counts_from_the_next_page_on(operator: Api, world: World) -> None:
+    token = await world.operator_token()
+    visitor = Visitor(operator)
+    await visitor.sign_in(token)
+    await world.perform(SetRole(public_id=token.split("_")[1], role=Role.VIEWER))
+    assert "ann viewer" in words(await visitor.get("/sessions"))
+
+
+async def test_the_secret_is_replaced_and_the_one_before_counts_for_a_minute(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator)
+    before = dict(visitor.cookies)
+    await world.move_clock(16 * 60)
+    answers = await asyncio.gather(
+        *(Visitor(operator, dict(before)).get("/sessions") for _ in range(4))
+    )
+    assert [one.status for one in answers] == [200] * 4
+    [cookie] = [line for one in answers for line in one.headers.getall("Set-Cookie", [])]
+    visitor.cookies[COOKIE] = cookie.partition(";")[0].partition("=")[2]
+    assert visitor.cookies != before
+    assert await _is_in(visitor)
+    assert await _is_in(Visitor(operator, dict(before)))
+
+
+async def test_a_secret_that_was_replaced_a_while_ago_ends_the_session_for_both(
+    operator: Api, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    visitor = await signed_in(operator)
+    thief = Visitor(operator, dict(visitor.cookies))
+    await world.move_clock(16 * 60)
+    assert await _is_in(visitor)
+    await world.move_clock(18 * 60)
+    assert not await _is_in(thief)
+    assert "console_session_reused" in capsys.readouterr().out
+    assert not await _is_in(visitor)
+
+
+async def test_signing_out_ends_the_session_itself(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    copy = Visitor(operator, dict(visitor.cookies))
+    answer = await visitor.post("/sign-out")
+    assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
+    assert COOKIE not in visitor.cookies
+    assert not await _is_in(copy)
+
+
+async def test_operators_see_and_end_their_own_sessions_and_no_others(
+    operator: Api, world: World
+) -> None:
+    token = await world.operator_token()
+    first, second = Visitor(operator), Visitor(operator)
+    await first.sign_in(token)
+    await second.sign_in(token)
+    stranger = await signed_in(operator, "bob")
+    ids = [visitor.cookies[COOKIE].partition(".")[0] for visitor in (first, second, stranger)]
+    page = (await first.get("/sessions")).body.decode()
+    assert f"/sessions/{ids[1]}/end" in page
+    assert ids[2] not in page
+    assert (await stranger.post(f"/sessions/{ids[1]}/end")).status == 404
+    assert (await stranger.post("/sessions/x/end")).status == 404
+    assert await _is_in(second)
+    assert (await first.post(f"/sessions/{ids[1]}/end")).status == 303
+    assert not await _is_in(second)
+    assert await _is_in(first)
+
+
+async def test_sessions_that_ended_a_week_ago_are_deleted_at_the_next_sign_in(
+    operator: Api, world: World
+) -> None:
+    token = await world.operator_token()
+    await Visitor(operator).sign_in(token)
+    await world.move_clock(8 * 24 * HOURS)
+    await Visitor(operator).sign_in(token)
+    [row] = await world.rows("SELECT count(*) AS n FROM console_session")
+    assert row["n"] == 1

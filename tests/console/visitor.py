@@ -1,0 +1,72 @@
+"""An operator's browser without scripts: cookies, forms and links of the console."""
+
+import html
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from payintent.domain.operator import Role
+from tests.support.world import Answer, Api
+
+_CSRF = re.compile(r'name="csrf" value="([^"]+)"')
+_TAG = re.compile(r"<[^>]*>")
+
+
+@dataclass
+class Visitor:
+    """One browser at the console, with its cookies."""
+
+    api: Api
+    cookies: dict[str, str] = field(default_factory=dict)
+    csrf: str = ""
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        """Open a page; the token of its forms is kept."""
+        answer = await self._send("GET", path, headers=headers)
+        found = _CSRF.search(answer.body.decode())
+        self.csrf = found[1] if found else self.csrf
+        return answer
+
+    async def post(self, path: str, /, **fields: str) -> Answer:
+        """Send a form of the last page, as a browser does."""
+        return await self.send_form(path, {"csrf": self.csrf} | fields, Origin=self.api.base)
+
+    async def send_form(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
+        """Send a form with these very fields and headers."""
+        return await self._send("POST", path, data=fields, headers=headers)
+
+    async def sign_in(self, token: str, **fields: str) -> Answer:
+        """Sign in, and read the first page's token."""
+        answer = await self.post("/sign-in", token=token, **fields)
+        if answer.status == 303:
+            await self.get("/sessions")
+        return answer
+
+    async def _send(
+        self, method: str, path: str, headers: dict[str, str], **options: Any
+    ) -> Answer:
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cookie:
+            named["Cookie"] = cookie
+        answer = await self.api.send(method, path, headers=named, **options)
+        for line in answer.headers.getall("Set-Cookie", []):
+            name, _, value = line.partition(";")[0].partition("=")
+            self.cookies[name] = value.strip('"')
+            if "Max-Age=0" in line:
+                del self.cookies[name]
+        return answer
+
+
+async def signed_in(api: Api, name: str = "ann", role: Role = Role.ADMIN) -> Visitor:
+    """Issue a token to an operator, and sign in with it."""
+    visitor = Visitor(api)
+    answer = await visitor.sign_in(await api.world.operator_token(name, role))
+    assert answer.status == 303, answer.body
+    return visitor
+
+
+def words(answer: Answer) -> str:
+    """Return what a page says, without its markup."""
+    body = answer.body.decode().partition("<body")[2]
+    return " ".join(html.unescape(_TAG.sub(" ", body)).split())
