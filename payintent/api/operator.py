@@ -5,7 +5,7 @@ its fields and `why` as JSON, `GET /operator/tax/list` for a read, with its fiel
 """
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -23,14 +23,13 @@ from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.operations.approvals import proposal_view
 from payintent.operations.base import Actor, ReadOperation
+from payintent.operations.conversion import convert_operation, find_operation
 from payintent.operations.json_values import to_json_value
 from payintent.operations.payment_details import payment_details
-from payintent.operations.registry import OPERATIONS
 from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import outbox
 from payintent.storage.proposals import Proposal
 
-T = TypeVar("T")
 _log = get_logger("operator")
 _LISTED_DEFAULT, _LISTED_MAX = 20, 100
 _INTEGER_CHARS_MAX = 18
@@ -82,22 +81,20 @@ async def replay_webhook(request: Request) -> Response:
 async def run_operation_route(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
     app, operator = await _operated(request)
-    kind = OPERATIONS.get(f"{request.path_params['subject']}.{request.path_params['verb']}")
-    if kind is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such operation")
+    kind = find_operation(request.path_params["subject"], request.path_params["verb"])
     wanted = "GET" if issubclass(kind, ReadOperation) else "POST"
     if request.method != wanted:
         answer = error_response(ErrorCode.BAD_REQUEST, f"{kind.action} takes {wanted}", 405)
         answer.headers["Allow"] = wanted
         return answer
     if issubclass(kind, ReadOperation):
-        operation = _convert(dict(request.query_params), kind, strict=False)
+        operation = convert_operation(dict(request.query_params), kind, strict=False)
         result = await app.service.submit(operation, operator)
     else:
         fields = _fields(await read_raw(request, app.service.settings.body_bytes_max))
         why = _text("why", fields.pop("why", ""))
         dry_run = fields.pop("dry_run", False)
-        operation = _convert(fields, kind, strict=True)
+        operation = convert_operation(fields, kind, strict=True)
         if dry_run is True:
             return json_response(to_json_value(await app.service.foresee(operation, operator)))
         if dry_run is not False:
@@ -125,13 +122,6 @@ def _fields(raw: bytes) -> dict[str, Any]:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body must be a JSON object") from error
-
-
-def _convert(fields: dict[str, Any], kind: type[T], *, strict: bool) -> T:
-    try:
-        return msgspec.convert(fields, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{error}".replace("`$.", "`")) from error
 
 
 def _text(name: str, value: object) -> str:

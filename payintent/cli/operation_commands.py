@@ -7,12 +7,9 @@ option stands beside the field, in the form of `operations/fields.py`.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin
+from typing import Any, cast
 
-import msgspec
 import typer
-from msgspec.structs import FieldInfo
 
 from payintent.cli.common import (
     Json,
@@ -26,7 +23,7 @@ from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
 from payintent.cli.field_values import get_value_form
 from payintent.cli.results import print_result
 from payintent.operations.base import ChangeOperation
-from payintent.operations.fields import Parameter
+from payintent.operations.fields import OperationField, Parameter, list_fields, summarize
 from payintent.operations.registry import OPERATIONS, Operation
 
 
@@ -52,16 +49,12 @@ def add_to(group: typer.Typer, subject: str) -> None:
     for action, operation in OPERATIONS.items():
         first, name = action.split(".")
         if first == subject:
-            group.command(name, help=_get_help_text(operation))(_build_command(operation))
-
-
-def _get_help_text(operation: Operation) -> str:
-    return inspect.cleandoc(operation.__doc__ or "").partition("\n\n")[0]
+            group.command(name, help=summarize(operation))(_build_command(operation))
 
 
 def _build_command(operation: Operation) -> Callable[..., None]:
     """Make the function that Typer calls; its signature tells Typer the parameters."""
-    parameters = list(_read_parameters(operation))
+    parameters = list(map(_build_parameter, list_fields(operation)))
 
     def command(
         *, as_json: bool, why: str = "", yes: bool = False, dry_run: bool = False, **given: Any
@@ -93,27 +86,18 @@ def _declare_of_change(operation: type[ChangeOperation[Any]]) -> Iterator[inspec
         yield _declare("dry_run", bool, DryRun)
 
 
-def _read_parameters(operation: Operation) -> Iterator[FieldParameter]:
-    """Give a parameter for each field that says that it is one."""
-    for field in msgspec.structs.fields(operation):
-        if get_origin(field.type) is Annotated:
-            yield _build_parameter(field)
-
-
-def _build_parameter(field: FieldInfo) -> FieldParameter:
-    """Read a field's name, type and default, and what stands beside its type."""
-    annotated, meta = get_args(field.type)
-    parameter = cast("Parameter", meta.extra)
-    field_type = _without_none(annotated)
+def _build_parameter(field: OperationField) -> FieldParameter:
+    """Make the parameter of a field of what stands beside its type."""
+    parameter = field.parameter
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
     shown_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
-    typed_as, read = get_value_form(field_type, parameter, shown_name)
+    typed_as, read = get_value_form(field.type, parameter, shown_name)
     or_reason = parameter.get("or_reason", False)
     default = "" if or_reason else _get_default(field, typed_as)
     if parameter["positional"]:
-        shown = typer.Argument(default, metavar=parameter.get("metavar"), help=meta.description)
+        shown = typer.Argument(default, metavar=parameter.get("metavar"), help=field.help_text)
     else:
-        shown = _build_option(parameter, default, meta.description, is_flag=field_type is bool)
+        shown = _build_option(parameter, default, field.help_text, is_flag=field.type is bool)
     return FieldParameter(
         field=field.name,
         declaration=_declare(name, typed_as, shown),
@@ -122,17 +106,9 @@ def _build_parameter(field: FieldInfo) -> FieldParameter:
     )
 
 
-def _without_none(field_type: Any) -> Any:
-    """Give `int` for `int | None`."""
-    if get_origin(field_type) not in (Union, UnionType):
-        return field_type
-    [given] = [member for member in get_args(field_type) if member is not NoneType]
-    return given
-
-
-def _get_default(field: FieldInfo, typed_as: Any) -> Any:
+def _get_default(field: OperationField, typed_as: Any) -> Any:
     """Give a field's default as it would be typed; `...` says that there is none."""
-    if field.required:
+    if field.is_required:
         return ...
     if typed_as is str and field.default is not None:
         return str(field.default)

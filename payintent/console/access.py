@@ -22,7 +22,9 @@ from payintent.domain.errors import (
     RefusedError,
     StorageUnavailableError,
 )
+from payintent.log import get_logger
 
+_log = get_logger("operator")
 Handler = Callable[[Request], Awaitable[Response]]
 #: Name of the field that carries the token of a session in each of its forms.
 CSRF_FIELD = "csrf"
@@ -53,6 +55,7 @@ async def signed_in(request: Request) -> OperatorSession:
     if session is None:
         raise SignInNeededError
     request.scope["payintent.console_session"] = session
+    _log.info("operator", who=session.actor.who, method=request.method, path=request.url.path)
     return session
 
 

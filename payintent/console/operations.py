@@ -1,28 +1,193 @@
-"""All operations of the console: their list by subject."""
+"""A page for every operation: its form, a dry run, a confirmation, and what it gave."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.console.access import signed_in
+from payintent.api.context import get_context
+from payintent.api.errors import http_status
+from payintent.console.access import read_form, signed_in
+from payintent.console.operation_forms import (
+    build_form,
+    find_field,
+    has_required,
+    read_operation,
+    typed_again,
+)
 from payintent.console.rendering import render
+from payintent.console.results import has_secret, to_plain
+from payintent.console.sessions import OperatorSession
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
+from payintent.operations.approvals import proposal_view
+from payintent.operations.base import ChangeOperation, ReadOperation
+from payintent.operations.conversion import find_operation
 from payintent.operations.registry import OPERATIONS, Operation
+from payintent.storage.proposals import Proposal
+
+_CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
 
 async def get_operations(request: Request) -> Response:
     """`GET /operations`: what the operator's role may do, by subject."""
     session = await signed_in(request)
-    return render(request, "operations.html", subjects=_allowed(session.actor.role))
-
-
-def _allowed(role: Role | None) -> Mapping[str, list[Operation]]:
-    kinds = [
-        kind
-        for kind in sorted(OPERATIONS.values(), key=lambda kind: kind.action)
-        if role is not None and role.includes(kind.needs_role)
-    ]
+    kinds = sorted(list_allowed(session.actor.role), key=lambda kind: kind.action)
     grouped = groupby(kinds, key=lambda kind: kind.action.partition(".")[0])
-    return {subject: list(members) for subject, members in grouped}
+    subjects = {subject: list(members) for subject, members in grouped}
+    return render(request, "operations.html", subjects=subjects)
+
+
+async def get_operation(request: Request) -> Response:
+    """`GET /operations/{subject}/{verb}`: the form, and of a read what it gives."""
+    session = await signed_in(request)
+    kind = _find_allowed(request, session)
+    typed = dict(request.query_params)
+    if not issubclass(kind, ReadOperation) or not has_required(kind, typed):
+        return _form_page(request, session, kind, typed)
+    try:
+        operation = read_operation(kind, typed)
+        result = await get_context(request).service.submit(operation, session.actor)
+    except RefusedError as refused:
+        return _form_page(request, session, kind, typed, refused=refused)
+    plain = to_plain(result)
+    older = _older_page(request, operation, plain)
+    return _form_page(request, session, kind, typed, result=plain, has_result=True, older=older)
+
+
+async def post_operation(request: Request) -> Response:
+    """`POST /operations/{subject}/{verb}`: a dry run, a confirmation, or the change itself."""
+    session = await signed_in(request)
+    kind = _find_allowed(request, session)
+    typed = await read_form(request, session)
+    if not issubclass(kind, ChangeOperation):
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{kind.action} changes nothing")
+    try:
+        return await _run_step(request, session, kind, typed)
+    except RefusedError as refused:
+        return _form_page(request, session, kind, typed, refused=refused)
+
+
+def list_allowed(role: Role | None) -> list[Operation]:
+    """Return the operations that a role may run."""
+    return [
+        kind for kind in OPERATIONS.values() if role is not None and role.includes(kind.needs_role)
+    ]
+
+
+def render_done(
+    request: Request, kind: Operation, result: object, back: str | None = None
+) -> Response:
+    """Show what a change gave, or that it waits for a second person."""
+    if isinstance(result, Proposal):
+        approval = to_plain(proposal_view(result))
+        return render(request, "proposed.html", status=202, kind=kind, approval=approval)
+    plain = to_plain(result)
+    return render(
+        request, "done.html", kind=kind, result=plain, secret=has_secret(plain), back=back
+    )
+
+
+async def _run_step(
+    request: Request,
+    session: OperatorSession,
+    kind: type[ChangeOperation[Any]],
+    typed: Mapping[str, str],
+) -> Response:
+    service = get_context(request).service
+    operation = read_operation(kind, typed)
+    actor = replace(session.actor, why=typed.get("why", "").strip())
+    step = typed.get("step", "")
+    if step == _DRY_RUN:
+        foreseen = to_plain(await service.foresee(operation, actor))
+        return _form_page(request, session, kind, typed, foreseen=foreseen)
+    if kind.is_destructive and step != _CONFIRMED:
+        changes = await service.describe(operation, actor)
+        return render(
+            request,
+            "confirm.html",
+            kind=kind,
+            changes=changes,
+            again=typed_again(kind, typed),
+            why=actor.why,
+        )
+    return render_done(request, kind, await service.submit(operation, actor))
+
+
+def _find_allowed(request: Request, session: OperatorSession) -> Operation:
+    """Return the operation of a path; `FORBIDDEN` where the role does not include it."""
+    kind = find_operation(request.path_params["subject"], request.path_params["verb"])
+    role = session.actor.role
+    if role is None or not role.includes(kind.needs_role):
+        raise RefusedError(
+            ErrorCode.FORBIDDEN,
+            f"{kind.action} needs the role {kind.needs_role}; {session.actor.who} is {role}",
+        )
+    return kind
+
+
+def _form_page(
+    request: Request,
+    session: OperatorSession,
+    kind: Operation,
+    typed: Mapping[str, str],
+    *,
+    refused: RefusedError | None = None,
+    **shown: Any,
+) -> Response:
+    """Show an operation's form, with what was typed and what is wrong with it."""
+    field = None if refused is None else _field_of(kind, refused)
+    wrong = {} if refused is None or field is None else {field: refused.message}
+    subject = kind.action.partition(".")[0]
+    siblings = [
+        other
+        for other in list_allowed(session.actor.role)
+        if other.action.startswith(f"{subject}.") and other is not kind
+    ]
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "is_read": issubclass(kind, ReadOperation),
+        "fields": build_form(kind, typed, wrong),
+        "why": typed.get("why", ""),
+        "refused": None if refused is None else _words(field, refused),
+        "siblings": siblings,
+        "has_result": False,
+        "result": None,
+        "older": None,
+        "foreseen": None,
+    }
+    response = render(
+        request,
+        "operation.html",
+        status=200 if refused is None else http_status(refused),
+        **fields | shown,
+    )
+    if refused is not None and refused.retry_after_s is not None:
+        response.headers["Retry-After"] = str(refused.retry_after_s)
+    return response
+
+
+def _field_of(kind: Operation, refused: RefusedError) -> str | None:
+    named = getattr(refused, "field", None)
+    if named is not None:
+        return named
+    field = find_field(kind, refused.message)
+    return None if field is None else field.name
+
+
+def _words(field: str | None, refused: RefusedError) -> str:
+    if field is None or refused.message.startswith(field):
+        return refused.message
+    return f"{field.replace('_', ' ')}: {refused.message}"
+
+
+def _older_page(request: Request, operation: Any, result: Any) -> str | None:
+    """Return the address of the next page of a list that is read by keyset."""
+    if "before" not in operation.__struct_fields__ or len(result) < operation.limit:
+        return None
+    query: dict[str, str] = {**request.query_params, "before": result[-1]["id"]}
+    return f"{request.url.path}?{urlencode(query)}"

@@ -1,17 +1,18 @@
 """Rendering of the console's pages: template, navigation, headers."""
 
-import inspect
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.console.navigation import is_current, shown_to
+from payintent.console.results import is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
 from payintent.console.static_files import console_file_url
 from payintent.json_format import format_timestamp
+from payintent.operations.fields import summarize
 from payintent.operations.registry import Operation
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
@@ -28,6 +29,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex, nofollow",
 }
+_LONG_CHARS = 40
 _WORDS_OF_TONES = {
     "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
     "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
@@ -69,10 +71,29 @@ def tone(word: str) -> str:
 
 
 def summary(kind: Operation) -> str:
-    """Return what an operation does, in the first paragraph of its docstring."""
-    return " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+    """Return what an operation does, in a line."""
+    return " ".join(summarize(kind).split())
 
 
-_templates.filters.update(
-    moment=format_moment, timestamp=format_timestamp, tone=tone, summary=summary
+def is_long(value: object) -> bool:
+    """Tell whether a cell holds words or more, which may take several lines."""
+    return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
+
+
+def clock(text: str) -> str:
+    """Write a time of the wire as people read it."""
+    return text[:19].replace("T", " ")
+
+
+cast("dict[str, Any]", _templates.filters).update(
+    clock=clock,
+    columns=table_columns,
+    is_amount=is_amount,
+    is_long=is_long,
+    label=label,
+    moment=format_moment,
+    shown=show_value,
+    summary=summary,
+    timestamp=format_timestamp,
+    tone=tone,
 )

@@ -18,5 +18,7 @@ CONSOLE_ROUTES: list[BaseRoute] = [
     _page("/sessions", sign_in.get_sessions),
     _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
     _page("/operations", operations.get_operations),
+    _page("/operations/{subject}/{verb}", operations.get_operation),
+    _page("/operations/{subject}/{verb}", operations.post_operation, "POST"),
     Route("/static/{mark}/{name}", static_files.get_console_file, methods=["GET"]),
 ]

@@ -1,10 +1,14 @@
-"""What the fields of operations are on the command line: an argument or an option, with its help.
+"""What the fields of operations are on the command line and in forms: an argument or an option.
 
 A field says it beside its type: `position: Annotated[int, option("Lower ones are offered first.")]`
 is `--position`. A field that says nothing is a field of the operator's routes alone.
 """
 
-from typing import Annotated, TypedDict, Unpack
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypedDict, Union, Unpack, cast, get_args, get_origin
 
 import msgspec
 
@@ -38,6 +42,46 @@ def argument(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
 def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
     """Make a field an option of its command."""
     return msgspec.Meta(description=help_text, extra={"positional": False, **form})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationField:
+    """A field of an operation that is typed by a person; `type` is `int` for `int | None`."""
+
+    name: str
+    type: Any
+    is_required: bool
+    default: Any
+    help_text: str
+    parameter: Parameter
+
+
+def list_fields(operation: type[msgspec.Struct]) -> Iterator[OperationField]:
+    """Give the fields of an operation that say what they are."""
+    for field in msgspec.structs.fields(operation):
+        if get_origin(field.type) is not Annotated:
+            continue
+        annotated, meta = get_args(field.type)
+        yield OperationField(
+            name=field.name,
+            type=_without_none(annotated),
+            is_required=field.required,
+            default=None if field.required else field.default,
+            help_text=meta.description,
+            parameter=cast("Parameter", meta.extra),
+        )
+
+
+def summarize(operation: type[msgspec.Struct]) -> str:
+    """Return what an operation does: the first paragraph of its docstring."""
+    return inspect.cleandoc(operation.__doc__ or "").partition("\n\n")[0]
+
+
+def _without_none(field_type: Any) -> Any:
+    if get_origin(field_type) not in (Union, UnionType):
+        return field_type
+    [given] = [member for member in get_args(field_type) if member is not NoneType]
+    return given
 
 
 MerchantId = Annotated[int, argument("The merchant's number.")]

@@ -1,0 +1,30 @@
+"""Where values of results lead: by the name of their field, or by the prefix of an id."""
+
+from urllib.parse import quote
+
+from payintent.domain import ids
+
+#: By the name of a field.
+_BY_NAME = {
+    "merchant_id": "/operations/merchant/show?merchant_id={}",
+    "account_id": "/operations/account/show?account_id={}",
+    "event_id": "/operations/webhooks/show?event_id={}",
+}
+#: By the prefix of an id.
+_BY_PREFIX = {
+    ids.PAYMENT: "/operations/payment/show?payment_id={}",
+    ids.REFUND: "/operations/refund/show?refund_id={}",
+    ids.CASE: "/operations/case/show?case_id={}",
+    ids.APPROVAL: "/operations/approval/show?approval_id={}",
+}
+
+
+def find_link(name: str, value: object) -> str | None:
+    """Return the page of what a value names; None where there is none."""
+    if isinstance(value, str):
+        prefix, underscore, _ = value.partition("_")
+        if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:
+            return _BY_PREFIX[prefix].format(quote(value))
+    if name in _BY_NAME and isinstance(value, str | int) and value != "":
+        return _BY_NAME[name].format(quote(str(value)))
+    return None

@@ -1,0 +1,77 @@
+"""Results of operations as pages show them: tables, lists of fields, and single values."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from payintent.console.links import find_link
+from payintent.json_format import encode_json
+from payintent.operations.json_values import to_json_value
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_STATUSES = frozenset({"status", "state", "step", "activation", "outcome", "level"})
+_AMOUNTS = re.compile(r"(?:.*_)?(?:amount|fee|tax|total|rate|minor|limit|count|attempts|ms)")
+_KINDS: dict[type, str] = {bool: "flag", dict: "record", int: "number", float: "number"}
+#: Fields that a result has this once.
+_SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A value with how it is shown."""
+
+    kind: str  # none, flag, time, status, link, number, record, table, list or text
+    value: Any
+    href: str | None = None
+
+
+def to_plain(result: object) -> Any:
+    """Convert a result to plain mappings, lists, texts and numbers."""
+    return msgspec.json.decode(encode_json({"result": to_json_value(result)}))["result"]
+
+
+def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a table: those that are named, or all that any row has."""
+    if columns:
+        return list(columns)
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def show_value(value: Any, name: str = "") -> ShownValue:
+    """Choose how a value is shown, by its type, form and name."""
+    if value is None or value in ("", [], {}):
+        return ShownValue("none", None)
+    href = find_link(name, value)
+    return ShownValue(_kind(value, name) if href is None else "link", value, href)
+
+
+def _kind(value: Any, name: str) -> str:
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return "table" if all(isinstance(item, dict) for item in items) else "list"
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return "time"
+    if isinstance(value, str) and name in _STATUSES:
+        return "status"
+    return _KINDS.get(value.__class__, "text")
+
+
+def is_amount(name: str) -> bool:
+    """Tell whether a column holds amounts or counts, which stand at the right."""
+    return _AMOUNTS.fullmatch(name) is not None
+
+
+def has_secret(result: Any) -> bool:
+    """Tell whether a result shows a secret that is not shown again."""
+    if isinstance(result, dict):
+        fields = cast("dict[str, Any]", result)
+        return not _SECRETS.isdisjoint(fields) or any(map(has_secret, fields.values()))
+    return False
+
+
+def label(name: str) -> str:
+    """Return the words of a field's name."""
+    return name.replace("_", " ").capitalize()

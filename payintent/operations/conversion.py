@@ -1,0 +1,30 @@
+"""Operations made of fields that came from outside: of a query, of JSON, of a form."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.registry import OPERATIONS, Operation
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def find_operation(subject: str, verb: str) -> Operation:
+    """Return the operation of an action such as `tax.set` (`NOT_FOUND` where there is none)."""
+    operation = OPERATIONS.get(f"{subject}.{verb}")
+    if operation is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such operation")
+    return operation
+
+
+def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
+    """Make an operation of its fields (`BAD_REQUEST`, which names the field as `` `rate` ``).
+
+    Where it is not strict, numbers and the like may be texts.
+    """
+    try:
+        return msgspec.convert(fields, operation, strict=strict)
+    except msgspec.ValidationError as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{error}".replace("`$.", "`")) from error

@@ -1,0 +1,19 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.service import Service
+from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
+from tests.support.world import World
+
+
+@pytest.fixture
+async def production(world: World) -> AsyncIterator[Service]:
+    """No sandbox: a change needs a reason, and some need a second person."""
+    async with out_of_the_sandbox(world) as service:
+        yield service
+
+
+@pytest.fixture
+async def stage(world: World, production: Service) -> Stage:
+    return await make_stage(world, production)
