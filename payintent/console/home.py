@@ -9,4 +9,4 @@ from payintent.console.access import signed_in
 async def get_home(request: Request) -> Response:
     """`GET /`: leads to the first page."""
     await signed_in(request)
-    return RedirectResponse("/operations", 303, {"Cache-Control": "no-store"})
+    return RedirectResponse("/approvals", 303, {"Cache-Control": "no-store"})

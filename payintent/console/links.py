@@ -15,7 +15,7 @@ _BY_PREFIX = {
     ids.PAYMENT: "/operations/payment/show?payment_id={}",
     ids.REFUND: "/operations/refund/show?refund_id={}",
     ids.CASE: "/operations/case/show?case_id={}",
-    ids.APPROVAL: "/operations/approval/show?approval_id={}",
+    ids.APPROVAL: "/approvals/{}",
 }
 
 

@@ -15,6 +15,8 @@ class NavigationEntry:
 
 
 NAVIGATION: tuple[NavigationEntry, ...] = (
+    NavigationEntry("Approvals", "/approvals", Role.VIEWER),
+    NavigationEntry("Audit", "/audit", Role.VIEWER),
     NavigationEntry("Operations", "/operations", Role.VIEWER),
 )
 

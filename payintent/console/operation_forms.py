@@ -113,6 +113,14 @@ def find_field(operation: Operation, message: str) -> OperationField | None:
     return next((named[name] for name in candidates if name in named), None)
 
 
+def find_wrong_field(operation: Operation, refused: RefusedError) -> str | None:
+    """Return the name of the field that a refusal is to stand beside, if it is about one."""
+    if isinstance(refused, WrongFieldError):
+        return refused.field
+    field = find_field(operation, refused.message)
+    return None if field is None else field.name
+
+
 def typed_again(operation: Operation, typed: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return names and values for hidden fields of a confirmation; never a secret."""
     names = [field.name for field in list_fields(operation) if not _is_secret(operation, field)]

@@ -14,7 +14,7 @@ from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
 from payintent.console.operation_forms import (
     build_form,
-    find_field,
+    find_wrong_field,
     has_required,
     read_operation,
     typed_again,
@@ -140,7 +140,7 @@ def _form_page(
     **shown: Any,
 ) -> Response:
     """Show an operation's form, with what was typed and what is wrong with it."""
-    field = None if refused is None else _field_of(kind, refused)
+    field = None if refused is None else find_wrong_field(kind, refused)
     wrong = {} if refused is None or field is None else {field: refused.message}
     subject = kind.action.partition(".")[0]
     siblings = [
@@ -169,14 +169,6 @@ def _form_page(
     if refused is not None and refused.retry_after_s is not None:
         response.headers["Retry-After"] = str(refused.retry_after_s)
     return response
-
-
-def _field_of(kind: Operation, refused: RefusedError) -> str | None:
-    named = getattr(refused, "field", None)
-    if named is not None:
-        return named
-    field = find_field(kind, refused.message)
-    return None if field is None else field.name
 
 
 def _words(field: str | None, refused: RefusedError) -> str:

@@ -1,5 +1,6 @@
 """Rendering of the console's pages: template, navigation, headers."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -7,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.console.links import find_link
 from payintent.console.navigation import is_current, shown_to
 from payintent.console.results import is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
@@ -30,6 +32,7 @@ _HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
 }
 _LONG_CHARS = 40
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _WORDS_OF_TONES = {
     "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
     "warn": "WAITING PENDING PROCESSING OPEN SUSPENDED APPROVAL LAPSED LATE PARTIALLY_REFUNDED",
@@ -85,12 +88,34 @@ def clock(text: str) -> str:
     return text[:19].replace("T", " ")
 
 
+def format_age(at: datetime, now: datetime) -> str:
+    """Write how long ago a moment was, in its largest unit: `3 h`."""
+    seconds = max(0, int((now - at).total_seconds()))
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def link_of(value: object, name: str) -> str | None:
+    """Return the page of what a field's value names."""
+    return find_link(name, value)
+
+
+def list_names(fields: Mapping[str, object]) -> str:
+    """Write the names of a record's fields, for a line that opens it."""
+    return ", ".join(map(label, fields))
+
+
 cast("dict[str, Any]", _templates.filters).update(
+    age=format_age,
     clock=clock,
     columns=table_columns,
     is_amount=is_amount,
     is_long=is_long,
+    keys=list_names,
     label=label,
+    link=link_of,
     moment=format_moment,
     shown=show_value,
     summary=summary,

@@ -1,12 +1,21 @@
 """The audit log: who changed what, and why."""
 
+from datetime import datetime
 from typing import Annotated, ClassVar
+from uuid import UUID
 
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, option
-from payintent.operations.validation import check_list_limit, check_merchant
+from payintent.operations.validation import (
+    as_utc,
+    check_list_limit,
+    check_merchant,
+    check_text_if_given,
+)
 from payintent.storage import audit
-from payintent.storage.audit import AuditEntry
+from payintent.storage.audit import AuditEntry, AuditScope
+
+_WHO_MAX, _ACTION_MAX = 200, 100
 
 
 class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=True):
@@ -16,10 +25,27 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     columns = ("at", "who", "action", "merchant_id", "details", "why")
     merchant_id: Annotated[int | None, option("About one merchant.", name="merchant")] = None
     of: Annotated[str | None, option("Of a subject, `tax`, or an action, `tax.set`.")] = None
+    who: Annotated[str | None, option("By one operator.")] = None
+    since: Annotated[datetime | None, option("From this time on, UTC.")] = None
+    until: Annotated[datetime | None, option("Before this time, UTC.")] = None
+    before: Annotated[
+        UUID | None, option("The next page: changes before this one, the last of a page.")
+    ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[AuditEntry]:
-        """Return entries, newest first, filtered by merchant, action and limit."""
+        """Return the entries that all the fields that are given agree with, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        return await audit.list_entries(context.reading, self.merchant_id, self.of, self.limit)
+        check_text_if_given("who", self.who, _WHO_MAX)
+        check_text_if_given("of", self.of, _ACTION_MAX)
+        scope = AuditScope(
+            merchant_id=self.merchant_id,
+            action=self.of,
+            who=self.who,
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
+            before=self.before,
+            limit=self.limit,
+        )
+        return await audit.list_entries(context.reading, scope)

@@ -36,6 +36,19 @@ class AuditEntry:
     details: Any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditScope:
+    """Which entries are listed; None means all, and `before` is the last entry of a page."""
+
+    merchant_id: int | None
+    action: str | None
+    who: str | None
+    since: datetime | None
+    until: datetime | None
+    before: UUID | None
+    limit: int
+
+
 async def add(tx: Tx, entry: NewAuditEntry) -> None:
     """Record a change in the transaction that makes it."""
     await tx.fetch(
@@ -52,22 +65,28 @@ async def add(tx: Tx, entry: NewAuditEntry) -> None:
     )
 
 
-async def list_entries(
-    database: Executor, merchant_id: int | None, action: str | None, limit: int
-) -> list[AuditEntry]:
-    """List changes, newest first; `None` for the merchant or the action means all."""
+async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry]:
+    """List the changes of a scope, newest first."""
     rows = await database.fetch(
         """
         SELECT id, at, who, why, action, merchant_id, details
         FROM audit
         WHERE (merchant_id = $1 OR $1::bigint IS NULL)
             AND (action = $2 OR starts_with(action, $2 || '.') OR $2::text IS NULL)
+            AND (who = $3 OR $3::text IS NULL)
+            AND (at >= $4 OR $4::timestamptz IS NULL)
+            AND (at < $5 OR $5::timestamptz IS NULL)
+            AND (id < $6 OR $6::uuid IS NULL)
         ORDER BY id DESC
-        LIMIT $3
+        LIMIT $7
         """,
-        merchant_id,
-        action,
-        limit,
+        scope.merchant_id,
+        scope.action,
+        scope.who,
+        scope.since,
+        scope.until,
+        scope.before,
+        scope.limit,
     )
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 

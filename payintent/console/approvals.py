@@ -1,0 +1,83 @@
+"""What waits for a second person: the queue, and the decision on one of it."""
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import get_context
+from payintent.api.errors import http_status
+from payintent.console.access import read_form, signed_in
+from payintent.console.operation_forms import read_operation
+from payintent.console.operations import render_done
+from payintent.console.rendering import render
+from payintent.console.sessions import OperatorSession
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.operator import Role
+from payintent.operations.approvals import Approve, ListApprovals, Reject, ShowApproval
+from payintent.operations.base import ChangeOperation
+from payintent.storage import payments
+
+_LISTED = 200
+_DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
+
+
+async def get_approvals(request: Request) -> Response:
+    """`GET /approvals`: what waits for a second person, and by `status` what was decided."""
+    session = await signed_in(request)
+    service = get_context(request).service
+    status = request.query_params.get("status") or "WAITING"
+    operation = read_operation(ListApprovals, {"status": status, "limit": str(_LISTED)})
+    approvals = await service.submit(operation, session.actor)
+    now = await payments.now(service.database)
+    return render(request, "approvals.html", approvals=approvals, chosen=status, now=now)
+
+
+async def get_approval(request: Request) -> Response:
+    """`GET /approvals/{approval_id}`: what would change, in words, and the decision."""
+    session = await signed_in(request)
+    return await _approval_page(request, session)
+
+
+async def post_decision(request: Request) -> Response:
+    """`POST /approvals/{approval_id}/{decision}`: `approve` or `reject`."""
+    session = await signed_in(request)
+    form = await read_form(request, session)
+    kind = _DECISIONS.get(request.path_params["decision"])
+    if kind is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "there is approve and reject")
+    note = form.get("note", "").strip()
+    fields = {"approval_id": request.path_params["approval_id"], "note": note}
+    actor = replace(session.actor, why=note)
+    try:
+        operation = read_operation(kind, fields)
+        result = await get_context(request).service.submit(operation, actor)
+    except RefusedError as refused:
+        if refused.code is ErrorCode.NOT_FOUND:
+            raise
+        return await _approval_page(request, session, note, refused)
+    return render_done(request, kind, result, back="/approvals")
+
+
+async def _approval_page(
+    request: Request,
+    session: OperatorSession,
+    note: str = "",
+    refused: RefusedError | None = None,
+) -> Response:
+    service = get_context(request).service
+    operation = ShowApproval(approval_id=request.path_params["approval_id"])
+    approval = await service.submit(operation, session.actor)
+    role = session.actor.role
+    return render(
+        request,
+        "approval.html",
+        status=200 if refused is None else http_status(refused),
+        approval=approval,
+        now=await payments.now(service.database),
+        may_decide=role is not None and role.includes(Role.FINANCE),
+        is_own=approval.proposed_by == session.actor.who,
+        note=note,
+        refused=None if refused is None else refused.message,
+    )

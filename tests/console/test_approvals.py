@@ -1,0 +1,138 @@
+"""What waits for a second person: seen, approved, rejected, and by whom."""
+
+import re
+
+import pytest
+
+from payintent.domain.operator import Role
+from payintent.service import Service
+from tests.console.visitor import Visitor, signed_in, words
+from tests.operations.stage import Stage
+from tests.support.world import Answer, Api
+
+WHY = "Grace begins on Monday"
+
+
+@pytest.fixture
+def operated(production: Service) -> Service:
+    return production
+
+
+@pytest.fixture
+async def ada(operator: Api, stage: Stage) -> Visitor:
+    visitor = Visitor(operator)
+    await visitor.sign_in(stage.tokens["Ada"])
+    return visitor
+
+
+@pytest.fixture
+async def alan(operator: Api, stage: Stage) -> Visitor:
+    visitor = Visitor(operator)
+    await visitor.sign_in(stage.tokens["Alan"])
+    return visitor
+
+
+async def propose(visitor: Visitor) -> str:
+    """Propose that Grace becomes an operator; gives the approval's page."""
+    form = {"name": "Grace", "role": "viewer", "days": "30", "why": WHY}
+    answer = await visitor.post("/operations/operator/issue", **form)
+    assert answer.status == 202, words(answer)
+    assert "waits for a second person" in words(answer)
+    return linked(answer)
+
+
+def linked(answer: Answer) -> str:
+    found = re.search(r'href="(/approvals/appr_\w+)"', answer.body.decode())
+    assert found is not None
+    return found[1]
+
+
+async def test_what_waits_is_shown_in_words_with_its_age(
+    operator: Api, ada: Visitor, alan: Visitor
+) -> None:
+    page = await propose(ada)
+    await operator.world.move_clock(3 * 3600)
+    said = words(await alan.get("/approvals"))
+    assert "operator issue" in said
+    assert "'Grace' becomes an operator with the role viewer, for 30 days" in said
+    assert f"Ada {WHY} 3 h" in said
+    assert page in (await alan.get("/approvals")).body.decode()
+    shown = words(await alan.get(page))
+    assert f"Why {WHY}" in shown
+    assert "3 h ago" in shown
+
+
+async def test_a_second_person_approves_and_is_shown_what_it_made(
+    ada: Visitor, alan: Visitor, stage: Stage
+) -> None:
+    page = await propose(ada)
+    answer = await alan.post(f"{page}/approve", note="as planned")
+    said = words(answer)
+    assert answer.status == 200, said
+    assert "shown this once" in said
+    token = re.search(r"op_\w+", said)
+    assert token is not None
+    assert (await Visitor(ada.api).sign_in(token[0])).status == 303
+    again = await alan.get(page)
+    assert "Decided by Alan" in words(again)
+    assert token[0] not in again.body.decode()
+    [*_, row] = await stage.world.rows(
+        "SELECT who, why FROM audit WHERE action = 'approval.approve' ORDER BY id"
+    )
+    assert (row["who"], row["why"]) == ("Alan", "as planned")
+
+
+async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visitor) -> None:
+    page = await propose(ada)
+    shown = (await ada.get(page)).body.decode()
+    assert "Take it back" in shown
+    assert f"{page}/approve" not in shown
+    refused = await ada.post(f"{page}/approve", note="I am sure")
+    assert refused.status == 409
+    assert "another person than 'Ada'" in words(refused)
+    assert 'value="I am sure"' in refused.body.decode()
+    assert (await ada.post(f"{page}/reject", note="a mistake")).status == 200
+    assert "REJECTED" in words(await ada.get(page))
+
+
+async def test_a_decision_needs_a_reason(ada: Visitor, alan: Visitor) -> None:
+    page = await propose(ada)
+    for decision in ("approve", "reject"):
+        assert (await alan.post(f"{page}/{decision}", note=" ")).status == 400
+    assert "WAITING" in words(await alan.get(page))
+
+
+async def test_a_lesser_role_sees_it_and_cannot_decide(
+    operator: Api, ada: Visitor, stage: Stage
+) -> None:
+    page = await propose(ada)
+    viewer = await signed_in(operator, "vera", Role.VIEWER)
+    shown = await viewer.get(page)
+    assert "Deciding needs the role finance" in words(shown)
+    assert "<button>Approve" not in shown.body.decode()
+    for decision in ("approve", "reject"):
+        answer = await viewer.post(f"{page}/{decision}", note="all the same")
+        assert answer.status == 403
+    finance = await signed_in(operator, "fay", Role.FINANCE)
+    answer = await finance.post(f"{page}/approve", note="all the same")
+    assert "needs the role admin" in words(answer)
+    assert "WAITING" in words(await ada.get(page))
+
+
+async def test_what_is_no_approval_and_no_decision_is_not_found(ada: Visitor) -> None:
+    page = await propose(ada)
+    for path in ("/approvals/x", "/approvals/appr_0000000000000000000000"):
+        assert (await ada.get(path)).status == 404
+        assert (await ada.post(f"{path}/reject", note="x")).status == 404
+    assert (await ada.post(f"{page}/burn", note="x")).status == 404
+    assert (await ada.get("/approvals?status=LOST")).status == 400
+
+
+async def test_a_refund_that_waits_is_decided_in_the_same_place(
+    alan: Visitor, stage: Stage
+) -> None:
+    refund = str(stage.known["refund"])
+    assert f"/approvals/{refund}" in (await alan.get("/approvals")).body.decode()
+    answer = await alan.post(f"/approvals/{refund}/approve", note="by letter")
+    assert answer.status == 200, words(answer)
+    assert "APPROVED" in words(await alan.get(f"/approvals/{refund}"))
