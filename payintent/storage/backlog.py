@@ -1,6 +1,7 @@
 """How much work has been left undone, for the metrics: deliveries, expiries, cases."""
 
 from payintent.storage.database import Executor
+from payintent.storage.outbox import WAITING_MERCHANTS
 
 _CASES_MAX = 10_000
 
@@ -8,26 +9,8 @@ _CASES_MAX = 10_000
 async def webhook_overdue_s(database: Executor) -> float:
     """Return for how long the delivery that has been due longest is due; one probe a merchant."""
     row = await database.row(
-        """
-        WITH RECURSIVE waiting AS (
-            (
-                SELECT merchant_id, next_at
-                FROM delivery
-                WHERE state = 'pending'
-                ORDER BY merchant_id, next_at
-                LIMIT 1
-            )
-            UNION ALL
-            SELECT following.merchant_id, following.next_at
-            FROM waiting w
-            CROSS JOIN LATERAL (
-                SELECT merchant_id, next_at
-                FROM delivery
-                WHERE state = 'pending' AND merchant_id > w.merchant_id
-                ORDER BY merchant_id, next_at
-                LIMIT 1
-            ) following
-        )
+        WAITING_MERCHANTS
+        + """
         SELECT greatest(0, extract(epoch FROM clock() - min(next_at)))::float8 AS overdue_s
         FROM waiting
         """

@@ -11,6 +11,29 @@ from payintent.storage.database import Executor, Tx
 STATES = ("pending", "delivered", "dead", "skipped")
 _ATTEMPTS_MAX = 1_000
 _RELEASED_MAX = 1_000
+#: The merchants that wait for deliveries, `waiting (merchant_id, next_at)`, each with its first
+#: one: one index probe for each merchant, however long its backlog is.
+WAITING_MERCHANTS = """
+    WITH RECURSIVE waiting AS (
+        (
+            SELECT merchant_id, next_at
+            FROM delivery
+            WHERE state = 'pending'
+            ORDER BY merchant_id, next_at
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT following.merchant_id, following.next_at
+        FROM waiting w
+        CROSS JOIN LATERAL (
+            SELECT merchant_id, next_at
+            FROM delivery
+            WHERE state = 'pending' AND merchant_id > w.merchant_id
+            ORDER BY merchant_id, next_at
+            LIMIT 1
+        ) following
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,26 +137,8 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
 async def list_due_merchants(database: Executor, limit: int) -> list[int]:
     """List the merchants with due deliveries, the longest waiting first; one index probe each."""
     rows = await database.fetch(
-        """
-        WITH RECURSIVE waiting AS (
-            (
-                SELECT merchant_id, next_at
-                FROM delivery
-                WHERE state = 'pending'
-                ORDER BY merchant_id, next_at
-                LIMIT 1
-            )
-            UNION ALL
-            SELECT following.merchant_id, following.next_at
-            FROM waiting w
-            CROSS JOIN LATERAL (
-                SELECT merchant_id, next_at
-                FROM delivery
-                WHERE state = 'pending' AND merchant_id > w.merchant_id
-                ORDER BY merchant_id, next_at
-                LIMIT 1
-            ) following
-        )
+        WAITING_MERCHANTS
+        + """
         SELECT merchant_id
         FROM waiting
         WHERE next_at <= clock()
