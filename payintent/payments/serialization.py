@@ -66,10 +66,26 @@ def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
     """Write the envelope of spec section 6.1 once; these are the bytes that are sent."""
-    fields = payment_fields(payment, session)
+    fields = _event_fields(payment, session)
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
+
+
+def _event_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
+    """Return the fields that events have, as `payment_fields` writes them."""
+    fields: dict[str, Any] = {
+        "id": ids.format_id(ids.PAYMENT, payment.id),
+        "status": payment.status,
+        "currency": payment.currency,
+        "amount": payment.amount_text,
+        "payer_uid": payment.payer_uid,
+        "metadata": msgspec.Raw(payment.metadata.encode()),
+        **_end_fields(payment),
+    }
+    if session is not None:
+        fields["provider"] = session.quote.provider_name
+    return fields
 
 
 def _tax(payment: Payment, session: Session | None) -> str:

@@ -259,4 +259,5 @@ def _server_settings(settings: Settings) -> dict[str, str]:
         "lock_timeout": str(settings.database_lock_timeout_ms),
         "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
         "jit": "off",
+        "random_page_cost": "1.1",  # what is looked up by its key is in memory or on flash
     }

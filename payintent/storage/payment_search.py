@@ -134,7 +134,13 @@ async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | Non
 async def find_by_order(database: Executor, order_id: str) -> list[UUID]:
     """Find payments by the `order_id` in their metadata."""
     rows = await database.fetch(
-        "SELECT id FROM payment WHERE payment_order_id(metadata) = $1 LIMIT $2",
+        """
+        SELECT id
+        FROM payment
+        WHERE hashtextextended(payment_order_id(metadata), 0) = hashtextextended($1, 0)
+            AND payment_order_id(metadata) = $1
+        LIMIT $2
+        """,
         order_id,
         SHARED_MAX,
     )

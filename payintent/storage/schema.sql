@@ -1042,7 +1042,7 @@ CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, pa
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 
-CREATE INDEX payment_order ON public.payment USING hash (public.payment_order_id(metadata));
+CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextended(public.payment_order_id(metadata), (0)::bigint)) WHERE (public.payment_order_id(metadata) IS NOT NULL);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
 

@@ -1,5 +1,6 @@
 """A search and a timeline read what they show, and never a table from end to end."""
 
+import json
 from collections.abc import Awaitable, Callable
 from itertools import product
 from uuid import UUID
@@ -104,6 +105,28 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
         asked = Recorder()
         await search(asked)
         await _read(crowded, asked, pages=pages, mode=mode)
+
+
+async def test_payments_that_share_an_order_number_make_no_other_one_slower(
+    world: World, raw: asyncpg.Connection
+) -> None:
+    """An index that keeps equal values in one chain of pages would be walked through each time."""
+    await write_payments(world, _ROWS)
+    await raw.execute('UPDATE payment SET metadata = \'{"order_id":"A-1009"}\'')
+    await raw.execute("VACUUM (ANALYZE)")
+    pages = {}
+    for number in ("A-1009", "A-1"):
+        told = await raw.fetchval(
+            """
+            EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+            UPDATE payment
+            SET metadata = json_build_object('order_id', $1::text), updated_at = clock()
+            WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)
+            """,
+            number,
+        )
+        pages[number] = pages_read(json.loads(told)[0]["Plan"])
+    assert pages["A-1009"] <= pages["A-1"] + 10
 
 
 async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
