@@ -27,6 +27,7 @@ from rich.table import Table
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
 from payintent.config import Settings
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.garbage_collection import collect_rarely
 from payintent.onchain.watch_loop import watch_once
 from payintent.operations.base import Actor
 from payintent.operations.chains import AddContract, SetChain
@@ -139,6 +140,7 @@ async def provision(database_url: str, payments: int) -> None:
 
 async def watch(task: _Task) -> Found:
     """Read everything, then an outage of many blocks; as a worker does."""
+    collect_rarely()
     service = await open_service(settings(task.database_url))
     config = ReaderConfig(
         network_id=612_055, finality=Finality.CONFIRMATIONS, confirmations=CONFIRMATIONS

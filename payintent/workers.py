@@ -11,6 +11,7 @@ from prometheus_client import Counter, Gauge
 from payintent.config import Settings
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.garbage_collection import collect_rarely
 from payintent.log import get_logger
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
@@ -56,6 +57,7 @@ OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
     """Run every loop until SIGTERM or Ctrl-C, then finish what is under way."""
+    collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,6 @@
 """The HTTP server: start, shutdown, and the number of files it may open."""
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -19,6 +18,7 @@ from payintent.api.listener import stop_listening
 from payintent.api.protocol import Bounds, LimitedProtocol, limited_protocol
 from payintent.api.shared_listener import SharedListener
 from payintent.config import Settings
+from payintent.garbage_collection import collect_rarely
 from payintent.processes.board import ConnectionShare
 
 _KEEP_ALIVE_S = 75
@@ -26,8 +26,6 @@ _STOP_WAIT_S = 20  # from SIGTERM to the last answer; the drain is a part of it
 _LOOK_S = 0.02
 _LAST_LOOKS = 100  # at connections that were made at the very last, until their requests are there
 _BACKLOG = 2_048
-# Requests leave few reference cycles; collecting every 700 objects takes a tenth of the CPU.
-_GARBAGE_OBJECTS = 50_000
 _NOT_STARTED = 3  # uvicorn's own exit status for this
 RETIRE = signal.SIGUSR1
 _SILENT = logging.getLogger("payintent.start")
@@ -58,8 +56,7 @@ def serve_until_stopped(
     `RETIRE` is for a process whose ports others go on to serve: it takes no new connection, and
     answers those that it has for so long.
     """
-    gc.freeze()  # what is loaded by now is never collected
-    gc.set_threshold(_GARBAGE_OBJECTS)
+    collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, application, drain_s))
     if not all(server.started for server in servers):

@@ -63,6 +63,9 @@ class PaidLog:
     tx_hash: bytes
     log_index: int
 
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
+
 
 @dataclass(frozen=True, slots=True)
 class RefundedLog:
@@ -79,6 +82,9 @@ class RefundedLog:
     block_hash: bytes
     tx_hash: bytes
     log_index: int
+
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
 
 
 ContractLog = PaidLog | RefundedLog

@@ -3,6 +3,9 @@
 It is asked only for the logs of our contracts in that block, so that other contracts' logs cannot
 make the answer large. No answer is never proof of absence: that takes two endpoints which have the
 block and lack the log.
+
+Logs of many blocks are proven by one search of all these blocks. What such a search leaves out
+means nothing: it is asked about block by block.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +27,7 @@ from payintent.log import get_logger
 _log = get_logger("prove")
 _VOICES = 2  # that must agree, where there are so many
 _ASKED_ALONE = 3  # times, where there is only one: it may be many machines, some of them late
+_BLOCKS_SEARCHED_MIN = 5  # fewer blocks are asked about one by one
 
 WRONG_ANSWERS = Counter(
     "payintent_chain_lies_total",
@@ -100,11 +104,13 @@ class _Votes:
         """Return the transactions that have an unproven log."""
         return {log.tx_hash for log in self.logs if not self.proven(log)}
 
-    def told_blocks(self, tx_hash: bytes) -> set[BlockId]:
-        """Return the blocks in which a transaction was reported."""
-        return {
-            BlockId(log.block_number, log.block_hash) for log in self.logs if log.tx_hash == tx_hash
-        }
+    def told_blocks(self, tx_hashes: Iterable[bytes]) -> dict[bytes, set[BlockId]]:
+        """Return for each transaction the blocks in which it was reported."""
+        blocks = {tx_hash: set[BlockId]() for tx_hash in tx_hashes}
+        for log in self.logs:
+            if log.tx_hash in blocks:
+                blocks[log.tx_hash].add(BlockId(log.block_number, log.block_hash))
+        return blocks
 
 
 async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
@@ -126,21 +132,51 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
         if not wanted_hashes:
             break
         try:
-            await _ask(reader, name, votes, wanted_hashes)
+            if name != claim.supplier:
+                await _search(reader, name, votes)
+            await _ask(reader, name, votes, votes.open())
         except ChainUnavailableError:
             continue
     return _summed(votes)
 
 
+async def _search(reader: ChainReader, name: str, votes: _Votes) -> None:
+    """Let one endpoint search all blocks of unproven logs, where these are many.
+
+    Only what it finds is a vote: a search may be refused, and leaves out what an endpoint has not
+    indexed yet.
+    """
+    claim = votes.claim
+    unproven = [log for log in claim.claimed if not votes.proven(log)]
+    numbers = {log.block_number for log in unproven}
+    if len(numbers) < _BLOCKS_SEARCHED_MIN:
+        return
+    try:
+        found = await reader.chunk(
+            name, min(numbers), max(numbers), sorted(claim.contracts), before=None
+        )
+    except ChainUnavailableError:
+        return
+    logs_of: dict[bytes, list[ContractLog]] = {log.tx_hash: [] for log in unproven}
+    for log in (*found.logs, *found.refunds):
+        if log.tx_hash in logs_of:
+            logs_of[log.tx_hash].append(log)
+    for tx_hash, logs in logs_of.items():
+        if logs and tx_hash not in claim.pending:
+            votes.hear(name, tx_hash, logs)
+
+
 async def _ask(reader: ChainReader, name: str, votes: _Votes, tx_hashes: Sequence[bytes]) -> None:
     """Ask one endpoint about transactions; without an answer it has no vote."""
+    if not tx_hashes:
+        return
     claim = votes.claim
     lost = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.pending]
     found = await reader.transactions(name, lost) if lost else []
     located = dict(zip(lost, found, strict=True))
     wanted = {
-        tx_hash: votes.told_blocks(tx_hash) | _block_of(located.get(tx_hash))
-        for tx_hash in tx_hashes
+        tx_hash: blocks | _block_of(located.get(tx_hash))
+        for tx_hash, blocks in votes.told_blocks(tx_hashes).items()
     }
     blocks = sorted(
         {block for ids in wanted.values() for block in ids}, key=lambda block: block.number

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.case import UNKNOWN_ORIGIN
@@ -33,8 +34,10 @@ class _Batch:
     chain: str
     contracts: Mapping[bytes, DeployedContract]
     named: Mapping[bytes, NamedSession]
-    payments: dict[UUID, Payment]  # as the logs before have left them
+    payments: Mapping[UUID, Payment]  # as they were locked
     sessions: Mapping[UUID, Session]
+    now: datetime
+    paid: set[UUID]  # payments that logs before have paid
 
 
 async def settle_transfers(
@@ -56,14 +59,13 @@ async def settle_transfers(
     payment_ids = list({named_session.payment_id for named_session in named.values()})
     session_ids = [named_session.session_id for named_session in named.values()]
     locked = await settlements.load(tx, payment_ids, dict.fromkeys(session_ids))
-    batch = _Batch(chain, contracts, named, dict(locked.payments), locked.sessions)
+    batch = _Batch(chain, contracts, named, locked.payments, locked.sessions, locked.now, set())
     decided: list[Settlement] = []
     for log in sorted(fresh, key=log_position):
         settlement = _decide(batch, id_generator, log)
         decided.append(settlement)
         if settlement.decision.credited and settlement.payment:
-            paid = replace(settlement.payment, paid_at=locked.now)
-            batch.payments[paid.id] = paid
+            batch.paid.add(settlement.payment.id)
     await apply_settlements(tx, id_generator, decided, locked.now)
     return Counter(item.transfer.disposition for item in decided if item.transfer)
 
@@ -73,6 +75,8 @@ def _decide(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> Settlemen
     named_session = batch.named.get(log.uuid)
     details = TransferDetails(account_id, log.token, log.amount, log.receiver)
     payment = batch.payments[named_session.payment_id] if named_session else None
+    if payment and payment.id in batch.paid:
+        payment = replace(payment, paid_at=batch.now)
     session = batch.sessions[named_session.session_id] if named_session else None
     disposition = classify_transfer(
         details, named_session.expected if named_session else None, payment, session

@@ -36,7 +36,7 @@ from payintent.storage.onchain import chains, pending_transfers, refund_logs, tr
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
 _log = get_logger("watch")
-LOGS_MAX = 500  # in one transaction
+LOGS_MAX = 1_000  # in one transaction
 STRETCHES_MAX = 200  # in one pass: then it is time to see what else is new
 _PENDING_MAX = 1_000  # looked up in one stretch
 _TRIES = 4  # at each endpoint, for one stretch
@@ -212,7 +212,7 @@ class FinalBlockReader:
             await chains.halt(self.database, self.chain.slug, why)
 
     async def _take(self, step: _Step, chunk: LogBatch, reading: _Reading) -> bool:
-        """Prove and apply logs, at most 500 in a transaction; the last one moves the cursor.
+        """Prove and apply logs, at most 1,000 in a transaction; the last one moves the cursor.
 
         While one part is written the next one is proven. False where one cannot be proven but may
         be in another try; in the last try it is set aside.

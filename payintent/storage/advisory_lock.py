@@ -1,5 +1,6 @@
 """One process at a time: an advisory lock on a connection of its own, released when that closes."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -31,6 +32,7 @@ class AdvisoryLock:
         self._proof_s = proof_s
         self._taken = taken
         self._proven_at = monotonic()
+        self._asking = asyncio.Lock()
 
     @property
     def held(self) -> bool:
@@ -39,6 +41,10 @@ class AdvisoryLock:
 
     async def prove(self) -> None:
         """Raise `LockLostError` unless the server confirms the lock, or did so a second ago."""
+        async with self._asking:  # the connection takes one statement at a time
+            await self._prove()
+
+    async def _prove(self) -> None:
         if not self.held:
             raise LockLostError
         at = monotonic()

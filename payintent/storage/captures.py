@@ -114,17 +114,18 @@ async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
         """
         INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
             amount_minor, credited, captured_at, receipt_id)
-        SELECT id, account_id, reference, session_id, payment_id,
-            coalesce(
-                (SELECT max(t.symbol)
-                FROM chain_receipt r
-                JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
-                WHERE r.id = c.receipt_id),
-                currency),
-            amount::numeric, credited, $9, receipt_id
+        SELECT c.id, c.account_id, c.reference, c.session_id, c.payment_id,
+            coalesce(t.symbol, c.currency), c.amount::numeric, c.credited, $9, c.receipt_id
         FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::text[],
             $7::text[], $8::boolean[], $10::uuid[]) AS c (id, account_id, reference, session_id,
             payment_id, currency, amount, credited, receipt_id)
+        LEFT JOIN (
+            SELECT k.account_id, '0x' || encode(t.address, 'hex') AS currency,
+                max(t.symbol) AS symbol
+            FROM chain_contract k
+            JOIN chain_token t ON t.chain = k.chain
+            GROUP BY k.account_id, t.address
+        ) t ON c.receipt_id IS NOT NULL AND t.account_id = c.account_id AND t.currency = c.currency
         """,
         [capture.id for capture in captures],
         [capture.account_id for capture in captures],

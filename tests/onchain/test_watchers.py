@@ -180,6 +180,13 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
         await raw.close()
 
 
+async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
+    """What is read and what is written at the same time are both proven."""
+    async with hold_advisory_lock(settings.database_url, "watch:native", proof_s=0) as lock:
+        await asyncio.gather(*(lock.prove() for _ in range(3)))
+        assert lock.held
+
+
 @contextmanager
 def worker(settings: Settings, url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a real worker that watches a chain."""
