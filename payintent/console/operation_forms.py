@@ -15,7 +15,7 @@ from payintent.operations.fields import OperationField, list_fields
 from payintent.operations.registry import Operation
 
 _PAIRS = 6  # names and values of a mapping that a form has
-_CLEARED = '""'  # typed into a list, as at a terminal: no item
+_CLEARED = '""'  # typed as at a terminal: an empty text, or a list without items
 _MINUTES_CHARS = len("2026-01-31T09:30")
 _EXPECTED = {
     "whole": "must be a whole number",
@@ -79,8 +79,8 @@ def read_operation(operation: Operation, typed: Mapping[str, str]) -> Any:
     values: dict[str, Any] = {}
     for field in list_fields(operation):
         value = _read_field(field, typed)
-        if not value and field.parameter.get("or_reason"):
-            value = typed.get("why", "").strip()
+        if value is None and field.parameter.get("or_reason"):
+            value = typed.get("why", "").strip() or None
         if value is not None:
             values[field.name] = value
         elif field.is_required:
@@ -135,7 +135,7 @@ def _build_field(
     return FormField(
         name=field.name,
         label=field.name.replace("_", " ").capitalize(),
-        help_text=field.help_text,
+        help_text=_help(field, control),
         control="key" if _is_key(field) else control,
         value="" if is_secret else typed.get(field.name, default),
         choices=_choices(field.type),
@@ -144,6 +144,15 @@ def _build_field(
         pairs=tuple(_pairs(field.name, typed, is_secret=is_secret)) if control == "pairs" else (),
         error=error,
     )
+
+
+def _help(field: OperationField, control: str) -> str:
+    """Return the help of a field for a form: some of it is about how a command is typed."""
+    if control == "pairs":
+        return "A name and its value in each row. What is stored is never shown again."
+    text = field.help_text.replace("`", "").replace("; repeat it", "")
+    is_said = control != "list" or "commas" in text
+    return text if is_said else f"{text} With commas."
 
 
 def _control(field: OperationField) -> str:
@@ -190,6 +199,8 @@ def _read_field(field: OperationField, typed: Mapping[str, str]) -> Any:
     if control == "list":
         items = [] if text == _CLEARED else text.split(",")
         return [item.strip() for item in items if item.strip()]
+    if control == "text" and text == _CLEARED:
+        return ""
     if control == "time" and len(text) == _MINUTES_CHARS:
         return f"{text}:00"  # browsers leave seconds out where they are none
     return text

@@ -75,7 +75,7 @@ def tone(word: str) -> str:
 
 def summary(kind: Operation) -> str:
     """Return what an operation does, in a line."""
-    return " ".join(summarize(kind).split())
+    return " ".join(summarize(kind).replace("`", "").split())
 
 
 def is_long(value: object) -> bool:

@@ -21,11 +21,16 @@ _AXE = """async ([tags, rules]) => {
 
 _OVERFLOW = """() => {
   const found = [];
+  // What scrolls by itself may hold more than it shows; keys reach it.
+  const scrolled = (one) => {
+    const region = one.parentElement?.closest("[tabindex='0']");
+    return region && getComputedStyle(region).overflowX === "auto";
+  };
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) found.push(`the page is ${scrollWidth} wide on ${clientWidth}`);
   for (const one of document.body.querySelectorAll("*")) {
     const { right, left, width } = one.getBoundingClientRect();
-    if (!width || one.closest(".hidden")) continue;
+    if (!width || one.closest(".hidden") || scrolled(one)) continue;
     const name = `${one.localName}.${one.className}`;
     if (right > clientWidth + 1 || left < -1) found.push(`${name} stands out of the screen`);
     const cut = one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0;
@@ -48,21 +53,24 @@ _SMALL = """(least) => {
 
 # What the tab key has to reach, in the order of the document; of a group of radio buttons one.
 _REACHABLE = """() => {
-  window.reachable = [...document.querySelectorAll("a, button, input, select, summary, iframe")]
+  const kinds = "a, button, input, select, textarea, summary, iframe, [tabindex='0']";
+  window.reachable = [...document.querySelectorAll(kinds)]
     .filter((one) => one.type !== "hidden" && !one.disabled && one.checkVisibility())
     .filter((one) => one.type !== "radio" || one.checked ||
       (!document.querySelector(`[name="${one.name}"]:checked`) &&
         one === document.querySelector(`[name="${one.name}"]`)));
   document.activeElement?.blur();
+  getSelection().collapse(document.body, 0);  // where the tab key goes on from
   return window.reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
 }"""
 _FOCUSED = """() => {
   const one = document.activeElement;
   if (!one || one === document.body) return null;
   const { outlineStyle, outlineWidth } = getComputedStyle(one);
-  const { top, bottom } = one.getBoundingClientRect();
+  const { top, bottom, left, right } = one.getBoundingClientRect();
   return { at: window.reachable.indexOf(one), name: one.localName, top: top + scrollY,
-    bottom: bottom + scrollY, outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
+    bottom: bottom + scrollY, left, right,
+    outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
 }"""
 
 _SAID = """() => {
@@ -147,6 +155,10 @@ def _judged(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
     found: list[str] = []
     if now["name"] != "iframe" and now["outline"] < OUTLINE_PX:
         found.append(f"{now['name']} does not show that it has the focus")
-    if before and now["bottom"] <= before["top"]:
+    if before and now["bottom"] <= before["top"] and _is_same_column(now, before):
         found.append(f"{now['name']} is reached after what stands below it")
     return found
+
+
+def _is_same_column(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return now["left"] < before["right"] and before["left"] < now["right"]

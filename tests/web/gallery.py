@@ -138,10 +138,10 @@ class Gallery:
 async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
     """Open a service on a database of its own, at a PostgreSQL that lets us make one."""
     async with AsyncExitStack() as stack:
-        database_url = await stack.enter_async_context(_database(server_url))
+        database_url = await stack.enter_async_context(own_database(server_url))
         origin = await stack.enter_async_context(beside())
         port = free_port()
-        settings = _settings(database_url, f"http://127.0.0.1:{port}")
+        settings = gallery_settings(database_url, f"http://127.0.0.1:{port}")
         gateway = StagedGateway(origin)
         database = Database(settings)
         stack.push_async_callback(database.close)
@@ -268,7 +268,7 @@ async def _offer(world: World, account_id: int, kind: Any, label: str, **more: A
 
 
 @asynccontextmanager
-async def _database(server_url: str) -> AsyncIterator[str]:
+async def own_database(server_url: str) -> AsyncIterator[str]:
     name = f"gallery_{uuid4().hex}"
     server = await asyncpg.connect(server_url)
     await server.execute(f'CREATE DATABASE "{name}"')
@@ -281,7 +281,7 @@ async def _database(server_url: str) -> AsyncIterator[str]:
         await server.close()
 
 
-def _settings(database_url: str, base: str) -> Settings:
+def gallery_settings(database_url: str, base: str) -> Settings:
     return Settings.model_validate(
         {
             "database_url": database_url,

@@ -1,4 +1,4 @@
-"""`make shots`: pictures of every page and state of the checkout, to be looked at by people."""
+"""`make shots`: pictures of every page and state of checkout and console, for people to look at."""
 
 import asyncio
 import os
@@ -10,12 +10,15 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
+from tests.web.console_gallery import CONSOLE_PAGES, open_console
+from tests.web.console_shots import shoot_console
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.states import STATES
 from tests.web.visiting import SMALL_PX, look_at, screen
 
 FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
 LOOKS = ("light", "dark", "320", "ar")
+_CONSOLE = "console-"  # what the name of a page of the console begins with
 _WIDE_PX = 640
 
 
@@ -57,19 +60,29 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
     program = programs.find()
     if program is None:
         sys.exit(programs.MISSING)
-    async with open_gallery(server_url) as gallery, async_playwright() as playwright:
+    buyers = [name for name in wanted if name in STATES]
+    operators = [name.removeprefix(_CONSOLE) for name in wanted if name.startswith(_CONSOLE)]
+    count = 0
+    async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program)
         try:
-            return await shoot(gallery, browser, folder, wanted)
+            if buyers:
+                async with open_gallery(server_url) as gallery:
+                    count += await shoot(gallery, browser, folder, buyers)
+            if operators:
+                async with open_console(server_url) as console:
+                    count += await shoot_console(console, browser, folder, operators)
         finally:
             await browser.close()
+    return count
 
 
 def main() -> None:
     """Take pictures of all states, or of those that are named."""
-    wanted = sys.argv[1:] or list(STATES)
-    if unknown := set(wanted) - STATES.keys():
-        sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(STATES)}")
+    names = [*STATES, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
+    wanted = sys.argv[1:] or names
+    if unknown := set(wanted) - set(names):
+        sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="payintent-shots-") as place:
         Path(place).chmod(0o711)  # so that the server's own user can reach its data

@@ -32,7 +32,7 @@ async def test_every_state_is_valid_html_and_says_what_it_is_in_every_language(
                 assert _missing(page, visit, lang) == [], (name, lang)
                 if lang in _VALIDATED:  # the others differ in their words alone
                     (tmp_path / f"{name}.{lang}.html").write_text(page)
-    assert await _judgement(tmp_path) == ""
+    assert await judgement(tmp_path) == ""
 
 
 async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, lang: str) -> str:
@@ -62,7 +62,7 @@ def _missing(page: str, visit: Visit, lang: str) -> list[str]:
     return [key for key, pattern in patterns.items() if not re.search(pattern, said)]
 
 
-async def _judgement(folder: Path) -> str:
+async def judgement(folder: Path) -> str:
     """Let html-validate look at all files of a folder."""
     command = (node(), tool("html-validate/bin/html-validate.mjs"))
     options = (

@@ -1,0 +1,148 @@
+"""The operator's console with something on every page, and a browser's way to each of them."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from playwright.async_api import BrowserContext, Page
+
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
+from payintent.app import build_app, build_operator_app
+from payintent.config import Settings
+from payintent.service import Service, open_service
+from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
+from tests.support.fakes import FakeGateway
+from tests.support.listening import listening
+from tests.support.world import free_port, make_world
+from tests.web.gallery import gallery_settings, own_database
+
+
+@dataclass(frozen=True)
+class ConsolePage:
+    """A page of the console: its path, what is typed there, and the buttons that are pressed.
+
+    `{merchant}` and the like stand for what the stage knows.
+    """
+
+    path: str
+    fill: Mapping[str, str] = field(default_factory=dict[str, str])
+    press: tuple[str, ...] = ()
+    operator: str | None = "Ada"  # whose page it is; None: nobody is signed in
+    status: int = 200
+
+
+#: Every page and state, by name; a new page of the console has its line here.
+CONSOLE_PAGES: dict[str, ConsolePage] = {
+    "sign-in": ConsolePage("/sign-in", operator=None),
+    "sign-in-refused": ConsolePage(
+        "/sign-in", {"token": "op_x"}, ("Sign in",), operator=None, status=401
+    ),
+    "sessions": ConsolePage("/sessions"),
+    "not-found": ConsolePage("/operations/tax/burn", status=404),
+    "operations": ConsolePage("/operations"),
+    "operation-list": ConsolePage("/operations/payment/list"),
+    "operation-record": ConsolePage("/operations/merchant/show?merchant_id={merchant}"),
+    "operation-nested": ConsolePage("/operations/payment/show?payment_id={payment}"),
+    "operation-form": ConsolePage("/operations/account/add"),
+    "operation-choices": ConsolePage("/operations/merchant/profile?merchant_id={merchant}"),
+    "operation-refused": ConsolePage(
+        "/operations/tax/set",
+        {"country": "Thailand", "rate": "0.07", "why": "the law has changed"},
+        ("Do it",),
+        status=400,
+    ),
+    "operation-dry-run": ConsolePage(
+        "/operations/webhooks/replay-missed?merchant_id={old_merchant}", {}, ("Dry run",)
+    ),
+    "operation-confirm": ConsolePage(
+        "/operations/merchant/rotate-secret?merchant_id={merchant}",
+        {"why": "it was in a log file"},
+        ("Go on",),
+    ),
+    "operation-proposed": ConsolePage(
+        "/operations/operator/issue",
+        {"name": "Grace", "why": "Grace begins on Monday"},
+        ("Do it",),
+        status=202,
+    ),
+    "operation-done": ConsolePage(
+        "/operations/tax/set",
+        {"country": "TH", "rate": "0.07", "why": "the law has changed"},
+        ("Do it",),
+    ),
+    "approvals": ConsolePage("/approvals"),
+    "approvals-none": ConsolePage("/approvals?status=LAPSED"),
+    "approval": ConsolePage("/approvals/{approval}", operator="Alan"),
+    "approval-own": ConsolePage("/approvals/{approval}", operator="Bob"),
+    "approval-refund": ConsolePage("/approvals/{refund}"),
+    "audit": ConsolePage("/audit"),
+    "audit-none": ConsolePage("/audit?who=nobody"),
+}
+
+
+@dataclass(frozen=True)
+class ConsoleGallery:
+    """A running console, and who may sign in."""
+
+    base: str
+    stage: Stage
+
+    async def sign_in(self, context: BrowserContext, operator: str) -> None:
+        """Sign in as a person does."""
+        page = await context.new_page()
+        await page.goto(f"{self.base}/sign-in")
+        await page.fill("[name=token]", self.stage.tokens[operator])
+        await page.press("[name=token]", "Enter")
+        await page.wait_for_url(f"{self.base}/*")
+        await page.wait_for_selector("header nav")
+        await page.close()
+
+    async def show(self, context: BrowserContext, name: str) -> tuple[Page, str]:
+        """Open a page, type and press what belongs to it; gives it with the HTML that came.
+
+        Its operator must be signed in.
+        """
+        wanted = CONSOLE_PAGES[name]
+        page = await context.new_page()
+        answer = await page.goto(self.base + wanted.path.format(**self.stage.known))
+        for field_name, value in wanted.fill.items():
+            await page.fill(f"[name='{field_name}']", value)
+        for words in wanted.press:
+            async with page.expect_navigation() as pressed:
+                await page.get_by_role("button", name=words, exact=True).click()
+            answer = await pressed.value
+        assert answer is not None
+        assert answer.status == wanted.status, f"{name}: {answer.status}"
+        return page, await answer.text()
+
+
+@asynccontextmanager
+async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
+    """Arrange an installation with a bit of everything, and serve its console."""
+    async with own_database(server_url) as url:
+        settings = gallery_settings(url, "http://pay.test")
+        gateway = FakeGateway()
+        service = await open_service(settings, {"fake": gateway})
+        world = await make_world(service, gateway)
+        async with out_of_the_sandbox(world) as production:
+            stage = await make_stage(world, production)
+            async with _serving(settings, production) as base:
+                yield ConsoleGallery(base, stage)
+        await service.close()
+
+
+@asynccontextmanager
+async def _serving(settings: Settings, service: Service) -> AsyncIterator[str]:
+    async def opened(_: Settings) -> Service:
+        return service
+
+    operator = build_operator_app()
+    public = build_app(settings, opened, operator)
+    ports = free_port(), free_port()
+    servers = (
+        make_server(public, settings, "127.0.0.1", ports[0]),
+        make_server(CommonHeaders(operator), settings, "127.0.0.1", ports[1], lifespan=False),
+    )
+    async with listening(servers[0]), listening(servers[1]):
+        yield f"http://127.0.0.1:{ports[1]}"

@@ -1,0 +1,108 @@
+"""The operator's console in a browser: everybody can use every page, and two people do."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page
+from pytest_asyncio import fixture
+
+from tests.web import checks
+from tests.web.console_gallery import CONSOLE_PAGES, ConsoleGallery, open_console
+from tests.web.gallery import server_url
+from tests.web.test_html import judgement
+from tests.web.visiting import SMALL_PX, screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+_SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
+_OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if page.operator}))
+
+
+@fixture(loop_scope=LOOP, scope="module")
+async def console() -> AsyncIterator[ConsoleGallery]:
+    """One console for all tests of this file; what one does is no other's concern."""
+    async with open_console(server_url()) as gallery:
+        yield gallery
+
+
+@fixture(loop_scope=LOOP, scope="module")
+async def desks(
+    console: ConsoleGallery, browser: Browser
+) -> AsyncIterator[dict[str | None, BrowserContext]]:
+    """A browser of each operator, signed in."""
+    contexts = {operator: await screen(browser) for operator in _OPERATORS}
+    for operator, context in contexts.items():
+        if operator is not None:
+            await console.sign_in(context, operator)
+    yield contexts
+    for context in contexts.values():
+        await context.close()
+
+
+@pytest.mark.parametrize("name", CONSOLE_PAGES)
+async def test_everybody_can_use_it(
+    console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
+) -> None:
+    page, _ = await console.show(desks[CONSOLE_PAGES[name].operator], name)
+    async with page:
+        found = await checks.tabbed(page)
+        await checks.unfold(page)
+        found += await checks.unsaid(page) + await _bright_dark_and_small(page)
+    assert found == []
+
+
+async def test_every_page_is_valid_html(
+    console: ConsoleGallery, desks: dict[str | None, BrowserContext], tmp_path: Path
+) -> None:
+    for name, wanted in CONSOLE_PAGES.items():
+        page, html = await console.show(desks[wanted.operator], name)
+        await page.close()
+        (tmp_path / f"{name}.html").write_text(html)
+    assert await judgement(tmp_path) == ""
+
+
+async def _bright_dark_and_small(page: Page) -> list[str]:
+    found = await checks.axe(page)
+    found += await checks.overflow(page) + await checks.too_small(page)
+    await page.emulate_media(color_scheme="dark")
+    found += await checks.axe(page, *checks.COLOURS)
+    await page.set_viewport_size(_SMALL)  # type: ignore[arg-type]
+    found += await checks.axe(page)
+    return found + await checks.overflow(page) + await checks.too_small(page)
+
+
+async def test_one_person_proposes_by_keyboard_and_another_approves(
+    console: ConsoleGallery, browser: Browser
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(console.base)
+    await page.keyboard.press("Tab")
+    await page.keyboard.type(console.stage.tokens["Ada"])
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/approvals")
+    await page.goto(f"{console.base}/operations/operator/issue")
+    await page.focus("#name")
+    for text in ("Barbara", "Tab", "Tab", "Tab", "Barbara begins on Friday", "Enter"):
+        await (page.keyboard.press(text) if text in {"Tab", "Enter"} else page.keyboard.type(text))
+    await page.wait_for_selector("text=It waits for a second person")
+    await page.click("text=The approval")
+    address = page.url
+    assert await page.get_by_role("button", name="Approve").count() == 0
+    await page.get_by_role("button", name="Sign out").click()
+    await page.wait_for_url("**/sign-in")
+
+    await page.goto(address)
+    await page.fill("[name=token]", console.stage.tokens["Alan"])
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url(address)
+    await page.fill("[name=note]", "agreed by telephone")
+    await page.get_by_role("button", name="Approve").click()
+    await page.wait_for_selector("text=shown this once")
+    assert "Barbara" in await page.inner_text("main")
+    await page.goto(address)
+    assert "Alan" in await page.inner_text("main")
+    assert [cookie["name"] for cookie in await context.cookies()] == ["payintent-console"]
+    await context.close()
