@@ -27,7 +27,8 @@ from payintent.operations.conversion import convert_operation, find_operation
 from payintent.operations.json_values import to_json_value
 from payintent.operations.payment_details import payment_details
 from payintent.operations.webhooks import ReplayEvent
-from payintent.storage import outbox
+from payintent.storage import delivery_list, outbox
+from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.proposals import Proposal
 
 _log = get_logger("operator")
@@ -55,12 +56,8 @@ async def list_webhooks(request: Request) -> Response:
     limit = _LISTED_DEFAULT if limit is None else limit
     if not 1 <= limit <= _LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
-    found = await outbox.list_deliveries(
-        app.service.reading,
-        _integer(request, "merchant"),
-        _state(request),
-        limit,
-    )
+    wanted = DeliveryFilter(merchant_id=_integer(request, "merchant"), state=_state(request))
+    found = await delivery_list.list_deliveries(app.service.reading, wanted, limit)
     return json_response({"data": [_delivery_fields(delivery) for delivery in found]})
 
 

@@ -6,15 +6,15 @@ from payintent.domain import ids
 
 #: By the name of a field.
 _BY_NAME = {
-    "merchant_id": "/operations/merchant/show?merchant_id={}",
+    "merchant_id": "/merchants/{}",
     "account_id": "/operations/account/show?account_id={}",
-    "event_id": "/operations/webhooks/show?event_id={}",
+    "event_id": "/webhooks/events/{}",
 }
 #: By the prefix of an id.
 _BY_PREFIX = {
-    ids.PAYMENT: "/operations/payment/show?payment_id={}",
-    ids.REFUND: "/operations/refund/show?refund_id={}",
-    ids.CASE: "/operations/case/show?case_id={}",
+    ids.PAYMENT: "/payments/{}",
+    ids.REFUND: "/refunds/{}",
+    ids.CASE: "/cases/{}",
     ids.APPROVAL: "/approvals/{}",
 }
 

@@ -15,6 +15,12 @@ class NavigationEntry:
 
 
 NAVIGATION: tuple[NavigationEntry, ...] = (
+    NavigationEntry("Payments", "/payments", Role.VIEWER),
+    NavigationEntry("Cases", "/cases", Role.VIEWER),
+    NavigationEntry("Refunds", "/refunds", Role.VIEWER),
+    NavigationEntry("Disputes", "/disputes", Role.VIEWER),
+    NavigationEntry("Webhooks", "/webhooks", Role.VIEWER),
+    NavigationEntry("Merchants", "/merchants", Role.VIEWER),
     NavigationEntry("Approvals", "/approvals", Role.VIEWER),
     NavigationEntry("Audit", "/audit", Role.VIEWER),
     NavigationEntry("Operations", "/operations", Role.VIEWER),

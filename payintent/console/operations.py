@@ -181,5 +181,6 @@ def _older_page(request: Request, operation: Any, result: Any) -> str | None:
     """Return the address of the next page of a list that is read by keyset."""
     if "before" not in operation.__struct_fields__ or len(result) < operation.limit:
         return None
-    query: dict[str, str] = {**request.query_params, "before": result[-1]["id"]}
+    last = result[-1]
+    query: dict[str, str] = {**request.query_params, "before": last.get("id") or last["event_id"]}
     return f"{request.url.path}?{urlencode(query)}"

@@ -13,6 +13,7 @@ from payintent.console.navigation import is_current, shown_to
 from payintent.console.results import is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
 from payintent.console.static_files import console_file_url
+from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
 from payintent.operations.fields import summarize
 from payintent.operations.registry import Operation
@@ -117,6 +118,7 @@ cast("dict[str, Any]", _templates.filters).update(
     label=label,
     link=link_of,
     moment=format_moment,
+    rate=format_rate,
     shown=show_value,
     summary=summary,
     timestamp=format_timestamp,

@@ -2,7 +2,21 @@
 
 from starlette.routing import BaseRoute, Route
 
-from payintent.console import approvals, audit, home, operations, sign_in, static_files
+from payintent.console import (
+    approvals,
+    audit,
+    cases,
+    disputes,
+    home,
+    merchants,
+    operations,
+    payment_story,
+    payments,
+    refunds,
+    sign_in,
+    static_files,
+    webhooks,
+)
 from payintent.console.access import Handler, console_page
 
 
@@ -17,6 +31,18 @@ CONSOLE_ROUTES: list[BaseRoute] = [
     _page("/sign-out", sign_in.post_sign_out, "POST"),
     _page("/sessions", sign_in.get_sessions),
     _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
+    _page("/payments", payments.get_payments),
+    _page("/payments/{payment_id}", payment_story.get_payment_story),
+    _page("/cases", cases.get_cases),
+    _page("/cases/{case_id}", cases.get_case_page),
+    _page("/refunds", refunds.get_refunds),
+    _page("/refunds/{refund_id}", refunds.get_refund_page),
+    _page("/disputes", disputes.get_disputes),
+    _page("/webhooks", webhooks.get_webhooks),
+    _page("/webhooks/events", webhooks.get_webhook_events),
+    _page("/webhooks/events/{event_id}", webhooks.get_webhook_event),
+    _page("/merchants", merchants.get_merchants),
+    _page("/merchants/{merchant_id}", merchants.get_merchant),
     _page("/approvals", approvals.get_approvals),
     _page("/approvals/{approval_id}", approvals.get_approval),
     _page("/approvals/{approval_id}/{decision}", approvals.post_decision, "POST"),

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from payintent.web.static_files import StaticFiles
 
-_FILES = StaticFiles("console/static", "/static", ("console.css",))
+_FILES = StaticFiles("console/static", "/static", ("console.css", "lists.css", "times.js"))
 
 
 def console_file_url(name: str) -> str:

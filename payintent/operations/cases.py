@@ -18,11 +18,13 @@ from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
     check_note,
+    parse_before,
     quote_input,
 )
 from payintent.payments.create_refund import refund_case
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, case_money, cases, refunds
+from payintent.storage import captures, case_list, case_money, cases, refunds
+from payintent.storage.case_list import CaseListFilter
 from payintent.storage.case_money import CaseMoney
 from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
@@ -95,8 +97,8 @@ class CaseView:
     refund_id: str | None  # the refund that it is about
     refund: CaseRefundView | None  # the refund of its money
     dispute: CaseDisputeView | None = None
-    expected: MoneyView | None = None  # by the session's quote; of one case that is shown
     came: MoneyView | None = None
+    expected: MoneyView | None = None  # by the session's quote; of one case that is shown
 
 
 _CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
@@ -116,16 +118,22 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         option("Only cases of this status; ALL: every one."),
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Of one kind.")] = None
+    before: Annotated[
+        str | None, option("The next page: cases before this one, the last of a page.")
+    ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[CaseView]:
         """Return cases, newest first; open ones where no status is given."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        status = None if self.status == "ALL" else self.status
-        found = await cases.list_cases(
-            context.reading, self.merchant_id, status, self.kind, self.limit
+        wanted = CaseListFilter(
+            merchant_id=self.merchant_id,
+            status=None if self.status == "ALL" else self.status,
+            kind=self.kind,
+            before=parse_before(ids.CASE, self.before),
         )
+        found = await case_list.list_cases(context.reading, wanted, self.limit)
         return [_view(case) for case in found]
 
 
@@ -257,6 +265,26 @@ def _view(case: CaseRecord) -> CaseView:
         refund_id=case.refund_id and ids.format_id(ids.REFUND, case.refund_id),
         refund=case.refund and _refund_view(case.refund),
         dispute=case.dispute and _dispute_view(case.dispute),
+        came=_stated(case),
+    )
+
+
+def _stated(case: CaseRecord) -> MoneyView | None:
+    """Return the amount that the case states, in units that people read."""
+    currency = case.token_symbol or case.currency or to_hex_or_none(case.token)
+    if case.amount_minor is None or currency is None:
+        return None
+    amount = format_smallest_units(
+        int(case.amount_minor),
+        currency,
+        case.token_decimals,
+        on_chain=case.money_chain is not None,
+    )
+    return MoneyView(
+        amount=amount,
+        currency=currency,
+        chain=case.money_chain,
+        amount_minor=case.amount_minor,
     )
 
 

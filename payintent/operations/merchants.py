@@ -20,8 +20,6 @@ from payintent.operations.fields import MerchantId, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.keys import issue_api_key
 from payintent.operations.validation import (
-    LISTED_MAX,
-    check_list_limit,
     check_name,
     check_origin,
     check_web_url,
@@ -121,19 +119,6 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     def merchant_id_of(self, result: CreatedMerchant) -> int:
         """Return the new merchant's id."""
         return result.merchant.id
-
-
-class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
-    """List merchants."""
-
-    action: ClassVar[str] = "merchant.list"
-    columns = ("id", "name", "activation", "callback_url", "tax_manager")
-    limit: int = LISTED_MAX
-
-    async def read(self, context: OperationContext) -> list[Merchant]:
-        """Return merchants by id, at most `limit`."""
-        check_list_limit(self.limit)
-        return await merchants.list_merchants(context.database, self.limit)
 
 
 class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """A payment as an operator reads it: what its merchant reads, and what happened to it."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -8,8 +8,12 @@ from payintent.domain.session import Session
 from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
 from payintent.operations.base import OperationContext, ReadOperation
-from payintent.operations.fields import argument
-from payintent.operations.payment_timeline import read_timeline
+from payintent.operations.fields import argument, option
+from payintent.operations.payment_timeline import (
+    TimelinePage,
+    read_timeline,
+    read_timeline_page,
+)
 from payintent.operations.validation import quote_input
 from payintent.payments.serialization import payment_fields
 from payintent.storage import cases, payments, sessions
@@ -17,6 +21,9 @@ from payintent.storage.cases import PaymentCase
 from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import TransferRecord
+from payintent.storage.payments import PaymentSnapshot
+
+_PAGE_MAX = 10_000
 
 
 class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
@@ -30,15 +37,42 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
         return await payment_details(context.database, self.payment_id)
 
 
-async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return a payment with its sessions, chain transfers, cases and timeline.
+class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
+    """Show what happened to a payment a page at a time, with requests and answers."""
 
-    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
-    """
+    action: ClassVar[str] = "payment.timeline"
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    of: Annotated[
+        Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,
+        option(
+            "Only of: payment, gateway, chain, events, refunds, cases or operators.",
+            any_text=True,
+        ),
+    ] = None
+    page: Annotated[int, option("Which page, from 1 on.")] = 1
+
+    async def read(self, context: OperationContext) -> TimelinePage:
+        """Return the page; raise `NOT_FOUND` for an unknown payment."""
+        if not 1 <= self.page <= _PAGE_MAX:
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"page must be from 1 to {_PAGE_MAX}")
+        payment = (await _find(context.database, self.payment_id)).payment
+        return await read_timeline_page(context.database, payment, self.of, self.page)
+
+
+async def _find(database: Executor, payment_id: str) -> PaymentSnapshot:
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await payments.get(database, parsed) if parsed else None
     if snapshot is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
+    return snapshot
+
+
+async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
+    """Return a payment with its sessions, chain transfers and cases, but no timeline.
+
+    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
+    """
+    snapshot = await _find(database, payment_id)
     payment = snapshot.payment
     details = {
         "checkout_id": ids.mask_checkout_id(payment.checkout_id),
@@ -50,9 +84,18 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
             for transfer in await transfers.list_for_payment(database, payment.id)
         ],
         "cases": [_case(case) for case in await cases.list_for_payment(database, payment.id)],
-        "timeline": await read_timeline(database, payment),
     }
     return payment_fields(payment, snapshot.session) | details
+
+
+async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
+    """Return a payment with its sessions, chain transfers, cases and timeline.
+
+    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
+    """
+    payment = (await _find(database, payment_id)).payment
+    summary = await payment_summary(database, payment_id)
+    return summary | {"timeline": await read_timeline(database, payment)}
 
 
 def _session(session: Session) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from payintent.domain.payment import Payment
 from payintent.storage import payment_history
 from payintent.storage.audit import AuditEntry
 from payintent.storage.database import Executor
-from payintent.storage.payment_history import HistoryEntry
+from payintent.storage.payment_history import HistoryEntry, HistoryPage
 
 Details = dict[str, Any]
 #: Clocks of hosts may differ by so much; ids of audit entries begin with a host's time.
@@ -34,6 +34,35 @@ class TimelineEntry:
     details: Details
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePage:
+    """A page of what happened to a payment, the first one is 1."""
+
+    entries: list[TimelineEntry]
+    page: int
+    pages: int
+
+
+#: What a timeline can be narrowed to, with what its entries are called.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
+    "gateway": (
+        *("selected", "returned", "closing", "silent", "session-ended", "callback"),
+        "captured",
+    ),
+    "chain": ("posted", "posted-settled", "seen", "gone", "final"),
+    "events": ("event", "attempt"),
+    "refunds": (
+        *("refund", "refund-callback", "refund-sent", "refund-ended", "refund-signed"),
+        "refund-final",
+    ),
+    "cases": ("case", "case-closed", "dispute", "dispute-now"),
+    "operators": (),  # what they did is in the audit log
+}
+#: Entries of a page, what operators did not counted.
+PAGE_ENTRIES = 100
+
+
 async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
     """Return what is stored of a payment, from its creation to what operators did about it."""
     history = await payment_history.list_entries(database, payment.id)
@@ -42,6 +71,38 @@ async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEn
     names |= {entry.id for entry in entries if entry.id is not None}
     entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
     return sorted(entries, key=lambda entry: entry.at)  # stable: causes come first
+
+
+async def read_timeline_page(
+    database: Executor, payment: Payment, of: str | None, page: int
+) -> TimelinePage:
+    """Return one page of what is stored of a payment; `of` is one of `KINDS`.
+
+    What operators did stands on the page of the time when they did it.
+    """
+    kinds = None if of is None else KINDS[of]
+    shown = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
+    if kinds is None or kinds:
+        skipped = (page - 1) * PAGE_ENTRIES
+        shown = await payment_history.list_entries_page(
+            database, payment.id, kinds, skipped, PAGE_ENTRIES
+        )
+    entries = [_describe(entry) for entry in shown.entries]
+    if of in {None, "operators"} and (entries or page == 1):
+        subjects = await payment_history.list_subject_ids(database, payment.id)
+        names = {ids.format_id(ids.PAYMENT, payment.id)}
+        names |= {_format_id(what, subject_id) for what, subject_id in subjects}
+        entries += [
+            _describe_audit(entry)
+            for entry in await _read_audit(database, payment, names)
+            if (shown.starts_at is None or entry.at >= shown.starts_at)
+            and (shown.ends_at is None or entry.at < shown.ends_at)
+        ]
+    return TimelinePage(
+        entries=sorted(entries, key=lambda entry: entry.at),
+        page=page,
+        pages=max(1, -(-shown.total // PAGE_ENTRIES)),
+    )
 
 
 async def _read_audit(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
@@ -17,6 +18,7 @@ from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
     check_note,
+    parse_before,
     quote_input,
 )
 from payintent.payments.transitions import lock_payments
@@ -42,6 +44,7 @@ class RefundView:
     amount: str | None  # a part of the payment's amount; for a case, all that was left
     currency: str
     amount_minor: str  # what the gateway refunds, in the capture's smallest units
+    goes_back: str | None  # the same in words; None: the decimals of its token are unknown
     chain: str | None
     payer: str | None
     destination: str | None
@@ -73,6 +76,9 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     )
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("How far; `approval` waits for a person.")] = None
+    before: Annotated[
+        str | None, option("The next page: refunds before this one, the last of a page.")
+    ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundView]:
@@ -84,6 +90,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
             payment_id=await self._payment(context.database),
             status=self.status,
             step=self.step,
+            before=parse_before(ids.REFUND, self.before),
         )
         return [
             _view(review)
@@ -334,6 +341,17 @@ def _check_second_person(context: OperationContext, refund: Refund) -> None:
         )
 
 
+def _goes_back(review: RefundReview) -> str | None:
+    currency = review.token_symbol or review.capture_currency
+    amount = format_smallest_units(
+        int(review.amount_minor),
+        currency,
+        review.token_decimals,
+        on_chain=review.chain is not None,
+    )
+    return None if amount is None else f"{amount} {currency}"
+
+
 def _view(review: RefundReview) -> RefundView:
     return RefundView(
         id=ids.format_id(ids.REFUND, review.id),
@@ -349,6 +367,7 @@ def _view(review: RefundReview) -> RefundView:
         amount=review.amount_text,
         currency=review.currency,
         amount_minor=review.amount_minor,
+        goes_back=_goes_back(review),
         chain=review.chain,
         payer=to_hex_or_none(review.payer),
         destination=review.destination,

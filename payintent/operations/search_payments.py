@@ -4,15 +4,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.validation import check_list_limit, check_merchant, quote_input
+from payintent.operations.validation import (
+    as_utc,
+    check_list_limit,
+    check_merchant,
+    quote_input,
+)
 from payintent.storage import payment_search, payments
 from payintent.storage.database import Executor
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
@@ -20,7 +27,11 @@ from payintent.storage.payment_search import PaymentRecord, PaymentScope
 _AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
 _TEXT_MAX = 300
+_AMOUNT_END = Decimal(10) ** 20  # more than any amount has
+#: Payments that are read to find those of a narrow scope: at once, and for one page.
+_LOOKED_AT_ONCE, _LOOKED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
 
@@ -37,10 +48,23 @@ class ListedPayment:
     order_id: str | None
     provider: str | None
     chain: str | None
+    kind: str | None  # of the method of the current session, as `country` is
+    country: str | None
     created_at: datetime
     expires_at: datetime
     updated_at: datetime
     found_by: str | None = None  # of a search: what of it is equal to the text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentPage:
+    """A page of payments; `following` is the payment before which the next one begins, if any.
+
+    A page of a narrow scope may be short, and have a next one.
+    """
+
+    payments: list[ListedPayment]
+    following: str | None
 
 
 _Before = Annotated[
@@ -55,6 +79,17 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
     columns = (*_COLUMNS, "created_at")
     merchant_id: OfMerchantId = None
     status: Annotated[PaymentStatus | None, option("Of one status.")] = None
+    currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
+    provider: Annotated[str | None, option("At one gateway, such as stripe.")] = None
+    kind: Annotated[
+        Literal["card", "redirect", "qr", "onchain"] | None,
+        option("By one kind of method: card, redirect, qr or onchain.", any_text=True),
+    ] = None
+    country: Annotated[str | None, option("Selected for one country, such as TH.")] = None
+    amount_min: Annotated[Decimal | None, option("Of this amount at least.")] = None
+    amount_max: Annotated[Decimal | None, option("Of this amount at most.")] = None
+    since: Annotated[datetime | None, option("Made from this time on, UTC.")] = None
+    until: Annotated[datetime | None, option("Made before this time, UTC.")] = None
     older_than: Annotated[
         str | None, option("Made so long ago at least, such as 90s, 30m, 2h or 1d.")
     ] = None
@@ -69,21 +104,47 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
 
     async def read(self, context: OperationContext) -> list[ListedPayment]:
         """Return the payments that all the fields that are given agree with."""
+        return (await self.read_page(context)).payments
+
+    async def read_page(self, context: OperationContext) -> PaymentPage:
+        """Return a page, and where the next one begins."""
         database = context.database
         await _check(database, self.merchant_id, self.limit)
-        scope = PaymentScope(
+        scope = await self._scope(database)
+        found = await self._candidates(database, scope)
+        if found is not None:
+            records = await payment_search.list_records(database, found, scope)
+            return _page(records, records[-1].id if len(records) == self.limit else None)
+        return await _look_through(database, scope, self.payer_uid)
+
+    async def _scope(self, database: Executor) -> PaymentScope:
+        if self.currency is not None and self.currency not in CURRENCIES:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"currency {quote_input(self.currency)} is not known"
+            )
+        for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
+            if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
+                raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} is no amount")
+        return PaymentScope(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
+            currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
+            created_from=as_utc("since", self.since),
             created_before=await self._created_before(database),
+            amount_min=self.amount_min,
+            amount_max=self.amount_max,
+            provider=self.provider,
+            kind=self.kind,
+            country=self.country,
             before=await _before(database, self.before),
             limit=self.limit,
         )
-        found = await self._candidates(database, scope)
-        records = await payment_search.list_records(database, found, scope)
-        return [_listed(record) for record in records]
 
-    async def _candidates(self, database: Executor, scope: PaymentScope) -> Sequence[UUID]:
-        """Return the payments that an index gives; `list_records` leaves out of the scope."""
+    async def _candidates(self, database: Executor, scope: PaymentScope) -> Sequence[UUID] | None:
+        """Return the payments of an order, a reference or a transaction; None where none is given.
+
+        `list_records` leaves out what is not in the scope.
+        """
         sets: list[set[UUID]] = []
         if self.order_id is not None:
             sets.append(set(await payment_search.find_by_order(database, self.order_id)))
@@ -97,7 +158,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
                 )
             sets.append(set(await payment_search.find_by_transaction(database, tx_hash)))
         if not sets:
-            return await payment_search.list_ids(database, scope, self.payer_uid)
+            return None
         found = sets[0].intersection(*sets[1:])
         if self.payer_uid is None:
             return list(found)
@@ -107,21 +168,24 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         return [record.id for record in records if record.payer_uid == self.payer_uid]
 
     async def _created_before(self, database: Executor) -> datetime | None:
+        until = as_utc("until", self.until)
         if self.older_than is None:
-            return None
+            return until
         age = _AGE.fullmatch(self.older_than)
         if age is None:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "older_than is a number and s, m, h or d, such as 30m"
             )
-        return await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+        aged = await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+        return aged if until is None else min(aged, until)
 
 
 class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):
     """Find payments by whatever is known: any id, an order, a payer, a reference, a transaction.
 
     The text is compared whole, with the ids of a payment, its checkout, sessions, refunds, cases
-    and event; else with the order's number, the payer, references of gateways and transactions.
+    and event; else with the order's number, the payer, the payer's e-mail and address on a chain,
+    references of gateways and transactions.
     """
 
     action: ClassVar[str] = "payment.search"
@@ -168,6 +232,10 @@ async def _find(
     found: list[tuple[str, Sequence[UUID]]] = []
     if (tx_hash := _read_tx_hash(text)) is not None:
         found.append(("transaction", await payment_search.find_by_transaction(database, tx_hash)))
+    if (address := _read_address(text)) is not None:
+        found.append(("address", await payment_search.find_by_address(database, address)))
+    if "@" in text:
+        found.append(("e-mail", await payment_search.find_by_email(database, text)))
     found += [
         ("reference", await payment_search.find_by_reference(database, text)),
         ("order", await payment_search.find_by_order(database, text)),
@@ -188,11 +256,41 @@ def _read_tx_hash(text: str) -> bytes | None:
     return bytes.fromhex(text[2:]) if _TX_HASH.fullmatch(text) else None
 
 
+def _read_address(text: str) -> bytes | None:
+    return bytes.fromhex(text[2:]) if _ADDRESS.fullmatch(text) else None
+
+
 def _read_uuid(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
         return None
+
+
+async def _look_through(
+    database: Executor, scope: PaymentScope, payer_uid: str | None
+) -> PaymentPage:
+    """Read a page; of a narrow scope, payments are looked through, so many at most."""
+    at_once = _LOOKED_AT_ONCE if scope.is_narrow else scope.limit
+    rest = replace(scope, limit=at_once)
+    records: list[PaymentRecord] = []
+    for _ in range(_LOOKED_MAX // _LOOKED_AT_ONCE):
+        positions = await payment_search.list_positions(database, rest, payer_uid)
+        found = [payment_id for _, payment_id in positions]
+        records += await payment_search.list_records(database, found, scope)
+        if len(records) >= scope.limit:
+            return _page(records[: scope.limit], records[scope.limit - 1].id)
+        if len(positions) < at_once:
+            return _page(records, None)
+        rest = replace(rest, before=positions[-1])
+    return _page(records, rest.before and rest.before[1])
+
+
+def _page(records: Sequence[PaymentRecord], following: UUID | None) -> PaymentPage:
+    return PaymentPage(
+        payments=[_listed(record) for record in records],
+        following=following and ids.format_id(ids.PAYMENT, following),
+    )
 
 
 async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:
@@ -222,6 +320,8 @@ def _listed(record: PaymentRecord, found_by: str | None = None) -> ListedPayment
         order_id=record.order_id,
         provider=record.provider,
         chain=record.chain,
+        kind=record.kind,
+        country=record.country,
         created_at=record.created_at,
         expires_at=record.expires_at,
         updated_at=record.updated_at,

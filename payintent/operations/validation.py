@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
+from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -116,6 +118,22 @@ def is_database_id(number: int) -> bool:
 def quote_input(sent: str) -> str:
     """Quote an input in a message, cut short."""
     return repr(sent if len(sent) <= _TOLD_MAX else sent[:_TOLD_MAX] + "…")
+
+
+def parse_before(prefix: str, text: str | None) -> UUID | None:
+    """Parse the id that the last page of a list ended with; raise `BAD_REQUEST` for another."""
+    if text is None:
+        return None
+    parsed = ids.parse_id(prefix, text)
+    if parsed is None:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"before: {quote_input(text)} is no {prefix}_…")
+    return parsed
+
+
+def check_after(merchant_id: int) -> None:
+    """Refuse what no merchant's number can be to list those after it; 0 is before all."""
+    if not 0 <= merchant_id <= _ID_MAX:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "after is a merchant's number")
 
 
 def check_list_limit(limit: int) -> None:

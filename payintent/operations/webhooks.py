@@ -17,9 +17,15 @@ from payintent.operations.base import (
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.validation import as_utc, check_list_limit, check_merchant
-from payintent.storage import event_replays, outbox
+from payintent.operations.validation import (
+    as_utc,
+    check_after,
+    check_list_limit,
+    check_merchant,
+)
+from payintent.storage import delivery_list, event_replays, outbox
 from payintent.storage.database import Tx
+from payintent.storage.delivery_list import DeliveryFilter, EndpointRecord
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -90,16 +96,48 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
         Literal["pending", "delivered", "dead", "skipped"] | None,
         option("Of one state: pending, delivered, dead or skipped.", any_text=True),
     ] = None
+    since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
+    until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
+    before: Annotated[
+        UUID | None, option("The next page: events before this one, the last of a page.")
+    ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DeliveryView]:
-        """Return deliveries, newest first, filtered by merchant and state."""
+        """Return deliveries, newest first, filtered by merchant, state and time."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        found = await outbox.list_deliveries(
-            context.reading, self.merchant_id, self.state, self.limit
+        wanted = DeliveryFilter(
+            merchant_id=self.merchant_id,
+            state=self.state,
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
+            before=self.before,
         )
+        found = await delivery_list.list_deliveries(context.reading, wanted, self.limit)
         return [_delivery(delivery) for delivery in found]
+
+
+class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
+    """List where webhooks go, what waits there, and how the last attempts ended."""
+
+    action: ClassVar[str] = "webhooks.endpoints"
+    columns = (
+        *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
+        *("attempts", "delivered", "median_ms", "last_outcome"),
+    )
+    merchant_id: OfMerchantId = None
+    after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[EndpointRecord]:
+        """Return the endpoints by the merchant's number."""
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        check_after(self.after)
+        return await delivery_list.list_endpoints(
+            context.reading, self.merchant_id, self.after, self.limit
+        )
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):

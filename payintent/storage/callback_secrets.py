@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from payintent.storage.database import Executor, Tx
@@ -13,6 +14,32 @@ class CallbackSecretRecord:
 
     id: UUID
     sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackSecretTimes:
+    """When a callback secret was made and until when it signs; never the secret itself."""
+
+    id: UUID
+    created_at: datetime
+    expires_at: datetime | None  # None: it signs until it is replaced
+    signs: bool
+
+
+async def list_times(database: Executor, merchant_id: int, limit: int) -> list[CallbackSecretTimes]:
+    """List when a merchant's secrets were made and expire, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, created_at, expires_at, coalesce(expires_at, 'infinity') > clock() AS signs
+        FROM callback_secret
+        WHERE merchant_id = $1
+        ORDER BY created_at DESC, id DESC
+        LIMIT $2
+        """,
+        merchant_id,
+        limit,
+    )
+    return [CallbackSecretTimes(**row) for row in rows]
 
 
 async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from payintent.domain.case import CaseKind, MoneyOrigin
@@ -59,11 +59,14 @@ class CaseRecord:
     credited: bool  # the capture pays its payment; only that payment's refunds refund it
     refund_id: UUID | None  # the refund that the case is about
     subject: str | None  # what a gateway's own list says, or lacks
+    money_chain: str | None  # where the amount came, of a capture too
+    token_symbol: str | None  # of a token that is taken there
+    token_decimals: int | None
     refund: CaseRefund | None
     dispute: CaseDispute | None
 
 
-_CASE = """
+COLUMNS: LiteralString = """
     m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
     m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
     coalesce(d.currency, c.currency) AS currency,
@@ -71,12 +74,16 @@ _CASE = """
     r.payer, r.token, m.capture_id, coalesce(c.credited, false) AS credited, m.refund_id, m.subject,
     f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
     d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
-    d.respond_by AS d_respond_by
+    d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
+    t.decimals AS token_decimals
 """
-_FROM = """
+#: What the columns are read from.
+SOURCES: LiteralString = """
     FROM money_case m
     LEFT JOIN capture c ON c.id = m.capture_id
     LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
     LEFT JOIN dispute d ON d.case_id = m.id
     LEFT JOIN LATERAL (
         SELECT id, status, step, failure_reason
@@ -88,32 +95,10 @@ _FROM = """
 """
 
 
-async def list_cases(
-    database: Executor, merchant_id: int | None, status: str | None, kind: str | None, limit: int
-) -> list[CaseRecord]:
-    """List cases, newest first."""
-    rows = await database.fetch(
-        "SELECT"
-        + _CASE
-        + _FROM
-        + """
-        WHERE (m.merchant_id = $1 OR $1::bigint IS NULL) AND (m.status = $2 OR $2::text IS NULL)
-            AND (m.kind = $3 OR $3::text IS NULL)
-        ORDER BY m.id DESC
-        LIMIT $4
-        """,
-        merchant_id,
-        status,
-        kind,
-        limit,
-    )
-    return [_case(row) for row in rows]
-
-
 async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
     """Read a case with its money; None where there is none of this id."""
-    row = await database.row("SELECT" + _CASE + _FROM + "WHERE m.id = $1", case_id)
-    return _case(row) if row else None
+    row = await database.row("SELECT" + COLUMNS + SOURCES + "WHERE m.id = $1", case_id)
+    return from_row(row) if row else None
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
@@ -152,7 +137,8 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
     return row is not None
 
 
-def _case(row: Row) -> CaseRecord:
+def from_row(row: Row) -> CaseRecord:
+    """Build a case from a row with `COLUMNS`."""
     columns: dict[str, Any] = {
         name: value for name, value in dict(row).items() if not name.startswith(("f_", "d_"))
     }

@@ -64,9 +64,33 @@ async def get(database: Executor, merchant_id: int) -> Merchant | None:
     return from_row(row) if row else None
 
 
-async def list_merchants(database: Executor, limit: int) -> list[Merchant]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MerchantFilter:
+    """Which merchants to list, by id; None means any, `after` ends the last page."""
+
+    name: str | None = None  # a part of it, in capital or small letters
+    activation: str | None = None
+    after: int = 0
+
+
+async def list_merchants(database: Executor, wanted: MerchantFilter, limit: int) -> list[Merchant]:
     """List merchants by id."""
-    rows = await database.fetch("SELECT" + COLUMNS + "FROM merchant m ORDER BY id LIMIT $1", limit)
+    rows = await database.fetch(
+        "SELECT"
+        + COLUMNS
+        + """
+        FROM merchant m
+        WHERE id > $1
+            AND (strpos(lower(name), lower($2)) > 0 OR $2::text IS NULL)
+            AND (activation = $3 OR $3::text IS NULL)
+        ORDER BY id
+        LIMIT $4
+        """,
+        wanted.after,
+        wanted.name,
+        wanted.activation,
+        limit,
+    )
     return [from_row(row) for row in rows]
 
 

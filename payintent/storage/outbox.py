@@ -263,27 +263,6 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
     )
 
 
-async def list_deliveries(
-    database: Executor, merchant_id: int | None, state: str | None, limit: int
-) -> list[DeliveryRecord]:
-    """List deliveries, newest first."""
-    rows = await database.fetch(
-        """
-        SELECT d.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
-            e.occurred_at
-        FROM event e
-        JOIN delivery d ON d.event_id = e.id
-        WHERE ($1::bigint IS NULL OR e.merchant_id = $1) AND ($2::text IS NULL OR d.state = $2)
-        ORDER BY e.id DESC
-        LIMIT $3
-        """,
-        merchant_id,
-        state,
-        limit,
-    )
-    return [DeliveryRecord(**row) for row in rows]
-
-
 async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
     """Read an event; None where there is none of this id."""
     row = await database.row(

@@ -9,10 +9,12 @@ from uuid import UUID
 import msgspec
 
 from payintent.storage.audit import AuditEntry
-from payintent.storage.database import Executor
+from payintent.storage.database import Executor, Row
 
 _ENTRIES_MAX = 5_000
 _OF_A_KIND_MAX = 1_000
+#: Of a story that is read in pages.
+OF_A_PAGED_KIND_MAX = 20_000
 _AUDIT_MAX = 1_000
 
 
@@ -56,7 +58,7 @@ _OWN: LiteralString = """
         ORDER BY f.id
         LIMIT $3
     ), told AS (
-        SELECT e.id, e.type, e.occurred_at, d.state, d.attempts
+        SELECT e.id, e.type, e.body, e.occurred_at, d.state, d.attempts
         FROM event e
         JOIN delivery d ON d.event_id = e.id
         WHERE e.payment_id = $1
@@ -194,14 +196,14 @@ _CASES: LiteralString = """
 #: Entries: the event and every attempt to deliver it.
 _DELIVERY: LiteralString = """
     SELECT occurred_at, 50, 'event', id, json_build_object(
-        'type', type, 'state', state, 'attempts', attempts)
+        'type', type, 'state', state, 'attempts', attempts, 'body', body)
     FROM told
     UNION ALL
     (
         SELECT a.started_at, 52, 'attempt', a.event_id, json_build_object(
             'number', row_number() OVER (ORDER BY a.started_at, a.id), 'url', a.url,
             'outcome', a.outcome, 'status', a.status, 'detail', a.detail,
-            'duration_ms', a.duration_ms)
+            'answer', a.answer, 'duration_ms', a.duration_ms)
         FROM told e
         JOIN attempt a ON a.event_id = e.id
         ORDER BY a.started_at DESC, a.id DESC
@@ -251,24 +253,39 @@ _REFUNDS: LiteralString = """
 """
 
 
+_ENTRIES: LiteralString = (
+    _OWN
+    + ", entries (at, rank, what, id, details) AS ("
+    + _PAYMENT
+    + "UNION ALL"
+    + _SESSIONS
+    + "UNION ALL"
+    + _CHAIN
+    + "UNION ALL"
+    + _CASES
+    + "UNION ALL"
+    + _DELIVERY
+    + "UNION ALL"
+    + _REFUNDS
+    + ")"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPage:
+    """Entries of a page, oldest first; how many there are; and when those beside it begin."""
+
+    entries: list[HistoryEntry]
+    total: int
+    starts_at: datetime | None  # None: with the first entry of all
+    ends_at: datetime | None  # None: with the last
+
+
 async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntry]:
     """List what happened to a payment; entries of one moment in the order of their causes."""
     rows = await database.fetch(
-        _OWN
-        + ", entries (at, rank, what, id, details) AS ("
-        + _PAYMENT
-        + "UNION ALL"
-        + _SESSIONS
-        + "UNION ALL"
-        + _CHAIN
-        + "UNION ALL"
-        + _CASES
-        + "UNION ALL"
-        + _DELIVERY
-        + "UNION ALL"
-        + _REFUNDS
+        _ENTRIES
         + """
-        )
         SELECT at, what, id, details::text AS details
         FROM entries
         ORDER BY at, rank, id
@@ -278,7 +295,74 @@ async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntr
         _ENTRIES_MAX,
         _OF_A_KIND_MAX,
     )
-    return [HistoryEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
+    return [_entry(row) for row in rows]
+
+
+async def list_entries_page(
+    database: Executor, payment_id: UUID, kinds: Sequence[str] | None, skipped: int, limit: int
+) -> HistoryPage:
+    """List one page of what happened to a payment; of some kinds, or of all.
+
+    Reads the payment's own rows, of each kind the first or the last `OF_A_PAGED_KIND_MAX`.
+    """
+    rows = await database.fetch(
+        _ENTRIES
+        + """
+        SELECT n.at, n.what, n.id, n.details::text AS details, n.total, n.position, n.next_at
+        FROM (
+            SELECT at, what, id, details, count(*) OVER () AS total,
+                row_number() OVER (ORDER BY at, rank, id) AS position,
+                lead(at) OVER (ORDER BY at, rank, id) AS next_at
+            FROM entries
+            WHERE what = ANY($4::text[]) OR $4::text[] IS NULL
+        ) n
+        WHERE n.position > $5
+        ORDER BY n.position
+        LIMIT $2
+        """,
+        payment_id,
+        limit,
+        OF_A_PAGED_KIND_MAX,
+        kinds,
+        skipped,
+    )
+    entries = [_entry(row) for row in rows]
+    return HistoryPage(
+        entries=entries,
+        total=rows[0]["total"] if rows else 0,
+        starts_at=entries[0].at if skipped and entries else None,
+        ends_at=rows[-1]["next_at"] if rows else None,
+    )
+
+
+async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[str, UUID]]:
+    """List the sessions, refunds, cases and event of a payment, each with what it is."""
+    rows = await database.fetch(
+        """
+        SELECT what, id
+        FROM (
+            (SELECT 'session' AS what, id FROM session WHERE payment_id = $1 LIMIT $2)
+            UNION ALL
+            (SELECT 'refund', id FROM refund WHERE payment_id = $1 LIMIT $2)
+            UNION ALL
+            (SELECT 'case', id FROM money_case WHERE payment_id = $1 LIMIT $2)
+            UNION ALL
+            (SELECT 'event', id FROM event WHERE payment_id = $1 LIMIT $2)
+        ) s
+        """,
+        payment_id,
+        _OF_A_KIND_MAX,
+    )
+    return [(row["what"], row["id"]) for row in rows]
+
+
+def _entry(row: Row) -> HistoryEntry:
+    return HistoryEntry(
+        at=row["at"],
+        what=row["what"],
+        id=row["id"],
+        details=msgspec.json.decode(row["details"]),
+    )
 
 
 async def list_audit_entries(

@@ -6,6 +6,7 @@ Every lookup begins at an index; what an index cannot bound, a limit does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
@@ -15,7 +16,10 @@ from payintent.storage.database import Executor
 
 #: Payments that share an order number or a reference; of more, some are left out.
 SHARED_MAX = 10_000
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
+#: Where a payment stands in the order of lists: when it was made, and its id.
+Position = tuple[datetime, UUID]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class PaymentRecord:
     order_id: str | None
     provider: str | None  # of the current session
     chain: str | None
+    kind: str | None
+    country: str | None
     created_at: datetime
     expires_at: datetime
     updated_at: datetime
@@ -38,16 +44,38 @@ class PaymentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentScope:
-    """Which payments to list, newest first; `before` is where the last page ended."""
+    """Which payments to list, newest first; `before` is where the last page ended.
+
+    No index holds the amount or what the current session says: `is_narrow` tells whether payments
+    have to be read to see whether they are in the scope.
+    """
 
     merchant_id: int | None = None
     statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
+    currencies: tuple[str, ...] = tuple(CURRENCIES)
+    created_from: datetime | None = None
     created_before: datetime | None = None
-    before: tuple[datetime, UUID] | None = None
+    amount_min: Decimal | None = None
+    amount_max: Decimal | None = None
+    provider: str | None = None  # of the current session, as `kind` and `country` are
+    kind: str | None = None
+    country: str | None = None
+    before: Position | None = None
     limit: int = 20
 
     @property
-    def end(self) -> tuple[datetime, UUID]:
+    def is_narrow(self) -> bool:
+        """Tell whether more is compared than an index holds."""
+        compared = (self.amount_min, self.amount_max, self.provider, self.kind, self.country)
+        return any(value is not None for value in compared)
+
+    @property
+    def start(self) -> datetime:
+        """Return the lower bound of the time."""
+        return self.created_from or _FIRST
+
+    @property
+    def end(self) -> Position:
         """Return the lower one of the two upper bounds; a scan can start at only one."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
         return min(until, self.before or _LAST)
@@ -59,13 +87,15 @@ _MERCHANTS: LiteralString = """
 # As in `payment_list`, each index holds one kind of one merchant in order; nothing is NULL.
 _ALL: LiteralString = (
     """
-    SELECT one.id"""
+    SELECT one.created_at, one.id"""
     + _MERCHANTS
     + """
     CROSS JOIN LATERAL (
         SELECT created_at, id
         FROM payment
-        WHERE merchant_id = m.id AND (created_at, id) < ($2::timestamptz, $3::uuid)
+        WHERE merchant_id = m.id
+            AND (created_at, id) < ($2::timestamptz, $3::uuid)
+            AND created_at >= $5::timestamptz
         ORDER BY created_at DESC, id DESC
         LIMIT $4
     ) one
@@ -75,11 +105,11 @@ _ALL: LiteralString = (
 )
 _OF_STATUSES: LiteralString = (
     """
-    SELECT one.id"""
+    SELECT one.created_at, one.id"""
     + _MERCHANTS
     + """
-    CROSS JOIN unnest($5::text[]) AS c (currency)
-    CROSS JOIN unnest($6::text[]) AS s (status)
+    CROSS JOIN unnest($6::text[]) AS c (currency)
+    CROSS JOIN unnest($7::text[]) AS s (status)
     CROSS JOIN LATERAL (
         SELECT created_at, id
         FROM payment
@@ -87,6 +117,7 @@ _OF_STATUSES: LiteralString = (
             AND currency = c.currency
             AND status = s.status
             AND (created_at, id) < ($2::timestamptz, $3::uuid)
+            AND created_at >= $5::timestamptz
         ORDER BY created_at DESC NULLS LAST, id DESC
         LIMIT $4
     ) one
@@ -96,19 +127,20 @@ _OF_STATUSES: LiteralString = (
 )
 _OF_PAYER: LiteralString = (
     """
-    SELECT one.id"""
+    SELECT one.created_at, one.id"""
     + _MERCHANTS
     + """
-    CROSS JOIN unnest($5::text[]) AS c (currency)
-    CROSS JOIN unnest($6::text[]) AS s (status)
+    CROSS JOIN unnest($6::text[]) AS c (currency)
+    CROSS JOIN unnest($7::text[]) AS s (status)
     CROSS JOIN LATERAL (
         SELECT created_at, id
         FROM payment
         WHERE merchant_id = m.id
-            AND payer_uid = $7
+            AND payer_uid = $8
             AND currency = c.currency
             AND status = s.status
             AND (created_at, id) < ($2::timestamptz, $3::uuid)
+            AND created_at >= $5::timestamptz
         ORDER BY created_at DESC, id DESC NULLS LAST
         LIMIT $4
     ) one
@@ -118,17 +150,25 @@ _OF_PAYER: LiteralString = (
 )
 
 
-async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | None) -> list[UUID]:
-    """List the ids of payments of all merchants or one, newest first."""
-    bounds = (scope.merchant_id, *scope.end, scope.limit)
-    kinds = (list(CURRENCIES), list(scope.statuses))
+async def list_positions(
+    database: Executor, scope: PaymentScope, payer_uid: str | None
+) -> list[Position]:
+    """List where payments of all merchants or one stand, newest first; a narrow scope's too."""
+    bounds = (scope.merchant_id, *scope.end, scope.limit, scope.start)
+    kinds = (list(scope.currencies), list(scope.statuses))
+    is_every_kind = kinds == (list(CURRENCIES), list(PaymentStatus))
     if payer_uid is not None:
         rows = await database.fetch(_OF_PAYER, *bounds, *kinds, payer_uid)
-    elif len(scope.statuses) == len(PaymentStatus):
+    elif is_every_kind:
         rows = await database.fetch(_ALL, *bounds)
     else:
         rows = await database.fetch(_OF_STATUSES, *bounds, *kinds)
-    return [row["id"] for row in rows]
+    return [(row["created_at"], row["id"]) for row in rows]
+
+
+async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | None) -> list[UUID]:
+    """List the ids of payments of all merchants or one, newest first."""
+    return [payment_id for _, payment_id in await list_positions(database, scope, payer_uid)]
 
 
 async def find_by_order(database: Executor, order_id: str) -> list[UUID]:
@@ -145,6 +185,31 @@ async def find_by_order(database: Executor, order_id: str) -> list[UUID]:
         SHARED_MAX,
     )
     return [row["id"] for row in rows]
+
+
+async def find_by_email(database: Executor, email: str) -> list[UUID]:
+    """Find payments by their payer's e-mail, in capital or small letters."""
+    rows = await database.fetch(
+        "SELECT id FROM payment WHERE lower(payer_email) = lower($1) LIMIT $2",
+        email,
+        SHARED_MAX,
+    )
+    return [row["id"] for row in rows]
+
+
+async def find_by_address(database: Executor, address: bytes) -> list[UUID]:
+    """Find payments by the address on a chain that money came from."""
+    rows = await database.fetch(
+        """
+        SELECT s.payment_id
+        FROM (SELECT session_id FROM chain_receipt WHERE payer = $1 LIMIT $2) r
+        JOIN session s ON s.id = r.session_id
+        LIMIT $2
+        """,
+        address,
+        SHARED_MAX,
+    )
+    return [row["payment_id"] for row in rows]
 
 
 async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
@@ -256,14 +321,21 @@ async def list_records(
     rows = await database.fetch(
         """
         SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
-            payment_order_id(p.metadata) AS order_id, s.provider, s.chain, p.created_at,
-            p.expires_at, p.updated_at
+            payment_order_id(p.metadata) AS order_id, s.provider, s.chain, s.kind, s.country,
+            p.created_at, p.expires_at, p.updated_at
         FROM unnest($1::uuid[]) AS i (id)
         CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
         LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
         WHERE (p.merchant_id = $2 OR $2::bigint IS NULL)
             AND p.status = ANY($3::text[])
             AND (p.created_at, p.id) < ($4::timestamptz, $5::uuid)
+            AND p.created_at >= $7::timestamptz
+            AND p.currency = ANY($8::text[])
+            AND (p.amount >= $9::numeric OR $9::numeric IS NULL)
+            AND (p.amount <= $10::numeric OR $10::numeric IS NULL)
+            AND (s.provider = $11 OR $11::text IS NULL)
+            AND (s.kind = $12 OR $12::text IS NULL)
+            AND (s.country = $13 OR $13::text IS NULL)
         ORDER BY p.created_at DESC, p.id DESC
         LIMIT $6
         """,
@@ -272,5 +344,12 @@ async def list_records(
         list(scope.statuses),
         *scope.end,
         scope.limit,
+        scope.start,
+        list(scope.currencies),
+        scope.amount_min,
+        scope.amount_max,
+        scope.provider,
+        scope.kind,
+        scope.country,
     )
     return [PaymentRecord(**row) for row in rows]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Executor, Row, Tx
@@ -28,6 +28,8 @@ class RefundReview:
     amount_text: str | None  # of the payment's amount
     currency: str
     amount_minor: str  # what the gateway refunds, in the capture's smallest units
+    token_symbol: str | None  # of a token that is taken on its chain
+    token_decimals: int | None
     chain: str | None
     payer: bytes | None  # the sender's address on its chain
     destination: str | None
@@ -50,6 +52,7 @@ class RefundFilter:
     payment_id: UUID | None = None
     status: str | None = None
     step: str | None = None
+    before: UUID | None = None  # where the last page ended
 
 
 _ASKED = """
@@ -58,31 +61,87 @@ _ASKED = """
         c.currency AS capture_currency, f.amount_text, f.currency,
         f.amount_minor::text AS amount_minor, r.chain, r.payer, f.destination, f.reason,
         f.requested_by, f.approved_by, f.note, f.reference, f.inquiries, f.sent_at, f.created_at,
-        f.updated_at
+        f.updated_at,
+        t.symbol AS token_symbol, t.decimals AS token_decimals
     FROM refund f
     JOIN capture c ON c.id = f.capture_id
     JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
 """
 
 
+_NEW: LiteralString = """
+    WITH newest AS MATERIALIZED (
+    SELECT id, merchant_id, payment_id, status, step
+    FROM refund
+    WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
+# Each begins at an index; what no index holds in order is looked for among the newest.
+_WAITING: LiteralString = _NEW + " AND step = 'approval'"
+_UNDER_WAY: LiteralString = """
+    WITH newest AS MATERIALIZED (
+    SELECT id, merchant_id, payment_id, status, step
+    FROM (
+        (
+            SELECT id, merchant_id, payment_id, status, step
+            FROM refund
+            WHERE step IN ('queued', 'sent')
+            ORDER BY next_at
+            LIMIT 10000
+        )
+        UNION ALL
+        (
+            SELECT id, merchant_id, payment_id, status, step
+            FROM refund
+            WHERE step = 'approval'
+            ORDER BY id
+            LIMIT 10000
+        )
+    ) u
+    WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+"""
+_OF_PAYMENT: LiteralString = _NEW + " AND payment_id = $2"
+_OF_MERCHANT: LiteralString = _NEW + " AND merchant_id = $1"
+
+
+_SHOWN: LiteralString = (
+    """
+        ORDER BY id DESC
+        LIMIT 10000
+    ), chosen AS MATERIALIZED (
+        SELECT id
+        FROM newest
+        WHERE (merchant_id = $1 OR $1::bigint IS NULL)
+            AND (payment_id = $2 OR $2::uuid IS NULL)
+            AND (status = $3 OR $3::text IS NULL) AND (step = $4 OR $4::text IS NULL)
+        ORDER BY id DESC
+        LIMIT $6
+    )"""
+    + _ASKED
+    + """
+    JOIN chosen n ON n.id = f.id
+    ORDER BY f.id DESC
+    LIMIT $6
+"""
+)
+
+
 async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
-    """List refunds, newest first."""
-    rows = await database.fetch(
-        _ASKED
-        + """
-        WHERE (f.merchant_id = $1 OR $1::bigint IS NULL)
-            AND (f.payment_id = $2 OR $2::uuid IS NULL)
-            AND (f.status = $3 OR $3::text IS NULL) AND (f.step = $4 OR $4::text IS NULL)
-        ORDER BY f.id DESC
-        LIMIT $5
-        """,
-        wanted.merchant_id,
-        wanted.payment_id,
-        wanted.status,
-        wanted.step,
+    """List refunds, newest first; where nothing holds them in order, of the newest 10,000."""
+    values = (
+        *(wanted.merchant_id, wanted.payment_id, wanted.status, wanted.step, wanted.before),
         limit,
     )
+    if wanted.payment_id is not None:
+        rows = await database.fetch(_OF_PAYMENT + _SHOWN, *values)
+    elif wanted.step == "approval":
+        rows = await database.fetch(_WAITING + _SHOWN, *values)
+    elif wanted.status == "PENDING" or wanted.step in {"queued", "sent"}:
+        rows = await database.fetch(_UNDER_WAY + _SHOWN, *values)
+    elif wanted.merchant_id is not None:
+        rows = await database.fetch(_OF_MERCHANT + _SHOWN, *values)
+    else:
+        rows = await database.fetch(_NEW + _SHOWN, *values)
     return [_asked(row) for row in rows]
 
 

@@ -990,6 +990,8 @@ CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
+CREATE INDEX chain_receipt_payer ON public.chain_receipt USING hash (payer);
+
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
 
 CREATE INDEX chain_refund_new ON public.chain_refund USING btree (chain, block, log_index) WHERE (disposition IS NULL);
@@ -1012,7 +1014,11 @@ CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) 
 
 CREATE INDEX delivery_missed ON public.delivery USING btree (merchant_id, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'skipped'::text]));
 
+CREATE INDEX delivery_missed_state ON public.delivery USING btree (state, merchant_id, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'skipped'::text]));
+
 CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
+
+CREATE INDEX dispute_running ON public.dispute USING btree (id) WHERE (state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text]));
 
 CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
 
@@ -1034,6 +1040,8 @@ CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btre
 
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
+CREATE INDEX payment_email ON public.payment USING hash (lower(payer_email));
+
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
 
 CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at NULLS FIRST, id);
@@ -1053,6 +1061,8 @@ CREATE INDEX refund_case ON public.refund USING btree (case_id, id) WHERE (case_
 CREATE INDEX refund_done ON public.refund USING btree (updated_at) WHERE (status = 'SUCCEEDED'::text);
 
 CREATE INDEX refund_due ON public.refund USING btree (next_at) WHERE (step = ANY (ARRAY['queued'::text, 'sent'::text]));
+
+CREATE INDEX refund_merchant ON public.refund USING btree (merchant_id, id) WHERE (merchant_id IS NOT NULL);
 
 CREATE INDEX refund_on_chain ON public.refund USING btree (capture_id) WHERE ((step = 'sent'::text) AND (destination IS NOT NULL) AND (next_at IS NOT NULL));
 

@@ -244,6 +244,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
             "SELECT id FROM proposal WHERE status = 'WAITING'",
         ),
         "payment.show": "SELECT id FROM payment",
+        "payment.timeline": "SELECT id FROM payment",
         "payment.cancel": "SELECT id FROM payment WHERE status = 'PENDING'",
         "payment.refund": "SELECT id FROM payment WHERE status = 'PAID'",
         "payment.end": "SELECT id FROM payment WHERE status = 'PROCESSING'",

@@ -42,7 +42,7 @@ SECRET = "a-credential-of-the-gateway"
 #: Fields by action, in the table's order; `$name` stands for what the stage knows.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "merchant.create": {"name": "Third Shop", "methods": "all", **_CALLBACK},
-    "merchant.list": {"limit": 10},
+    "merchant.list": {"name": "o", "limit": 10},
     "merchant.show": {"merchant_id": "$merchant"},
     "merchant.profile": {
         "merchant_id": "$merchant",
@@ -59,6 +59,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "merchant.set-callback-url": {"merchant_id": "$merchant", **_CALLBACK},
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
+    "merchant.secrets": {"merchant_id": "$merchant"},
+    "merchant.checklist": {"merchant_id": "$merchant"},
     "merchant.activation": {"merchant_id": "$merchant"},
     "merchant.request": {
         "merchant_id": "$merchant",
@@ -192,6 +194,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "payment.list": {"merchant_id": "$old_merchant", "older_than": "1s", "limit": 5},
     "payment.search": {"text": "A-1", "merchant_id": "$old_merchant", "limit": 5},
     "payment.show": {"payment_id": "$payment"},
+    "payment.timeline": {"payment_id": "$payment", "of": "gateway", "page": 1},
     "payment.cancel": {"payment_id": "$pending"},
     "payment.refund": {"payment_id": "$payment", "amount": "10.00", "reason": "a page is missing"},
     "payment.end": {"payment_id": "$stranded"},
@@ -207,10 +210,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "refund.reject": {"refund_id": "$other_refund", "note": "asked for twice"},
     "refund.resend": {"refund_id": "$resting_refund", "note": "the gateway is back"},
     "refund.ask-first": {},
+    "dispute.list": {"merchant_id": "$old_merchant", "status": "ALL", "limit": 5},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
     "webhooks.list": {"merchant_id": "$old_merchant", "state": "skipped", "limit": 5},
+    "webhooks.endpoints": {"merchant_id": "$old_merchant", "limit": 5},
     "webhooks.show": {"event_id": "$event"},
     "webhooks.replay": {"event_id": "$event"},
     "webhooks.replay-missed": {"merchant_id": "$old_merchant", "since": "2020-01-01T00:00:00Z"},

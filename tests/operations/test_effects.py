@@ -32,9 +32,9 @@ from payintent.operations.fraud import (
     RemoveFraudRule,
 )
 from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
+from payintent.operations.merchant_list import ListMerchants
 from payintent.operations.merchants import (
     CreateMerchant,
-    ListMerchants,
     RotateCallbackSecret,
     SetCallbackUrl,
     SetMerchantProfile,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import product
 from uuid import UUID
 
@@ -12,12 +13,18 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.delivery import MissedEvents
 from payintent.domain.payment import PaymentStatus
 from payintent.storage import (
+    case_list,
     cases,
+    delivery_list,
     event_replays,
     payment_history,
     payment_search,
+    refund_reviews,
 )
+from payintent.storage.case_list import CaseListFilter, DisputeFilter
+from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.payment_search import PaymentScope
+from payintent.storage.refund_reviews import RefundFilter
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
@@ -27,7 +34,7 @@ _LIMIT = 10
 _NO_ID = UUID(int=1)
 _MODES = ("force_custom_plan", "force_generic_plan")
 #: Tables that grow with payments, and have many rows here.
-_LARGE = {"payment", "callback", "money_case", "audit", "delivery"}
+_LARGE = {"payment", "callback", "money_case", "audit", "delivery", "refund", "capture"}
 
 
 @pytest.fixture
@@ -36,7 +43,13 @@ async def crowded(world: World, raw: asyncpg.Connection) -> asyncpg.Connection:
     other = (await world.other_merchant(methods="none")).merchant.id
     await write_payments(world, _ROWS)
     await write_payments(world, 200, merchant_id=other)
-    await raw.execute("UPDATE payment SET metadata = json_build_object('order_id', 'A-' || id)")
+    await raw.execute(
+        """
+        UPDATE payment
+        SET metadata = json_build_object('order_id', 'A-' || id),
+            payer_email = 'ann-' || right(checkout_id, 4) || '@shop.example'
+        """
+    )
     for statement in _FILL:
         await raw.execute(statement, world.merchant_id)
     await raw.execute("VACUUM (ANALYZE)")
@@ -71,6 +84,22 @@ _FILL = [
         CASE WHEN n % 3 = 0 THEN $1::bigint WHEN n % 3 = 1 THEN $1 + 1 END, '{}'
     FROM generate_series(1, 20000) n
     """,
+    """
+    INSERT INTO capture (id, account_id, reference, currency, amount_minor, credited, captured_at,
+        callback_id)
+    SELECT id, 1, 'ch_' || id, currency, 100, false, created_at, n::text
+    FROM (SELECT *, row_number() OVER () AS n FROM payment WHERE merchant_id = $1) p
+    WHERE n <= 20000
+    """,
+    """
+    INSERT INTO refund (id, merchant_id, payment_id, capture_id, amount, amount_text, currency,
+        amount_minor, status, step, requested_by)
+    SELECT id, merchant_id, id, id, 1, '1', currency, 100,
+        CASE WHEN n % 100 = 0 THEN 'PENDING' ELSE 'SUCCEEDED' END,
+        CASE WHEN n % 100 > 0 THEN 'ended' WHEN n % 200 = 0 THEN 'approval' ELSE 'sent' END, 'x'
+    FROM (SELECT *, row_number() OVER () AS n FROM payment WHERE merchant_id = $1) p
+    WHERE id IN (SELECT id FROM capture)
+    """,
 ]
 
 
@@ -96,6 +125,8 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
         (lambda asked: payment_search.find_by_order(asked, order), 20),
         (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
         (lambda asked: payment_search.find_by_reference(asked, "pi_nothing"), 60),
+        (lambda asked: payment_search.find_by_email(asked, "Ann-7@shop.example"), 20),
+        (lambda asked: payment_search.find_by_address(asked, bytes(20)), 20),
         (lambda asked: payment_search.find_by_transaction(asked, bytes(32)), 60),
         (lambda asked: payment_search.find_by_id(asked, _NO_ID), 30),
         (lambda asked: payment_search.find_by_checkout(asked, "cs_nothing"), 10),
@@ -161,6 +192,58 @@ async def test_a_timeline_reads_its_payment_alone(
     asked = Recorder()
     await payment_history.list_audit_entries(asked, world.merchant_id, since, ["pay_x"])
     await _read(crowded, asked, pages=100)
+
+
+async def test_what_a_queue_reads_is_bounded_by_its_page(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    """Where no index holds what is listed in order, the newest so many are looked through.
+
+    These tables have fewer rows than that, so PostgreSQL is told to leave their indexes no way out.
+    """
+    await crowded.execute("SET enable_seqscan = off")
+    merchant_id = world.merchant_id
+    deliveries = [
+        DeliveryFilter(merchant_id=merchant, state=state)
+        for merchant, state in product((None, merchant_id), (None, "dead", "skipped", "pending"))
+    ]
+    refunds = [
+        RefundFilter(merchant_id=merchant, status=status, step=step)
+        for merchant, (status, step) in product(
+            (None, merchant_id), ((None, None), (None, "approval"), ("PENDING", None))
+        )
+    ]
+    queues: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
+        *((partial(_deliveries, wanted), 250) for wanted in deliveries),
+        *((partial(_refunds, wanted), 1_500) for wanted in refunds),
+        (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
+        (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
+        (lambda asked: delivery_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
+        (lambda asked: delivery_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
+    ]
+    for (read, pages), mode in product(queues, _MODES):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages, mode=mode)
+
+
+async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
+    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
+
+
+async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
+    await refund_reviews.list_refunds(asked, wanted, _LIMIT)
+
+
+async def test_a_page_of_a_story_reads_its_payment_alone(crowded: asyncpg.Connection) -> None:
+    payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
+    for read, pages in (
+        (lambda asked: payment_history.list_entries_page(asked, payment_id, None, 100, 100), 150),
+        (lambda asked: payment_history.list_subject_ids(asked, payment_id), 20),
+    ):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages)
 
 
 async def test_what_did_not_arrive_is_counted_without_what_did(

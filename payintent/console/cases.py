@@ -1,0 +1,71 @@
+"""The pages of cases: the queue, and one case with what was expected beside what came."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import get_context
+from payintent.console.access import signed_in
+from payintent.console.listing import (
+    ROWS,
+    link_operation,
+    other_page,
+    read_list,
+    read_query,
+    typed,
+)
+from payintent.console.page_action import PageAction, offer
+from payintent.console.rendering import render
+from payintent.console.sessions import OperatorSession
+from payintent.domain.case import CaseKind
+from payintent.domain.operator import Role
+from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.storage import payments
+
+_STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
+
+
+async def get_cases(request: Request) -> Response:
+    """`GET /cases`: cases that wait for a decision, newest first."""
+    session = await signed_in(request)
+    wanted = read_query(request, ListCases, limit=ROWS)
+    found = await read_list(request, session, wanted)
+    older = other_page(request, before=found[-1].id) if len(found) == ROWS else None
+    return render(
+        request,
+        "cases.html",
+        typed=typed(request),
+        cases=found,
+        now=await payments.now(get_context(request).service.reading),
+        statuses=_STATUSES,
+        which=wanted.status,
+        kinds=[kind.value for kind in CaseKind],
+        older=older,
+    )
+
+
+async def get_case_page(request: Request) -> Response:
+    """`GET /cases/{case_id}`: one case, and what can be decided of it."""
+    session = await signed_in(request)
+    case = await read_list(request, session, ShowCase(case_id=request.path_params["case_id"]))
+    return render(
+        request,
+        "case.html",
+        case=case,
+        now=await payments.now(get_context(request).service.reading),
+        actions=_actions(session, case),
+    )
+
+
+def _actions(session: OperatorSession, case: CaseView) -> list[PageAction]:
+    """Return how the case can be decided by this operator; a refund needs FINANCE."""
+    if case.status != "OPEN":
+        return []
+    role = session.actor.role
+    is_finance = role is not None and role.includes(Role.FINANCE)
+    ways = [("Accept: the money is kept", "accept"), ("Dismiss: there is none", "dismiss")]
+    if is_finance:
+        ways.append(("Refund: it goes back", "refund"))
+    return offer(
+        (label, link_operation(session, ResolveCase, case_id=case.id, resolution=resolution))
+        for label, resolution in ways
+    )

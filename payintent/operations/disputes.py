@@ -1,0 +1,88 @@
+"""Disputes of all merchants, with the time until each must be answered."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.money import format_smallest_units
+from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, OfMerchantId, option
+from payintent.operations.validation import check_list_limit, check_merchant
+from payintent.storage import case_list
+from payintent.storage.case_list import DisputeFilter, DisputeRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeView:
+    """A dispute as an operator reads it."""
+
+    id: UUID
+    reference: str  # the gateway's own
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    amount: str | None
+    amount_minor: str
+    currency: str
+    reason: str
+    respond_by: datetime | None
+    case_id: str
+    case_status: str
+    payment_id: str | None
+    merchant_id: int | None
+    account_id: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
+    """List disputes, newest first: those that run, or all."""
+
+    action: ClassVar[str] = "dispute.list"
+    columns = (
+        *("reference", "state", "amount", "currency", "merchant_id", "payment_id", "case_id"),
+        "respond_by",
+    )
+    merchant_id: OfMerchantId = None
+    status: Annotated[
+        Literal["RUNNING", "ALL"],
+        option("RUNNING: those that the bank has not decided; ALL: every one.", any_text=True),
+    ] = "RUNNING"
+    before: Annotated[
+        UUID | None, option("The next page: disputes before this one, the last of a page.")
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[DisputeView]:
+        """Return disputes, newest first."""
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        wanted = DisputeFilter(
+            merchant_id=self.merchant_id, running=self.status == "RUNNING", before=self.before
+        )
+        found = await case_list.list_disputes(context.reading, wanted, self.limit)
+        return [_view(dispute) for dispute in found]
+
+
+def _view(dispute: DisputeRecord) -> DisputeView:
+    return DisputeView(
+        id=dispute.id,
+        reference=dispute.reference,
+        state=dispute.state,
+        funds=dispute.funds,
+        amount=format_smallest_units(
+            int(dispute.amount_minor), dispute.currency, None, on_chain=False
+        ),
+        amount_minor=dispute.amount_minor,
+        currency=dispute.currency,
+        reason=dispute.reason,
+        respond_by=dispute.respond_by,
+        case_id=ids.format_id(ids.CASE, dispute.case_id),
+        case_status=dispute.case_status,
+        payment_id=dispute.payment_id and ids.format_id(ids.PAYMENT, dispute.payment_id),
+        merchant_id=dispute.merchant_id,
+        account_id=dispute.account_id,
+        created_at=dispute.created_at,
+        updated_at=dispute.updated_at,
+    )

@@ -1,0 +1,130 @@
+"""Cases as an operator lists them, and disputes with the time until they must be answered."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.storage.cases import COLUMNS, SOURCES, CaseRecord, from_row
+from payintent.storage.database import Executor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseListFilter:
+    """Which cases to list, newest first; None means any, `before` ends the last page."""
+
+    merchant_id: int | None = None
+    status: str | None = None
+    kind: str | None = None
+    before: UUID | None = None
+
+
+_NEW: LiteralString = """
+    WITH newest AS MATERIALIZED (
+    SELECT id, merchant_id, status, kind
+    FROM money_case
+    WHERE id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
+# Each begins at an index that holds its cases in order; of all the newest are looked through.
+_OPEN: LiteralString = _NEW + " AND status = 'OPEN'"
+_OF_MERCHANT: LiteralString = _NEW + " AND merchant_id = $1"
+
+
+_SHOWN: LiteralString = (
+    """
+        ORDER BY id DESC
+        LIMIT 10000
+    ), chosen AS MATERIALIZED (
+        SELECT id
+        FROM newest
+        WHERE (merchant_id = $1 OR $1::bigint IS NULL) AND (status = $2 OR $2::text IS NULL)
+            AND (kind = $3 OR $3::text IS NULL)
+        ORDER BY id DESC
+        LIMIT $5
+    )
+    SELECT"""
+    + COLUMNS
+    + SOURCES
+    + """
+    JOIN chosen n ON n.id = m.id
+    ORDER BY m.id DESC
+    LIMIT $5
+"""
+)
+
+
+async def list_cases(database: Executor, wanted: CaseListFilter, limit: int) -> list[CaseRecord]:
+    """List cases, newest first; where nothing holds them in order, of the newest 10,000."""
+    values = (wanted.merchant_id, wanted.status, wanted.kind, wanted.before, limit)
+    if wanted.status == "OPEN":
+        rows = await database.fetch(_OPEN + _SHOWN, *values)
+    elif wanted.merchant_id is not None:
+        rows = await database.fetch(_OF_MERCHANT + _SHOWN, *values)
+    else:
+        rows = await database.fetch(_NEW + _SHOWN, *values)
+    return [from_row(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeFilter:
+    """Which disputes to list, newest first; None means any, `before` ends the last page."""
+
+    merchant_id: int | None = None
+    running: bool = True  # the bank has not decided
+    before: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeRecord:
+    """A dispute with its payment and its case."""
+
+    id: UUID
+    case_id: UUID
+    case_status: str
+    merchant_id: int | None
+    payment_id: UUID | None
+    account_id: int
+    reference: str
+    state: str
+    funds: str
+    amount_minor: str
+    currency: str
+    reason: str
+    respond_by: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+_EVERY: LiteralString = """
+    WITH newest AS (
+        SELECT id
+        FROM dispute
+        WHERE id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
+_RUNNING: LiteralString = _EVERY + " AND state IN ('inquiry', 'open', 'under_review')"
+_SHOWN_DISPUTES: LiteralString = """
+        ORDER BY id DESC
+        LIMIT 10000
+    )
+    SELECT d.id, d.case_id, m.status AS case_status, m.merchant_id, m.payment_id, d.account_id,
+        d.reference, d.state, d.funds, d.amount_minor::text AS amount_minor, d.currency,
+        d.reason, d.respond_by, d.created_at, d.updated_at
+    FROM newest n
+    CROSS JOIN LATERAL (SELECT * FROM dispute WHERE id = n.id LIMIT 1) d
+    CROSS JOIN LATERAL (
+        SELECT status, merchant_id, payment_id FROM money_case WHERE id = d.case_id LIMIT 1
+    ) m
+    WHERE m.merchant_id = $1 OR $1::bigint IS NULL
+    ORDER BY n.id DESC
+    LIMIT $2
+"""
+
+
+async def list_disputes(
+    database: Executor, wanted: DisputeFilter, limit: int
+) -> list[DisputeRecord]:
+    """List disputes, newest first; of one merchant, of the newest 10,000."""
+    values = (wanted.merchant_id, limit, wanted.before)
+    if wanted.running:
+        rows = await database.fetch(_RUNNING + _SHOWN_DISPUTES, *values)
+    else:
+        rows = await database.fetch(_EVERY + _SHOWN_DISPUTES, *values)
+    return [DisputeRecord(**row) for row in rows]

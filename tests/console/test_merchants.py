@@ -1,0 +1,129 @@
+"""Merchants in the console: the way into service as a checklist, keys, secrets, settings."""
+
+import re
+
+import pytest
+
+from payintent.domain.operator import Role
+from payintent.service import Service
+from tests.console.visitor import Visitor, signed_in, words
+from tests.operations.stage import Stage
+from tests.support.fakes import captured
+from tests.support.world import Answer, Api, World
+
+_STEP = re.compile(r'<li class="(done|open)">\s*<p><strong>([^<]+)</strong>')
+_FORM = re.compile(r'href="(/operations/[^"?]+)')
+
+
+def steps(answer: Answer) -> dict[str, bool]:
+    return {name: state == "done" for state, name in _STEP.findall(answer.body.decode())}
+
+
+async def test_merchants_are_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
+    await world.other_merchant("Ann & Sons", methods="none")
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))
+    assert "Nimbus Books" not in words(await visitor.get("/merchants?name=SONS"))
+    assert "No merchants." in words(await visitor.get("/merchants?activation=SUSPENDED"))
+
+
+async def test_the_secrets_of_a_merchant_are_never_on_its_page(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator)
+    page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
+    assert world.api_key not in page
+    assert world.callback_secret not in page
+    assert world.api_key.split("_")[2] in page  # the part that may be known
+
+
+async def test_a_rotated_secret_signs_along_until_its_overlap_is_over(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator)
+    other = await signed_in(operator, "bob")
+    fields = {"merchant_id": str(world.merchant_id), "overlap_s": "3600", "why": "yearly"}
+    answer = await visitor.post("/operations/merchant/rotate-secret", **fields, step="confirmed")
+    assert answer.status == 202  # shown to the second person alone
+    found = re.search(r"appr_\w+", answer.body.decode())
+    assert found is not None
+    approved = await other.post(
+        "/operations/approval/approve", approval_id=found[0], why="agreed", step="confirmed"
+    )
+    assert "whsec_" in approved.body.decode()
+    path = f"/merchants/{world.merchant_id}"
+    assert "signs along until" in words(await visitor.get(path))
+    await world.move_clock(2 * 3600)
+    assert "over" in words(await visitor.get(path))
+    assert "signs along" not in words(await visitor.get(path))
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.FINANCE, Role.ADMIN])
+async def test_only_an_admin_is_offered_to_change_a_merchant(
+    operator: Api, world: World, role: Role
+) -> None:
+    visitor = await signed_in(operator, role=role)
+    page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
+    forms = {form for form in _FORM.findall(page) if form != "/operations/account/show"}
+    if role is not Role.ADMIN:
+        assert forms - {"/operations"} == set()
+        path = "/operations/merchant/suspend"
+        answer = await visitor.post(path, merchant_id=str(world.merchant_id), why="x")
+        assert answer.status == 403
+    else:
+        assert {"/operations/merchant/suspend", "/operations/key/revoke"} <= forms
+
+
+class TestOutsideTheSandbox:
+    """Where a merchant takes no payments before it is active."""
+
+    @pytest.fixture
+    def operated(self, production: Service) -> Service:
+        return production
+
+    async def test_a_checklist_says_what_is_missing_until_all_is_done(
+        self, operator: Api, stage: Stage
+    ) -> None:
+        ada = Visitor(operator)
+        await ada.sign_in(stage.tokens["Ada"])
+        merchant_id = stage.known["merchant"]
+        path = f"/merchants/{merchant_id}"
+        first = await ada.get(path)
+        assert steps(first)["Accounts and methods"]
+        assert not steps(first)["Active"]
+        assert "missing: the contract, the check of the merchant" in words(first)
+        for action, done in (
+            ("merchant.request", "Contract and check filed"),
+            ("merchant.apply", "Market applied"),
+            ("merchant.validate", "Validated"),
+            ("merchant.activate", "Active"),
+        ):
+            assert not steps(await ada.get(path))[done], action
+            form = stage.fields(action) | {"why": "ticket 7", "step": "confirmed"}
+            typed = {
+                name: ",".join(value) if isinstance(value, list) else str(value)
+                for name, value in form.items()
+            }
+            answer = await ada.post(f"/operations/{action.replace('.', '/')}", **typed)
+            assert answer.status == 200, words(answer)
+            assert steps(await ada.get(path))[done], action
+
+    async def test_a_currency_without_a_method_is_named(self, operator: Api, stage: Stage) -> None:
+        ada = Visitor(operator)
+        await ada.sign_in(stage.tokens["Ada"])
+        form = {
+            name: ",".join(value) if isinstance(value, list) else str(value)
+            for name, value in stage.fields("merchant.request").items()
+        } | {"currencies": "THB,USDT", "why": "ticket 7"}
+        assert (await ada.post("/operations/merchant/request", **form)).status == 200
+        answer = await ada.get(f"/merchants/{stage.known['merchant']}")
+        assert not steps(answer)["Accounts and methods"]
+        assert "no method takes USDT where it was asked for" in words(answer)
+
+
+async def test_a_payment_that_was_paid_is_a_step(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    path = f"/merchants/{world.merchant_id}"
+    assert not steps(await visitor.get(path))["A payment was made"]
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference="ch_9"))
+    assert steps(await visitor.get(path))["A payment was made"]

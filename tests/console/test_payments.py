@@ -1,0 +1,230 @@
+"""Payments in the console: found by whatever is known of one, listed in pages, told as a story."""
+
+import re
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.operator import Role
+from payintent.domain.payment import Payment
+from payintent.operations.payments import RefundPayment
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.storage import outbox
+from payintent.storage.outbox import AttemptRecord
+from tests.console.visitor import Visitor, signed_in, words
+from tests.support.fakes import captured
+from tests.support.rows import write_payments
+from tests.support.world import Answer, Api, World
+
+_LISTED = re.compile(r'class="id" href="/payments/(pay_\w+)"')
+_OLDER = re.compile(r'href="([^"]+)" rel="next">')
+
+
+def name(payment: Payment) -> str:
+    return ids.format_id(ids.PAYMENT, payment.id)
+
+
+def listed(answer: Answer) -> list[str]:
+    return _LISTED.findall(answer.body.decode())
+
+
+def older(answer: Answer) -> str | None:
+    found = _OLDER.search(answer.body.decode())
+    return found[1].replace("&amp;", "&") if found else None
+
+
+async def event_of(world: World, payment: Payment) -> UUID:
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    return row["id"]
+
+
+async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> None:
+    """Store attempts of an event, as the sender does."""
+    fields: dict[str, Any] = {
+        "url": "https://shop.example.com/hooks",
+        "outcome": "http_error",
+        "status": 500,
+        "detail": "HTTP 500",
+        "answer": "<b>try later</b>",
+        "duration_ms": 12,
+        "delivered": False,
+        "next_wait_s": 1.0,
+    }
+    made = [
+        AttemptRecord(
+            id=world.service.id_generator.new_id(),
+            event_id=event_id,
+            number=number,
+            **(fields | changed),
+        )
+        for number in range(1, count + 1)
+    ]
+    await outbox.record(world.service.database, made)
+
+
+async def cancelled(world: World) -> Payment:
+    payment = await world.create()
+    async with world.service.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    return payment
+
+
+async def test_a_text_that_names_one_payment_leads_to_its_story(
+    operator: Api, world: World
+) -> None:
+    await world.create(payer_uid="other")
+    payment = await world.create(payer_email="Ann@Shop.example")
+    session = (await world.select(payment)).session
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for text in (name(payment), payment.checkout_id, session.reference or ""):
+        answer = await visitor.get(f"/payments?text={quote(text)}")
+        assert (answer.status, answer.headers["Location"]) == (303, f"/payments/{name(payment)}")
+    for text, how in (("buyer-1", "payer"), ("ann@shop.EXAMPLE", "e-mail")):
+        answer = await visitor.get(f"/payments?text={quote(text)}")
+        assert listed(answer) == [name(payment)]
+        assert how in words(answer)
+    answer = await visitor.get("/payments?text=nothing")
+    assert "Nothing is known by this text" in words(answer)
+
+
+async def test_filters_stand_in_the_address_and_in_their_fields(
+    operator: Api, world: World
+) -> None:
+    paying = await world.create(amount_text="20.00", amount=20)
+    await world.select(paying)
+    other = await world.create()
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for query, found in (
+        ("", [other, paying]),
+        ("status=PROCESSING", [paying]),
+        ("amount_max=100", [paying]),
+        ("amount_min=100&amount_max=", [other]),
+        ("kind=card", [paying]),
+        ("kind=qr", []),
+        ("provider=fake&currency=THB", [paying]),
+        ("currency=USD", []),
+        ("since=2020-01-01T00:00", [other, paying]),
+        ("until=2020-01-01T00:00", []),
+    ):
+        answer = await visitor.get(f"/payments?{query}")
+        assert (answer.status, listed(answer)) == (200, [name(one) for one in found]), query
+    answer = await visitor.get("/payments?kind=card&amount_max=100&until=2030-01-01T00:00")
+    page = answer.body.decode()
+    assert "<option selected>card</option>" in page
+    assert 'name="amount_max" value="100"' in page
+    assert 'value="2030-01-01T00:00"' in page
+    for query in ("currency=XXX", "status=x", "amount_min=many", "merchant_id=999", "since=x"):
+        answer = await visitor.get(f"/payments?{query}")
+        assert answer.status in {400, 404}, query
+        assert "Find a payment" in words(answer), query
+
+
+async def test_pages_of_payments_follow_each_other_without_a_gap(
+    operator: Api, world: World
+) -> None:
+    await write_payments(world, 130, at_once=7)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for query, count in (("", 130), ("?amount_min=1", 130), ("?amount_min=2", 0)):
+        path: str | None = f"/payments{query}"
+        seen: list[str] = []
+        while path is not None:
+            answer = await visitor.get(path)
+            seen += listed(answer)
+            path = older(answer)
+        assert len(seen) == len(set(seen)) == count, query
+
+
+async def test_a_story_shows_what_was_sent_and_what_was_answered(
+    operator: Api, world: World
+) -> None:
+    payment = await cancelled(world)
+    await attempts(world, await event_of(world, payment), 1)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    answer = await visitor.get(f"/payments/{name(payment)}")
+    said, page = words(answer), answer.body.decode()
+    assert "&lt;b&gt;try later&lt;/b&gt;" in page
+    assert "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks" in said
+    assert "payment.cancelled" in said
+    assert "What is sent" in said
+    assert payment.checkout_id not in page
+    of_events = await visitor.get(f"/payments/{name(payment)}?of=events")
+    assert "http_error" in words(of_events)
+    assert "of payer buyer-1" not in words(of_events)
+
+
+async def test_what_an_operator_did_stands_in_the_story(operator: Api, world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference="ch_9"))
+    await world.perform(RefundPayment(payment_id=name(payment), amount="10.00"))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    whole = words(await visitor.get(f"/payments/{name(payment)}"))
+    assert "payment.refund: it is arranged by test" in whole
+    assert "pays it, account" in whole
+    theirs = words(await visitor.get(f"/payments/{name(payment)}?of=operators"))
+    assert "payment.refund: it is arranged" in theirs
+    assert "pays it" not in theirs
+
+
+async def test_a_story_of_many_attempts_is_read_in_pages(operator: Api, world: World) -> None:
+    payment = await cancelled(world)
+    event_id = await event_of(world, payment)
+    await attempts(world, event_id, 1)
+    await world.rows(
+        """
+        INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms, started_at)
+        SELECT gen_random_uuid(), $1, n, 'timeout', '', '', 1, clock() + n * interval '1 s'
+        FROM generate_series(2, 10000) n
+        """,
+        event_id,
+    )
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    first = await visitor.get(f"/payments/{name(payment)}")
+    assert "Page 1 of 101" in words(first)
+    assert first.body.count(b'<li class="attempt">') < 100
+    last = await visitor.get(f"/payments/{name(payment)}?page=101")
+    assert "attempt 10000: timeout" in words(last)
+    assert "attempt 9800: " not in words(last)
+    assert (await visitor.get(f"/payments/{name(payment)}?page=0")).status == 400
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_payment_offers_what_the_role_may_do(
+    operator: Api, world: World, role: Role
+) -> None:
+    pending, ended = await world.create(), await cancelled(world)
+    paid = await world.create()
+    session = (await world.select(paid)).session
+    await world.report(paid, session.id, captured(159_000, reference="ch_9"))
+    visitor = await signed_in(operator, role=role)
+    for payment, form, least in (
+        (pending, "payment/cancel", Role.SUPPORT),
+        (ended, "webhooks/replay", Role.SUPPORT),
+        (paid, "payment/refund", Role.FINANCE),
+    ):
+        page = (await visitor.get(f"/payments/{name(payment)}")).body.decode()
+        found = re.search(rf'href="(/operations/{form}\?[^"]+)"', page)
+        assert (found is not None) == role.includes(least), form
+        answer = await visitor.get(found[1] if found else f"/operations/{form}")
+        assert answer.status == (200 if role.includes(least) else 403), form
+
+
+async def test_an_unknown_payment_is_a_page_that_says_so(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    for path in (f"/payments/pay_{22 * '0'}", "/payments/x", "/cases/x", "/refunds/x"):
+        assert (await visitor.get(path)).status == 404
+    for path in ("/merchants/999", "/merchants/x", "/webhooks/events/x"):
+        assert (await visitor.get(path)).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/payments", "/cases", "/refunds", "/disputes", "/webhooks", "/webhooks/events", "/merchants"],
+)
+async def test_no_list_is_shown_without_a_session(operator: Api, path: str) -> None:
+    answer = await Visitor(operator).get(path)
+    assert answer.status == 303
+    assert answer.headers["Location"].startswith("/sign-in")

@@ -1,0 +1,154 @@
+"""Cases, refunds and disputes wait in queues, and are decided with a reason."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.operator import Role
+from tests.console.test_payments import name
+from tests.console.visitor import signed_in, words
+from tests.operations.stage import waiting_refunds
+from tests.support.fakes import captured
+from tests.support.world import Api, World
+
+_DECIDE = re.compile(r'href="(/operations/(?:case|refund)/[^"]+)"')
+
+
+async def open_case(world: World) -> str:
+    """Let money come for a payment that is smaller than its price."""
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(1_000))
+    [row] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", payment.id)
+    return ids.format_id(ids.CASE, row["id"])
+
+
+async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world: World) -> None:
+    case_id = await open_case(world)
+    await world.move_clock(3 * 3600)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    queue = words(await visitor.get("/cases"))
+    assert "AMOUNT_MISMATCH" in queue
+    assert "10.00 THB" in queue
+    assert "3 h" in queue
+    shown = words(await visitor.get(f"/cases/{case_id}"))
+    assert "Expected 1590.00 THB" in shown
+    assert "Came 10.00 THB" in shown
+    assert "No cases." in words(await visitor.get("/cases?status=DISMISSED"))
+    assert "No case waits." in words(await visitor.get("/cases?kind=LATE_PAYMENT"))
+
+
+@pytest.mark.parametrize(
+    ("role", "ways"),
+    [
+        (Role.VIEWER, set[str]()),
+        (Role.SUPPORT, {"accept", "dismiss"}),
+        (Role.FINANCE, {"accept", "dismiss", "refund"}),
+    ],
+)
+async def test_a_case_is_decided_as_the_role_may(
+    operator: Api, world: World, role: Role, ways: set[str]
+) -> None:
+    case_id = await open_case(world)
+    visitor = await signed_in(operator, role=role)
+    page = (await visitor.get(f"/cases/{case_id}")).body.decode()
+    offered = {found.rpartition("=")[2] for found in _DECIDE.findall(page)}
+    assert offered == ways
+    answer = await visitor.post(
+        "/operations/case/resolve",
+        case_id=case_id,
+        resolution="refund",
+        note="it goes back",
+        why="ticket 7",
+        step="confirmed",
+    )
+    assert answer.status == (200 if "refund" in ways else 403)
+
+
+async def test_a_case_is_dismissed_by_its_form_and_leaves_the_queue(
+    operator: Api, world: World
+) -> None:
+    case_id = await open_case(world)
+    visitor = await signed_in(operator, role=Role.SUPPORT)
+    page = (await visitor.get(f"/cases/{case_id}")).body.decode()
+    [form] = [found for found in _DECIDE.findall(page) if found.endswith("dismiss")]
+    opened = await visitor.get(form.replace("&amp;", "&"))
+    assert f'value="{case_id}"' in opened.body.decode()
+    answer = await visitor.post(
+        "/operations/case/resolve",
+        case_id=case_id,
+        resolution="dismiss",
+        note="",
+        why="it went back by hand",
+        step="confirmed",
+    )
+    assert answer.status == 200
+    assert "No case waits." in words(await visitor.get("/cases"))
+    assert "it went back by hand" in words(await visitor.get(f"/cases/{case_id}"))
+
+
+async def test_who_asked_for_a_refund_is_not_offered_to_approve_it(
+    operator: Api, world: World
+) -> None:
+    payment_id, refund, other = await waiting_refunds(world)
+    await world.rows("ALTER TABLE refund DISABLE TRIGGER USER")
+    await world.rows("UPDATE refund SET requested_by = 'ann' WHERE id = $1", refund)
+    own, theirs = (ids.format_id(ids.REFUND, one) for one in (refund, other))
+    ann = await signed_in(operator, role=Role.FINANCE)
+    viewer = await signed_in(operator, "eve", Role.VIEWER)
+    waiting = words(await ann.get("/refunds?step=approval"))
+    assert own in waiting
+    assert theirs in waiting
+    assert "90.00 THB" in waiting
+    for visitor, refund_id, verbs in (
+        (ann, own, {"reject"}),
+        (ann, theirs, {"approve", "reject"}),
+        (viewer, theirs, set[str]()),
+    ):
+        page = (await visitor.get(f"/refunds/{refund_id}")).body.decode()
+        offered = {found.split("/")[3].partition("?")[0] for found in _DECIDE.findall(page)}
+        assert offered == verbs
+    assert "another person must approve" in words(await ann.get(f"/refunds/{own}"))
+    form = {"refund_id": own, "why": "ticket 8", "step": "confirmed"}
+    assert (await ann.post("/operations/refund/approve", **form)).status == 409
+    paid = ids.format_id(ids.PAYMENT, payment_id)
+    assert theirs in words(await viewer.get(f"/refunds?payment_id={paid}"))
+
+
+async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(1_000))
+    [case] = await world.rows("SELECT id, capture_id FROM money_case")
+    for number, state in enumerate(("open", "won")):
+        await world.rows(
+            """
+            INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
+                amount_minor, currency, held_minor, respond_by)
+            SELECT $1, $2, $3, $4, $5, $6, 'withdrawn', 1000, 'THB', 0, clock() - interval '1 h'
+            """,
+            UUID(int=7 + number),
+            world.account_id,
+            f"dp_{state}",
+            case["capture_id"],
+            case["id"] if state == "open" else await _other_case(world),
+            state,
+        )
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    running = words(await visitor.get("/disputes"))
+    assert "dp_open" in running
+    assert "over" in running
+    assert "10.00 THB" in running
+    assert name(payment) in running
+    assert "dp_won" not in running
+    assert "dp_won" in words(await visitor.get("/disputes?status=ALL"))
+
+
+async def _other_case(world: World) -> UUID:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(1_000, reference="other"))
+    [row] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", payment.id)
+    return row["id"]

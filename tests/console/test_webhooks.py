@@ -1,0 +1,83 @@
+"""Webhooks in the console: how each endpoint does, and sending again with a count before."""
+
+from payintent.domain.operator import Role
+from payintent.operations.merchants import SetCallbackUrl
+from tests.console.test_payments import attempts, cancelled, event_of, name
+from tests.console.visitor import signed_in, words
+from tests.support.world import Api, World
+
+_HOOKS = "https://93.184.216.34/hooks"
+
+
+async def test_endpoints_say_how_their_last_attempts_ended(operator: Api, world: World) -> None:
+    await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "no attempts" in words(await visitor.get("/webhooks"))
+    first = await event_of(world, await cancelled(world))
+    await attempts(world, first, 1, next_wait_s=None)
+    failing = words(await visitor.get("/webhooks"))
+    assert "failing" in failing
+    assert "0 of 1" in failing
+    assert "HTTP 500" in failing
+    assert "try later" in failing
+    second = await event_of(world, await cancelled(world))
+    delivered = {"outcome": "delivered", "status": 200, "delivered": True, "duration_ms": 40}
+    await attempts(world, second, 1, **delivered)
+    healthy = words(await visitor.get(f"/webhooks?merchant_id={world.merchant_id}"))
+    assert "healthy" in healthy
+    assert "1 of 2" in healthy
+    assert "40 ms" in healthy
+    await world.move_clock(3600)
+    await cancelled(world)
+    await world.move_clock(7200)
+    assert "late" in words(await visitor.get("/webhooks"))
+
+
+async def test_events_are_listed_by_state_merchant_and_time(operator: Api, world: World) -> None:
+    payment = await cancelled(world)
+    event_id = await event_of(world, payment)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for query, is_listed in (
+        ("", True),
+        ("state=skipped", True),
+        ("state=dead", False),
+        ("state=pending", False),
+        ("state=delivered", False),
+        (f"merchant_id={world.merchant_id}&state=skipped", True),
+        ("since=2020-01-01T00:00&state=skipped", True),
+        ("until=2020-01-01T00:00", False),
+    ):
+        page = (await visitor.get(f"/webhooks/events?{query}")).body.decode()
+        assert (str(event_id) in page) == is_listed, query
+    assert name(payment) in words(await visitor.get(f"/webhooks/events/{event_id}"))
+
+
+async def test_a_range_is_counted_before_it_is_sent_again(operator: Api, world: World) -> None:
+    for _ in range(3):
+        await cancelled(world)
+    visitor = await signed_in(operator, role=Role.SUPPORT)
+    events = await visitor.get(
+        f"/webhooks/events?merchant_id={world.merchant_id}&since=2020-01-01T00:00"
+    )
+    form = f"/operations/webhooks/replay-missed?merchant_id={world.merchant_id}&amp;since=2020"
+    assert form in events.body.decode()
+    fields = {"merchant_id": str(world.merchant_id), "why": "they were down"}
+    path = "/operations/webhooks/replay-missed"
+    counted = await visitor.post(path, **fields, step="dry-run")
+    assert "Events 3" in words(counted)
+    asked = await visitor.post(path, **fields)
+    assert "3 events are sent again" in words(asked)
+    assert "Events 3" in words(await visitor.post(path, **fields, step="confirmed"))
+    states = await world.rows("SELECT DISTINCT state FROM delivery")
+    assert [row["state"] for row in states] == ["pending"]
+
+
+async def test_who_only_reads_sends_nothing_again(operator: Api, world: World) -> None:
+    event_id = await event_of(world, await cancelled(world))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for path in ("/webhooks", "/webhooks/events", f"/webhooks/events/{event_id}"):
+        assert b"/operations/webhooks/replay" not in (await visitor.get(path)).body
+    answer = await visitor.post(
+        "/operations/webhooks/replay", event_id=str(event_id), why="ticket 9"
+    )
+    assert answer.status == 403
