@@ -226,6 +226,7 @@ def _lines(environment: dict[str, str]) -> str:
 def _greet(installation: SandboxInstallation, var_dir: Path) -> None:
     print(f"  shop       {installation.shop_url}")
     print(f"  api        {installation.api_url}")
+    print(f"  console    {installation.operator_url}   (operators' tokens are in dev.json)")
     scale = f"delays {installation.time_scale:g} times shorter"
     print(f"  simulator  {installation.simulator_url}   ({scale})")
     for gateway in installation.gateways:

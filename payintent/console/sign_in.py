@@ -1,5 +1,6 @@
 """Sign in with an operator's token, sign out, and the sessions that are open."""
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -11,7 +12,13 @@ from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
 from payintent.console.rendering import render
-from payintent.console.sessions import delete_cookie, end_session, open_session, set_cookie
+from payintent.console.sessions import (
+    delete_cookie,
+    end_session,
+    find_session,
+    open_session,
+    set_cookie,
+)
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage import console_sessions
 
@@ -50,9 +57,18 @@ async def post_sign_in(request: Request) -> Response:
         if refused.retry_after_s is not None:
             response.headers["Retry-After"] = str(refused.retry_after_s)
         return response
+    await _end_session_before(request)
     response = RedirectResponse(onward, 303, _NO_STORE)
     set_cookie(response, app.service.settings, cookie)
     return response
+
+
+async def _end_session_before(request: Request) -> None:
+    """End the session that this browser had until now, which no cookie would name any more."""
+    app = get_context(request)
+    with suppress(RefusedError):
+        if (before := await find_session(app, request)) is not None:
+            await end_session(app, before, before.id)
 
 
 async def post_sign_out(request: Request) -> Response:

@@ -224,6 +224,14 @@ async def test_signing_out_ends_the_session_itself(operator: Api) -> None:
     assert not await _is_in(copy)
 
 
+async def test_signing_in_again_ends_the_session_before(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator)
+    copy = Visitor(operator, dict(visitor.cookies))
+    await visitor.sign_in(await world.operator_token("bob"))
+    assert "bob admin" in words(await visitor.get("/sessions"))
+    assert not await _is_in(copy)
+
+
 async def test_operators_see_and_end_their_own_sessions_and_no_others(
     operator: Api, world: World
 ) -> None:
