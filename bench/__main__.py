@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, chain, gas, goals, lists, raw, report, work_rates
+from bench import callbacks, chain, delivery_limits, gas, goals, lists, raw, report, work_rates
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
@@ -291,7 +291,8 @@ def main() -> None:
     gas.show(console)
     watched = chain.show(console, var_dir, quick=extent is QUICK)
     rates = work_rates.show(console, var_dir, quick=extent is QUICK)
-    reached = goals.list_goals(found, watched, rates)
+    limits = delivery_limits.show(console, var_dir, quick=extent is QUICK)
+    reached = goals.list_goals(found, watched, rates, limits)
     goals.show(reached, console)
     report.keep(found, var_dir / "bench.json")
     (var_dir / "bench.html").write_text(goals.write_page(reached, console.export_text()))

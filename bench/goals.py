@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.chain import Found
+from bench.delivery_limits import BACKLOG_RATIO_MIN, P99_MS_MAX, Limits
 from bench.report import Report
 from bench.work_rates import WorkRate
 
@@ -34,18 +35,28 @@ class Goal:
     measured: float
     wanted: float
     unit: str  # what stands behind both figures
+    is_ceiling: bool = False  # the figure is to be no higher
 
     @property
     def is_met(self) -> bool:
         """Tell whether the figure is what it should be."""
-        return self.measured >= self.wanted
+        return self.measured <= self.wanted if self.is_ceiling else self.measured >= self.wanted
+
+    @property
+    def share(self) -> float:
+        """Return how much of the goal was reached, at most 1."""
+        if self.is_met:
+            return 1.0
+        return self.wanted / self.measured if self.is_ceiling else self.measured / self.wanted
 
     def write(self, figure: float) -> str:
         """Write a figure of this goal: ratios with decimals, rates without."""
         return f"{figure:,.2f}{self.unit}" if self.wanted < 1 else f"{figure:,.0f}{self.unit}"
 
 
-def list_goals(report: Report, watcher: Found, rates: Sequence[WorkRate]) -> list[Goal]:
+def list_goals(
+    report: Report, watcher: Found, rates: Sequence[WorkRate], limits: Limits
+) -> list[Goal]:
     """List every goal, with what this run reached."""
     return [
         Goal("POST /payments, 32 clients", report.create.ratio, CREATE_RATIO, " of pgbench"),
@@ -53,6 +64,22 @@ def list_goals(report: Report, watcher: Found, rates: Sequence[WorkRate]) -> lis
         Goal("GET /catalog, 304", report.catalog.ratio, CATALOG_RATIO, " of /healthz"),
         *(Goal(rate.name, rate.per_s, rate.goal_per_s, "/s") for rate in rates),
         Goal("payments on a chain, settled", watcher.per_s, WATCHER_PER_S, "/s"),
+        *(
+            Goal(
+                f"webhooks, p99, {waits.hanging:.0%} of the others hang",
+                waits.p99_ms,
+                P99_MS_MAX,
+                " ms",
+                is_ceiling=True,
+            )
+            for waits in limits.waits
+        ),
+        Goal(
+            f"POST /payments beside {limits.backlog.events:,} due events",
+            limits.backlog.ratio,
+            BACKLOG_RATIO_MIN,
+            " of without",
+        ),
     ]
 
 
@@ -79,9 +106,8 @@ def write_page(goals: Sequence[Goal], printed: str) -> str:
 
 
 def _row(goal: Goal) -> str:
-    share = min(1.0, goal.measured / goal.wanted)
     cells = (goal.name, goal.write(goal.measured), goal.write(goal.wanted))
     texts = "".join(f"<td>{html.escape(cell)}" for cell in cells)
     missed = "" if goal.is_met else ' class="missed"'
-    width = round(share * _BAR_PX)
+    width = round(goal.share * _BAR_PX)
     return f'<tr{missed}>{texts}<td><div class="bar"><div style="width:{width}px"></div></div>'

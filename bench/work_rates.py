@@ -68,7 +68,12 @@ _TWO_HOURS_LATER = """
 CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE
 RETURN date_trunc('milliseconds', statement_timestamp()) + interval '2 hours'
 """
-_BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{650 * "x"}"}}}}}}'
+EVENT_BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{650 * "x"}"}}}}}}'
+
+
+def payments_statement(life: str) -> str:
+    """Write the statement that makes `$2` payments of merchant `$1`, in the series `$3`."""
+    return _PAYMENTS.replace("$4::interval", f"interval '{life}'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ class _Bench:
             )
 
             async def work() -> None:
-                await self.database.execute(_EVENTS, payment_ids, _BODY)
+                await self.database.execute(_EVENTS, payment_ids, EVENT_BODY)
                 await self.database.execute("NOTIFY payintent_event")
                 await self._until(
                     "SELECT NOT EXISTS (SELECT FROM delivery WHERE state = 'pending')"
@@ -211,7 +216,7 @@ class _Bench:
 
     async def _payments(self, merchant_id: int, count: int, life: str) -> list[str]:
         rows = await self.database.fetch(
-            _PAYMENTS.replace("$4::interval", f"interval '{life}'"),
+            payments_statement(life),
             merchant_id,
             count,
             f"{merchant_id}/",

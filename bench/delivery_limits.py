@@ -1,0 +1,372 @@
+"""`python -m bench.delivery_limits`: what healthy merchants wait for while the endpoints of others
+hang, and what a backlog of deliveries costs creates.
+
+The dispatcher, the endpoints and PostgreSQL run on the same machine.
+"""
+
+import argparse
+import asyncio
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import cast
+
+import asyncpg
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.http import body_start, request
+from bench.installation import Installation, free_ports
+from bench.load import KEY, Load, Plan
+from bench.report import percentile_ms
+from bench.work_rates import EVENT_BODY, payments_statement
+from payintent.operations.base import Actor
+from payintent.operations.merchants import CreateMerchant
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import open_installed_service, prepare_installation
+from payintent_sandbox.postgres import Postgres
+
+P99_MS_MAX = 1_000
+BACKLOG_RATIO_MIN = 0.9
+_ACTOR = Actor("bench", "the benchmark's own")
+_EVENTS_PER_S = 200
+_TICK_S = 0.05
+_ARRIVAL_WAIT_S = 30.0
+_CLIENTS = 32
+_OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+_EVENTS = """
+WITH ended AS (
+    UPDATE payment
+    SET status = 'CANCELLED', cancelled_at = clock()
+    WHERE id = ANY($1::uuid[])
+    RETURNING id, merchant_id
+), told AS (
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT uuidv7(), id, merchant_id, 'payment.cancelled', $2, clock()
+    FROM ended
+    RETURNING id, merchant_id
+), queued AS (
+    INSERT INTO delivery (event_id, merchant_id, state, next_at)
+    SELECT id, merchant_id, 'pending', clock()
+    FROM told
+)
+SELECT id, merchant_id
+FROM told
+"""
+_BACKLOG = """
+WITH told AS (
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT uuidv7(), id, merchant_id, 'payment.cancelled', $2, clock()
+    FROM payment
+    WHERE merchant_id = $1
+    RETURNING id
+)
+INSERT INTO delivery (event_id, merchant_id, state, next_at)
+SELECT id, $1, 'pending', clock()
+FROM told
+"""
+_CREATE = (
+    '{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","expires_in":86400,'
+    '"metadata":{"product":"The Sea, the Sea"}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How many endpoints and events, and how long."""
+
+    hanging: tuple[float, ...]  # shares of the endpoints, one after the other
+    endpoints: int
+    lasting_s: float
+    backlog: int
+    rounds: int
+    round_s: float
+
+
+FULL = Extent(
+    hanging=(0.1, 0.5, 0.9),
+    endpoints=200,
+    lasting_s=30.0,
+    backlog=1_000_000,
+    rounds=5,
+    round_s=4.0,
+)
+QUICK = Extent(hanging=(0.5,), endpoints=4, lasting_s=1.0, backlog=200, rounds=1, round_s=0.3)
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """From when an event of a healthy merchant was due to the first byte at its endpoint."""
+
+    hanging: float  # the share of the endpoints
+    events: int
+    p50_ms: float
+    p99_ms: float
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Creates a second, each as a share of `GET /healthz` measured right after it."""
+
+    events: int
+    before: float
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """Return what is left of the rate of creates."""
+        return self.after / self.before
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is measured here."""
+
+    waits: list[Waits]
+    backlog: Backlog
+
+
+class _Shop(asyncio.Protocol):
+    """An endpoint that accepts every event at once, and keeps when it came."""
+
+    def __init__(self, arrivals: dict[str, float]) -> None:
+        self._arrivals = arrivals
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not body_start(self._buffer):
+            return
+        _, _, after = self._buffer.lower().partition(b"webhook-id: ")
+        self._buffer = b""
+        self._arrivals.setdefault(after[:36].decode(), perf_counter())
+        self._transport.write(_OK)
+
+
+class _Hanging(asyncio.Protocol):
+    """An endpoint that reads and never answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    installation: Installation
+    database: asyncpg.Connection
+    extent: Extent
+
+    async def waits(self, hanging: float, merchant_ids: list[int]) -> Waits:
+        """Have events come steadily, for endpoints of which a share hangs."""
+        arrivals: dict[str, float] = {}
+        count = round(_EVENTS_PER_S * self.extent.lasting_s)
+        each = math.ceil(count / len(merchant_ids))
+        payment_ids = [
+            payment_id
+            for merchant_id in merchant_ids
+            for payment_id in await self._payments(merchant_id, each)
+        ]
+        random.Random(1).shuffle(payment_ids)
+        silent = merchant_ids[: round(len(merchant_ids) * hanging)]
+        async with self._endpoints(arrivals, silent):
+            with self.installation.worker():
+                await self._until_listening()
+                due = await self._emit(payment_ids[:count], {*silent})
+                await _until(lambda: due.keys() <= arrivals.keys(), _ARRIVAL_WAIT_S)
+        await self.database.execute("UPDATE delivery SET state = 'dead' WHERE state = 'pending'")
+        waited = [arrivals.get(name, math.inf) - at for name, at in due.items()]
+        return Waits(
+            hanging=hanging,
+            events=len(waited),
+            p50_ms=percentile_ms(waited, 50),
+            p99_ms=percentile_ms(waited, 99),
+        )
+
+    async def backlog(self) -> Backlog:
+        """Measure creates without a backlog, and with one whose endpoint refuses connections."""
+        [merchant_id] = await self.merchants(1)
+        with self.installation.api() as pid, self.installation.worker():
+            before = self._creates(pid)
+            made = f"WITH made AS ({payments_statement('1 day')}) SELECT count(*) FROM made"  # noqa: S608
+            await self.database.fetch(
+                made, merchant_id, self.extent.backlog, "backlog", timeout=3_600
+            )
+            await self.database.execute(_BACKLOG, merchant_id, EVENT_BODY, timeout=3_600)
+            await self.database.execute("VACUUM ANALYZE")
+            after = self._creates(pid)
+        return Backlog(events=self.extent.backlog, before=before, after=after)
+
+    def _creates(self, pid: int) -> float:
+        headers = {
+            "authorization": f"Bearer {self.installation.api_key}",
+            "idempotency-key": KEY.decode(),
+            "content-type": "application/json",
+        }
+        create = request("POST", "/v1/payments", headers, _CREATE.encode())
+        nothing = request("GET", "/healthz", {})
+        return statistics.median(
+            self._rate(pid, create, 201) / self._rate(pid, nothing, 200)
+            for _ in range(self.extent.rounds)
+        )
+
+    def _rate(self, pid: int, asked: bytes, status: int) -> float:
+        plan = Plan(
+            port=self.installation.world.ports.api,
+            pid=pid,
+            clients=_CLIENTS,
+            warm_s=self.extent.round_s / 4,
+            measured_s=self.extent.round_s,
+            request=asked,
+            status=status,
+            ids=[],
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.load"],
+            input=msgspec.json.encode(plan),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        load = msgspec.json.decode(done.stdout, type=Load)
+        if load.wrong or not load.answers:
+            raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
+        return load.answers / load.seconds
+
+    async def _emit(self, payment_ids: list[str], silent: set[int]) -> dict[str, float]:
+        """Record events at a steady rate; gives when each of a healthy merchant was due."""
+        due: dict[str, float] = {}
+        at_once = round(_EVENTS_PER_S * _TICK_S)
+        began = perf_counter()
+        for tick, start in enumerate(range(0, len(payment_ids), at_once)):
+            await asyncio.sleep(max(0.0, began + tick * _TICK_S - perf_counter()))
+            now = perf_counter()
+            some = payment_ids[start : start + at_once]
+            rows = await self.database.fetch(_EVENTS, some, EVENT_BODY)
+            await self.database.execute("NOTIFY payintent_event")
+            due |= {str(row["id"]): now for row in rows if row["merchant_id"] not in silent}
+        return due
+
+    @asynccontextmanager
+    async def _endpoints(
+        self, arrivals: dict[str, float], silent: list[int]
+    ) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        servers = [
+            await loop.create_server(kind, "127.0.0.1", 0, backlog=4_096)
+            for kind in (lambda: _Shop(arrivals), _Hanging)
+        ]
+        shop, hanging = (server.sockets[0].getsockname()[1] for server in servers)
+        await self.database.execute(
+            """
+            UPDATE merchant
+            SET callback_url = 'http://127.0.0.1:'
+                || CASE WHEN id = ANY($1::bigint[]) THEN $2::text ELSE $3::text END || '/' || id
+            WHERE callback_url IS NOT NULL
+            """,
+            silent,
+            str(hanging),
+            str(shop),
+        )
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.close()
+
+    async def merchants(self, count: int) -> list[int]:
+        """Make merchants whose endpoint refuses connections, until it is another one."""
+        service = await open_installed_service(self.installation.world)
+        operation = CreateMerchant(name="bench", callback_url="http://127.0.0.1:9/refused")
+        try:
+            made = [await service.run_operation(operation, _ACTOR) for _ in range(count)]
+        finally:
+            await service.close()
+        return [new.merchant.id for new in made]
+
+    async def _payments(self, merchant_id: int, count: int) -> list[str]:
+        series = f"{merchant_id}/{random.random()}"
+        rows = await self.database.fetch(payments_statement("1 day"), merchant_id, count, series)
+        return [row["id"] for row in rows]
+
+    async def _until_listening(self) -> None:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'payintent-listen'"
+        async with asyncio.timeout(_ARRIVAL_WAIT_S):
+            while not await self.database.fetchval(query):
+                await asyncio.sleep(_TICK_S)
+
+
+async def _until(done: Callable[[], bool], patience_s: float) -> None:
+    """Wait until something is so, or for as long as it may take."""
+    until = perf_counter() + patience_s
+    while not done() and perf_counter() < until:
+        await asyncio.sleep(_TICK_S)
+
+
+async def _measure(folder: Path, url: str, extent: Extent) -> Limits:
+    world = await prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
+    database = await asyncpg.connect(url)
+    bench = _Bench(Installation(world=world, log_dir=folder), database, extent)
+    merchant_ids = await bench.merchants(extent.endpoints)
+    waits = [await bench.waits(share, merchant_ids) for share in extent.hanging]
+    backlog = await bench.backlog()
+    await database.close()
+    return Limits(waits=waits, backlog=backlog)
+
+
+def measure(var_dir: Path, extent: Extent) -> Limits:
+    """Measure on a database of its own, with fsync."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-limits-", dir=var_dir))
+    folder.chmod(0o711)  # so that the server's own user can reach its data
+    postgres = Postgres(folder / "postgres", durable=True)
+    try:
+        return uvloop.run(_measure(folder, postgres.start(), extent))
+    finally:
+        postgres.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show(console: Console, var_dir: Path, *, quick: bool = False) -> Limits:
+    """Measure and print."""
+    extent = QUICK if quick else FULL
+    limits = measure(var_dir, extent)
+    table = Table(title=f"{_EVENTS_PER_S} events a second for {extent.endpoints} endpoints")
+    for name in ("endpoints that hang", "events of others", "p50", "p99", "goal"):
+        table.add_column(name, justify="right")
+    for waits in limits.waits:
+        missed = "" if waits.p99_ms <= P99_MS_MAX else " missed"
+        table.add_row(
+            f"{waits.hanging:.0%}",
+            f"{waits.events:,}",
+            f"{waits.p50_ms:,.0f} ms",
+            f"{waits.p99_ms:,.0f} ms",
+            f"{P99_MS_MAX:,} ms{missed}",
+        )
+    console.print(table)
+    backlog = limits.backlog
+    missed = "" if backlog.ratio >= BACKLOG_RATIO_MIN else ", missed"
+    console.print(
+        f"creates beside a backlog of {backlog.events:,} events: {backlog.ratio:.2f} of those "
+        f"without one (goal {BACKLOG_RATIO_MIN}{missed})"
+    )
+    return limits
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.delivery_limits", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    show(Console(width=100), var_dir, quick=parser.parse_args().quick)
+
+
+if __name__ == "__main__":
+    main()
