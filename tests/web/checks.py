@@ -74,7 +74,10 @@ _FOCUSED = """() => {
 }"""
 
 _SAID = """() => {
+  const quoted = [...document.querySelectorAll("pre")];  // what others sent, word for word
+  for (const one of quoted) one.hidden = true;
   const said = [document.title, document.body.innerText];
+  for (const one of quoted) one.hidden = false;
   for (const one of document.querySelectorAll("[alt], [title], [placeholder], [aria-label]")) {
     for (const name of ["alt", "title", "placeholder", "aria-label"]) {
       said.push(one.getAttribute(name) ?? "");
