@@ -1,0 +1,270 @@
+"""An operator's work in a browser: find, read, decide, send again, put a merchant into service."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+from uuid import UUID
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
+from pytest_asyncio import fixture
+
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
+from payintent.app import build_app, build_operator_app
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.service import Service
+from payintent.storage import outbox
+from payintent.storage.onchain import pending_transfers
+from payintent.storage.outbox import AttemptRecord
+from payintent.workers import run_loops
+from tests.e2e.merchant import Receiver
+from tests.operations.stage import out_of_the_sandbox, waiting_refunds
+from tests.support.contracts import bill, offer_tokens
+from tests.support.fakes import captured
+from tests.support.listening import listening
+from tests.support.patience import PATIENCE_S
+from tests.support.world import World, free_port
+from tests.web.visiting import screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+HASH = bytes([7] * 32)
+WHY = "ticket 7"
+
+
+@dataclass
+class Subjects:
+    """What the pages show: a payment, a refund that waits, a case, a dead event."""
+
+    world: World
+    payment: str
+    refund: str
+    case: str
+    event: UUID
+    events_payment: str
+
+
+@dataclass
+class Operator:
+    """An operator's browser, and what went wrong in it."""
+
+    page: Page
+    base: str
+    troubles: list[str] = field(default_factory=list[str])
+
+    async def open(self, path: str) -> None:
+        await self.page.goto(self.base + path)
+
+    async def sign_in(self, token: str) -> None:
+        await self.open("/sign-in")
+        await self.page.fill("#token", token)
+        await self.page.click("main button")
+        await self.page.wait_for_selector("nav[aria-label=Pages]")
+
+    async def run(self, action: str, **fields: object) -> str:
+        """Open an operation's form as links fill it in, say why, and confirm; gives the page."""
+        await self.open(f"/operations/{action.replace('.', '/')}?{urlencode(fields)}")
+        return await self.send()
+
+    async def send(self) -> str:
+        """Send the form that is open, and confirm it where that is asked."""
+        await self.page.fill("#why", WHY)
+        await self.page.click("main .actions button:first-child")
+        await self.page.wait_for_selector("h1")
+        if await self.page.locator("button[value=confirmed]").count():
+            await self.page.click("button[value=confirmed]")
+        await self.page.wait_for_selector("[role=status]")
+        return await self.page.inner_text("main")
+
+    def hear(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.troubles.append(message.text)
+
+
+@asynccontextmanager
+async def operating(browser: Browser, base: str, token: str) -> AsyncIterator[Operator]:
+    context: BrowserContext = await screen(browser)
+    operator = Operator(await context.new_page(), base)
+    operator.page.on("console", operator.hear)
+    await operator.sign_in(token)
+    yield operator
+    await context.close()
+    assert operator.troubles == []
+
+
+@fixture(loop_scope=LOOP)
+async def receiver(world: World) -> AsyncIterator[Receiver]:
+    """The merchant's server."""
+    receiver = Receiver()
+    receiver.secret = world.callback_secret
+    await receiver.start()
+    yield receiver
+    await receiver.stop()
+
+
+@fixture(loop_scope=LOOP)
+async def console(world: World) -> AsyncIterator[str]:
+    """Serve the console of an installation that is no sandbox; gives its address."""
+    async with out_of_the_sandbox(world) as service:
+
+        async def opened(_: Settings) -> Service:
+            return service
+
+        settings, app = service.settings, build_operator_app()
+        ports = free_port(), free_port()
+        api = make_server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
+        ours = make_server(CommonHeaders(app), settings, "127.0.0.1", ports[1], lifespan=False)
+        async with listening(api), listening(ours):
+            yield f"http://127.0.0.1:{ports[1]}"
+
+
+@fixture(loop_scope=LOOP)
+async def subjects(world: World, receiver: Receiver) -> Subjects:
+    """Let there be one of everything that the console is for."""
+    url = receiver.url
+    await world.rows(
+        "UPDATE merchant SET callback_url = $1, allow_http = true WHERE id = $2",
+        url,
+        world.merchant_id,
+    )
+    methods = await offer_tokens(world)
+    payment, session = await bill(world, methods["NATIVED"])
+    async with world.service.database.transaction() as tx:
+        await pending_transfers.add_posted(tx, session.id, HASH, "pay")
+    _, refund, _ = await waiting_refunds(world)
+    short = await world.create()
+    chosen = (await world.select(short)).session
+    await world.report(short, chosen.id, captured(1_000, reference="short"))
+    [case] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", short.id)
+    ended = await world.create(payer_uid="ann")
+    async with world.service.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.service.id_generator, ended, None)
+    [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", ended.id)
+    await outbox.record(world.service.database, [_refused_attempt(world, event["id"], url)])
+    return Subjects(
+        world=world,
+        payment=ids.format_id(ids.PAYMENT, payment.id),
+        refund=ids.format_id(ids.REFUND, refund),
+        case=ids.format_id(ids.CASE, case["id"]),
+        event=event["id"],
+        events_payment=ids.format_id(ids.PAYMENT, ended.id),
+    )
+
+
+def _refused_attempt(world: World, event_id: UUID, url: str) -> AttemptRecord:
+    return AttemptRecord(
+        id=world.service.id_generator.new_id(),
+        event_id=event_id,
+        number=1,
+        url=url,
+        outcome="http_error",
+        status=500,
+        detail="HTTP 500",
+        answer='{"error":"try later"}',
+        duration_ms=12,
+        delivered=False,
+        next_wait_s=None,
+    )
+
+
+@asynccontextmanager
+async def working(service: Service) -> AsyncIterator[None]:
+    """Let the loops of a worker run meanwhile."""
+    stop = asyncio.Event()
+    loops = asyncio.create_task(run_loops(service, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await loops
+
+
+async def test_an_operator_finds_decides_and_sends_again(
+    browser: Browser, console: str, subjects: Subjects, receiver: Receiver
+) -> None:
+    token = await subjects.world.operator_token("Alan")
+    async with operating(browser, console, token) as alan:
+        await alan.open("/payments")
+        await alan.page.fill("#text", f"0x{HASH.hex()}")
+        await alan.page.press("#text", "Enter")
+        await alan.page.wait_for_url(f"**/payments/{subjects.payment}")
+        assert "posted" in await alan.page.inner_text(".story")
+
+        await alan.open("/refunds?step=approval")
+        await alan.page.click(f"text={subjects.refund}")
+        await alan.page.get_by_role("link", name="Approve", exact=True).click()
+        await alan.send()
+        await alan.open(f"/refunds/{subjects.refund}")
+        assert "Alan" in await alan.page.inner_text("dl.record")
+
+        await alan.open("/cases")
+        await alan.page.click("tbody >> text=AMOUNT_MISMATCH")
+        await alan.page.click("main >> text=Dismiss")
+        await alan.send()
+        await alan.open(f"/cases/{subjects.case}")
+        assert "DISMISSED" in await alan.page.inner_text("h1")
+
+        await alan.open("/webhooks/events?state=dead")
+        await alan.page.click("tbody >> text=payment.cancelled")
+        await alan.page.click("text=Send it again")
+        await alan.send()
+        async with working(subjects.world.service), asyncio.timeout(PATIENCE_S):
+            while not any(one.webhook_id == str(subjects.event) for one in receiver.deliveries):
+                await asyncio.sleep(0.05)
+            while "delivered" not in await _attempts(alan, subjects.event):
+                await asyncio.sleep(0.05)
+
+
+async def _attempts(operator: Operator, event_id: UUID) -> str:
+    await operator.open(f"/webhooks/events/{event_id}")
+    return await operator.page.inner_text("[aria-label=Attempts]")
+
+
+async def test_a_merchant_is_activated_from_nothing(
+    browser: Browser, console: str, world: World
+) -> None:
+    tokens = [await world.operator_token(name) for name in ("Ada", "Alan")]
+    async with (
+        operating(browser, console, tokens[0]) as ada,
+        operating(browser, console, tokens[1]) as alan,
+    ):
+        await ada.open("/merchants")
+        await ada.page.click("text=Register a merchant")
+        await ada.page.fill("#name", "Ferry Books")
+        assert "waits for a second person" in await ada.send()
+        await alan.open("/approvals")
+        await alan.page.click("main tbody a >> nth=0")
+        await alan.page.fill("#note", "agreed")
+        await alan.page.get_by_role("button", name="Approve").click()
+        await alan.page.wait_for_selector("text=shown this once")
+        [row] = await world.rows("SELECT id FROM merchant WHERE name = 'Ferry Books'")
+        merchant_id = row["id"]
+        await ada.open(f"/merchants/{merchant_id}")
+        assert "NEW" in await ada.page.inner_text("h1")
+        for action, fields in (
+            (
+                "method.add",
+                {
+                    "account_id": world.account_id,
+                    "kind": "card",
+                    "label": "Card",
+                    "currencies": "THB",
+                },
+            ),
+            (
+                "merchant.request",
+                {"countries": "TH", "currencies": "THB", "contract": "c/7", "kyc": "k/7"},
+            ),
+            ("merchant.apply", {}),
+            ("merchant.validate", {}),
+            ("merchant.activate", {}),
+        ):
+            await ada.run(action, merchant_id=merchant_id, **fields)
+        await ada.open(f"/merchants/{merchant_id}")
+        assert "ACTIVE" in await ada.page.inner_text("h1")
+        assert await ada.page.locator(".steps > li.done").count() >= 6
