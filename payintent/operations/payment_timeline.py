@@ -1,7 +1,7 @@
 """What happened to a payment, in the order of time and in words."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,7 @@ Details = dict[str, Any]
 #: Clocks of hosts may differ by so much; ids of audit entries begin with a host's time.
 _SKEW_MS = 3_600_000
 _ID_TIME_BITS = 80
+_TEXTS = frozenset({"body", "answer"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,12 @@ PAGE_ENTRIES = 100
 
 
 async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
-    """Return what is stored of a payment, from its creation to what operators did about it."""
+    """Return what is stored of a payment, from its creation to what operators did about it.
+
+    Without the bodies that were sent and the answers that came.
+    """
     history = await payment_history.list_entries(database, payment.id)
-    entries = [_describe(entry) for entry in history]
+    entries = [_describe(_without_texts(entry)) for entry in history]
     names = {ids.format_id(ids.PAYMENT, payment.id)}
     names |= {entry.id for entry in entries if entry.id is not None}
     entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
@@ -122,6 +126,12 @@ async def _read_audit(
             entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
         ]
     return [found[entry_id] for entry_id in sorted(found)]
+
+
+def _without_texts(entry: HistoryEntry) -> HistoryEntry:
+    """Leave out what was sent and answered word for word, which a page of the story has."""
+    details = {name: entry.details[name] for name in entry.details if name not in _TEXTS}
+    return replace(entry, details=details)
 
 
 def _describe(entry: HistoryEntry) -> TimelineEntry:
