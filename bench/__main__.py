@@ -4,8 +4,6 @@ import argparse
 import asyncio
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable
@@ -15,14 +13,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-import msgspec
 import uvloop
 from rich.console import Console
 
 from bench import callbacks, chain, delivery_limits, gas, goals, lists, raw, report, work_rates
 from bench.http import request
 from bench.installation import Installation, free_ports
-from bench.load import ID, KEY, Load, Plan
+from bench.load import ID, KEY, Load, Plan, run_load
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
@@ -198,16 +195,7 @@ class Bench:
             status=status,
             ids=known,
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.load"],
-            input=msgspec.json.encode(plan),
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        load = msgspec.json.decode(done.stdout, type=Load)
-        if load.wrong or not load.answers:
-            raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
-        return load
+        return run_load(plan)
 
     async def seed(self) -> None:
         """Write the payments that are read, with ids that pgbench can name too."""

@@ -11,8 +11,6 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,9 +27,9 @@ from rich.table import Table
 
 from bench.http import body_start, request
 from bench.installation import Installation, free_ports
-from bench.load import KEY, Load, Plan
+from bench.load import KEY, Plan, run_load
 from bench.report import percentile_ms
-from bench.work_rates import EVENT_BODY, payments_statement
+from bench.work_rates import EVENT_BODY, RECORD_EVENTS, payments_statement
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
 from payintent_sandbox.chains.dev_chains import DevChains
@@ -46,25 +44,6 @@ _TICK_S = 0.05
 _ARRIVAL_WAIT_S = 30.0
 _CLIENTS = 32
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-_EVENTS = """
-WITH ended AS (
-    UPDATE payment
-    SET status = 'CANCELLED', cancelled_at = clock()
-    WHERE id = ANY($1::uuid[])
-    RETURNING id, merchant_id
-), told AS (
-    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
-    SELECT uuidv7(), id, merchant_id, 'payment.cancelled', $2, clock()
-    FROM ended
-    RETURNING id, merchant_id
-), queued AS (
-    INSERT INTO delivery (event_id, merchant_id, state, next_at)
-    SELECT id, merchant_id, 'pending', clock()
-    FROM told
-)
-SELECT id, merchant_id
-FROM told
-"""
 _BACKLOG = """
 WITH told AS (
     INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
@@ -229,15 +208,7 @@ class _Bench:
             status=status,
             ids=[],
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.load"],
-            input=msgspec.json.encode(plan),
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        load = msgspec.json.decode(done.stdout, type=Load)
-        if load.wrong or not load.answers:
-            raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
+        load = run_load(plan)
         return load.answers / load.seconds
 
     async def _emit(self, payment_ids: list[str], silent: set[int]) -> dict[str, float]:
@@ -249,7 +220,7 @@ class _Bench:
             await asyncio.sleep(max(0.0, began + tick * _TICK_S - perf_counter()))
             now = perf_counter()
             some = payment_ids[start : start + at_once]
-            rows = await self.database.fetch(_EVENTS, some, EVENT_BODY)
+            rows = await self.database.fetch(RECORD_EVENTS, some, EVENT_BODY)
             await self.database.execute("NOTIFY payintent_event")
             due |= {str(row["id"]): now for row in rows if row["merchant_id"] not in silent}
         return due

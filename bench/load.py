@@ -6,6 +6,7 @@ Reads a `Plan` as JSON from standard input, writes a `Load` as JSON to standard 
 import asyncio
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -138,6 +139,20 @@ async def run(plan: Plan) -> Load:
         wrong=tally.wrong,
         first_wrong=tally.first_wrong,
     )
+
+
+def run_load(plan: Plan) -> Load:
+    """Run a load in a process of its own; a wrong answer is an error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        input=msgspec.json.encode(plan),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    load = msgspec.json.decode(done.stdout, type=Load)
+    if load.wrong or not load.answers:
+        raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
+    return load
 
 
 def cpu_s(pid: int) -> float:

@@ -48,8 +48,9 @@ SELECT uuidv7(), $1::bigint, 'cs_' || left(md5($3 || n), 16), 'USD', 25.5, '25.5
 FROM generate_series(1, $2::int) AS n
 RETURNING id
 """
-_EVENTS = """
-WITH paid AS (
+#: Ends payments; gives their events, which are due now.
+RECORD_EVENTS = """
+WITH ended AS (
     UPDATE payment
     SET status = 'CANCELLED', cancelled_at = clock()
     WHERE id = ANY($1::uuid[])
@@ -57,11 +58,14 @@ WITH paid AS (
 ), told AS (
     INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
     SELECT uuidv7(), id, merchant_id, 'payment.cancelled', $2, clock()
-    FROM paid
+    FROM ended
     RETURNING id, merchant_id
+), queued AS (
+    INSERT INTO delivery (event_id, merchant_id, state, next_at)
+    SELECT id, merchant_id, 'pending', clock()
+    FROM told
 )
-INSERT INTO delivery (event_id, merchant_id, state, next_at)
-SELECT id, merchant_id, 'pending', clock()
+SELECT id, merchant_id
 FROM told
 """
 _TWO_HOURS_LATER = """
@@ -165,7 +169,7 @@ class _Bench:
             )
 
             async def work() -> None:
-                await self.database.execute(_EVENTS, payment_ids, EVENT_BODY)
+                await self.database.execute(RECORD_EVENTS, payment_ids, EVENT_BODY)
                 await self.database.execute("NOTIFY payintent_event")
                 await self._until(
                     "SELECT NOT EXISTS (SELECT FROM delivery WHERE state = 'pending')"
