@@ -57,6 +57,7 @@ class FormField:
     is_required: bool
     is_secret: bool
     pairs: tuple[tuple[int, str, str], ...]  # number, name and value of each row of a mapping
+    is_given: bool
     error: str | None
 
 
@@ -142,6 +143,7 @@ def _build_field(
         is_required=field.is_required and not field.parameter.get("or_reason", False),
         is_secret=is_secret,
         pairs=tuple(_pairs(field.name, typed, is_secret=is_secret)) if control == "pairs" else (),
+        is_given=bool(typed.get(field.name)),
         error=error,
     )
 
