@@ -28,7 +28,9 @@ from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
+from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
+from payintent.payments.overview_cache import OverviewCache
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
 from payintent.waiting import finish_unless_stopped
@@ -121,6 +123,8 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         ConcurrentCreates(),
         ChangeFeed(service.database, service.event_notifier),
         Readiness(settings),
+        OverviewCache(service.reading),
+        EndpointComparison(settings),
     )
 
 

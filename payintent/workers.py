@@ -22,6 +22,7 @@ from payintent.storage import (
     backlog,
     callbacks,
     fraud,
+    hourly_figures,
     idempotency,
     payments,
     proposals,
@@ -38,6 +39,7 @@ from payintent.webhooks.sender import WebhookSender
 
 _log = get_logger("workers")
 _LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
+_COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
@@ -98,6 +100,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
+        ("count", _COUNT_EVERY_S, lambda: hourly_figures.count_next(service.database)),
     ]
     loops: list[Coroutine[Any, Any, None]] = [
         run_periodically(name, step, every, stop) for name, every, step in steps

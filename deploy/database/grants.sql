@@ -36,6 +36,11 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
+-- Figures of each hour: workers count them, the console shows them.
+GRANT SELECT, INSERT, UPDATE, DELETE ON hourly_figure TO payintent_api, payintent_worker;
+GRANT SELECT, UPDATE ON figure_mark TO payintent_api, payintent_worker;
+GRANT SELECT ON hourly_figure, figure_mark TO payintent_read;
+
 -- The API's alone.
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON console_session TO payintent_api;

@@ -11,11 +11,19 @@ from starlette.types import Receive, Scope, Send
 
 from payintent.api import checkout
 from payintent.api.context import AppContext, get_context
+from payintent.api.event_stream import (
+    HEADERS,
+    HEARTBEAT_S,
+    KEEP_ALIVE,
+    RETRY,
+    STREAM_S,
+    encode_event,
+)
 from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import TERMINAL
-from payintent.json_format import encode_json, format_timestamp
+from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.onchain.views import session_view
 from payintent.payments.change_feed import ChangeSubscriber
@@ -23,14 +31,7 @@ from payintent.storage import payments
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("events")
-_HEARTBEAT_S = 15.0
-_STREAM_S = 300.0  # then the browser reconnects, maybe to another process
-_RETRY_MS = 2_000
 _VERSION_DIGITS_MAX = 9
-_HEADERS = {
-    "Content-Type": "text/event-stream",
-    "X-Accel-Buffering": "no",  # a proxy that buffers would hold events back
-}
 
 
 async def get_events(request: Request) -> Response:
@@ -45,7 +46,7 @@ async def get_events(request: Request) -> Response:
     if snapshot.payment.status in TERMINAL and snapshot.payment.version == last_version:
         return Response(status_code=204)
     if request.method == "HEAD":
-        return Response(headers=_HEADERS)
+        return Response(headers=HEADERS)
     app.change_feed.require_capacity(snapshot.payment.id)
     return _Stream(app, snapshot, last_version)
 
@@ -65,7 +66,7 @@ class _Stream(StreamingResponse):
         self._app = app
         self._snapshot = snapshot
         self._watch = ChangeSubscriber()
-        super().__init__(_events(app, snapshot, self._watch, last_version), 200, _HEADERS)
+        super().__init__(_events(app, snapshot, self._watch, last_version), 200, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Not in the generator: a generator that was never started never runs its cleanup.
@@ -77,9 +78,9 @@ async def _events(
     app: AppContext, snapshot: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment has ended, this process stops, or the stream is old."""
-    yield f"retry: {_RETRY_MS}\n\n".encode()
+    yield RETRY
     loop = asyncio.get_running_loop()
-    over_at = loop.time() + _STREAM_S
+    over_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
@@ -91,22 +92,22 @@ async def _events(
             return  # the browser reconnects
         if now.payment.version != version:
             version = now.payment.version
-            yield _event("status", _status(now), version)
+            yield encode_event("status", _status(now), version)
         if onchain is not None and onchain != last_onchain:
             last_onchain = onchain
-            yield _event("onchain", onchain, now.payment.version)
+            yield encode_event("onchain", onchain, now.payment.version)
         if now.payment.status in TERMINAL or app.change_feed.closing:
             return
         while not await _changes(watch):
             if loop.time() >= over_at:
                 return
-            yield b": here\n\n"
+            yield KEEP_ALIVE
 
 
 async def _changes(watch: ChangeSubscriber) -> bool:
     """Wait for a change; False where it is time for a keep-alive."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_HEARTBEAT_S):
+        async with asyncio.timeout(HEARTBEAT_S):
             await watch.changed.wait()
     return watch.changed.is_set()
 
@@ -145,7 +146,3 @@ async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]
         "needed": confirmations["needed"],
         "eta_seconds": confirmations["eta_seconds"],
     }
-
-
-def _event(name: str, data: dict[str, Any], version: int) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (version, name.encode(), encode_json(data))

@@ -15,7 +15,9 @@ from payintent.api.readiness import Readiness
 from payintent.api.viewer import ViewerReader
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.json_format import encode_json
+from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
+from payintent.payments.overview_cache import OverviewCache
 from payintent.service import Service
 
 #: The header of an answer that repeats an earlier one to the same Idempotency-Key.
@@ -35,6 +37,8 @@ class AppContext:
     concurrent_creates: ConcurrentCreates
     change_feed: ChangeFeed
     readiness: Readiness
+    overview: OverviewCache
+    endpoints: EndpointComparison
 
 
 def get_context(request: Request) -> AppContext:

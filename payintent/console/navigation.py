@@ -15,6 +15,7 @@ class NavigationEntry:
 
 
 NAVIGATION: tuple[NavigationEntry, ...] = (
+    NavigationEntry("Today", "/", Role.VIEWER),
     NavigationEntry("Payments", "/payments", Role.VIEWER),
     NavigationEntry("Cases", "/cases", Role.VIEWER),
     NavigationEntry("Refunds", "/refunds", Role.VIEWER),
@@ -22,6 +23,8 @@ NAVIGATION: tuple[NavigationEntry, ...] = (
     NavigationEntry("Webhooks", "/webhooks", Role.VIEWER),
     NavigationEntry("Merchants", "/merchants", Role.VIEWER),
     NavigationEntry("Approvals", "/approvals", Role.VIEWER),
+    NavigationEntry("Gateways", "/gateways", Role.VIEWER),
+    NavigationEntry("Chains", "/chains", Role.VIEWER),
     NavigationEntry("Audit", "/audit", Role.VIEWER),
     NavigationEntry("Operations", "/operations", Role.VIEWER),
 )

@@ -53,6 +53,11 @@ def render(
     return html_response(request, html, _HEADERS, status)
 
 
+def render_part(template_name: str, **fields: Any) -> str:
+    """Render a part of a page, which knows neither the request nor who is signed in."""
+    return _templates.get_template(template_name).render(fields)
+
+
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
     entries = shown_to(session.actor.role) if session else []

@@ -6,8 +6,9 @@ from payintent.console import (
     approvals,
     audit,
     cases,
+    chains,
     disputes,
-    home,
+    gateways,
     merchants,
     operations,
     payment_story,
@@ -15,6 +16,7 @@ from payintent.console import (
     refunds,
     sign_in,
     static_files,
+    today,
     webhooks,
 )
 from payintent.console.access import Handler, console_page
@@ -25,7 +27,11 @@ def _page(path: str, handler: Handler, method: str = "GET") -> Route:
 
 
 CONSOLE_ROUTES: list[BaseRoute] = [
-    _page("/", home.get_home),
+    _page("/", today.get_today),
+    _page("/today/figures", today.get_today_figures),
+    _page("/today/events", today.get_today_events),
+    _page("/gateways", gateways.get_gateways),
+    _page("/chains", chains.get_chains),
     _page("/sign-in", sign_in.get_sign_in),
     _page("/sign-in", sign_in.post_sign_in, "POST"),
     _page("/sign-out", sign_in.post_sign_out, "POST"),

@@ -5,7 +5,16 @@ from starlette.responses import Response
 
 from payintent.web.static_files import StaticFiles
 
-_FILES = StaticFiles("console/static", "/static", ("console.css", "lists.css", "times.js"))
+_NAMES = (
+    "console.css",
+    "figures.css",
+    "lists.css",
+    "times.js",
+    "today.js",
+    "uPlot.iife.min.js",
+    "uPlot.min.css",
+)
+_FILES = StaticFiles("console/static", "/static", _NAMES)
 
 
 def console_file_url(name: str) -> str:

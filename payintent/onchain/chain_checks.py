@@ -53,7 +53,9 @@ async def _head(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckR
     try:
         heads = await reader.heads_of(name)
     except ChainUnavailableError as error:
-        return CheckResult(False, f"{_fault(name, error)}, wanted is chain {chain.network_id}")
+        return CheckResult(
+            False, f"{endpoint_fault(name, error)}, wanted is chain {chain.network_id}"
+        )
     behind = heads.latest.number - heads.final.number
     return CheckResult(
         True,
@@ -85,7 +87,7 @@ async def examine_contract(
     try:
         code = await reader.code(name, address)
     except ChainUnavailableError as error:
-        return CheckResult(False, f"{where}: {_fault(name, error)}")
+        return CheckResult(False, f"{where}: {endpoint_fault(name, error)}")
     immutables = read_immutables(code)
     if immutables is None:
         other = "other code than the compiled contract" if code else "no code"
@@ -110,7 +112,7 @@ def _receiver(where: str, answer: bytes, receiver: bytes) -> CheckResult:
     )
 
 
-def _fault(name: str, error: ChainUnavailableError) -> str:
+def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
     """Return what is wrong with an endpoint, with its name but never its address."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)

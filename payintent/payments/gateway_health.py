@@ -21,6 +21,8 @@ FAILURES_MAX = 5
 _WITHIN_S = 60.0
 PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
+_PAUSES = gateway_outages.CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
+_DETAIL_CHARS_MAX = 300
 _KEPT_S = 1.0
 
 OUTAGES = Counter(
@@ -75,7 +77,7 @@ class GatewayHealth:
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
         if isinstance(answer, OutcomeUnknown):
-            await self._failed(key)
+            await self._failed(key, answer.detail)
             return
         self._failures.pop(key, None)
         if key in await self._channels.get():
@@ -83,7 +85,7 @@ class GatewayHealth:
             self._channels.invalidate()
             _log.warning("gateway_back", account=account_id, channel=channel)
 
-    async def _failed(self, key: _Key) -> None:
+    async def _failed(self, key: _Key, detail: str) -> None:
         now = self._monotonic()
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
@@ -95,7 +97,7 @@ class GatewayHealth:
         self._failures.pop(key, None)
         self._channels.invalidate()
         if not await gateway_outages.open_circuit(
-            self._database, account_id, channel, PAUSE_S, _LONGEST_PAUSE_S
+            self._database, account_id, channel, _PAUSES, _storable(detail)
         ):
             return
         OUTAGES.labels(channel).inc()
@@ -104,6 +106,11 @@ class GatewayHealth:
     async def _read(self, previous: _Known) -> _Known:
         del previous
         return await _read_channels(self._database)
+
+
+def _storable(detail: str) -> str:
+    """Shorten what may be a gateway's own words, and replace what PostgreSQL refuses."""
+    return "".join(char if char.isprintable() else "?" for char in detail[:_DETAIL_CHARS_MAX])
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:

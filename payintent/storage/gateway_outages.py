@@ -30,6 +30,7 @@ class GatewayOutage:
     since: datetime
     until: datetime  # a probe is allowed from then on
     trips: int  # how often the circuit opened in a row
+    detail: str  # of the last request that had no answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,8 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
     """List outages for the operator, the oldest first."""
     rows = await database.fetch(
         """
-        SELECT o.account_id, a.provider, a.name, o.channel, o.since, o.until, o.trips
+        SELECT o.account_id, a.provider, a.name, o.channel, o.since, o.until, o.trips,
+            o.detail
         FROM gateway_outage o
         JOIN provider_account a ON a.id = o.account_id
         ORDER BY o.since, o.account_id, o.channel
@@ -93,28 +95,37 @@ async def list_channel_states(database: Executor) -> list[ChannelState]:
     return [ChannelState(**row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class CircuitPauses:
+    """How long a circuit stays open: the first time, and at most."""
+
+    first_s: float
+    longest_s: float
+
+
 async def open_circuit(
-    database: Executor, account_id: int, channel: str, first_s: float, longest_s: float
+    database: Executor, account_id: int, channel: str, pauses: CircuitPauses, detail: str
 ) -> bool:
-    """Open a channel's circuit for `first_s`, twice as long each time up to `longest_s`.
+    """Open a channel's circuit, twice as long each time; `detail` says what was wrong.
 
     False where another process has just opened it.
     """
     row = await database.row(
         """
-        INSERT INTO gateway_outage AS o (account_id, channel, until)
-        VALUES ($1, $2, clock() + $3 * interval '1 second')
+        INSERT INTO gateway_outage AS o (account_id, channel, until, detail)
+        VALUES ($1, $2, clock() + $3 * interval '1 second', $5)
         ON CONFLICT (account_id, channel) DO UPDATE
         SET trips = o.trips + 1,
             until = clock() + least($3 * 2 ^ least(o.trips, 20), $4) * interval '1 second',
-            probed_at = NULL
+            probed_at = NULL, detail = excluded.detail
         WHERE o.until <= clock()
         RETURNING o.account_id
         """,
         account_id,
         channel,
-        first_s,
-        longest_s,
+        pauses.first_s,
+        pauses.longest_s,
+        detail,
     )
     return row is not None
 

@@ -389,6 +389,13 @@ CREATE TABLE public.event (
     CONSTRAINT event_type CHECK ((type = ANY (ARRAY['payment.completed'::text, 'payment.failed'::text, 'payment.expired'::text, 'payment.cancelled'::text])))
 );
 
+CREATE TABLE public.figure_mark (
+    only_row boolean DEFAULT true NOT NULL,
+    counted_until timestamp with time zone NOT NULL,
+    closed_until timestamp with time zone NOT NULL,
+    CONSTRAINT figure_mark_only_row CHECK (only_row)
+);
+
 CREATE TABLE public.fraud_decision (
     id uuid NOT NULL,
     merchant_id bigint NOT NULL,
@@ -441,7 +448,19 @@ CREATE TABLE public.gateway_outage (
     since timestamp with time zone DEFAULT public.clock() NOT NULL,
     until timestamp with time zone NOT NULL,
     probed_at timestamp with time zone,
+    detail text DEFAULT ''::text NOT NULL,
     CONSTRAINT gateway_outage_channel CHECK ((channel = ANY (ARRAY['sessions'::text, 'refunds'::text])))
+);
+
+CREATE TABLE public.hourly_figure (
+    hour timestamp with time zone NOT NULL,
+    subject text NOT NULL,
+    kind text NOT NULL,
+    value text NOT NULL,
+    count bigint NOT NULL,
+    amount numeric NOT NULL,
+    CONSTRAINT hourly_figure_kind CHECK ((kind = ANY (ARRAY['PAID'::text, 'FAILED'::text, 'EXPIRED'::text, 'CANCELLED'::text, 'REFUNDED'::text, 'DISPUTED'::text, 'DELIVERED'::text, 'UNDELIVERED'::text]))),
+    CONSTRAINT hourly_figure_subject CHECK ((subject = ANY (ARRAY['currency'::text, 'method'::text, 'country'::text])))
 );
 
 CREATE TABLE public.idempotency (
@@ -889,6 +908,9 @@ ALTER TABLE ONLY public.dispute
 ALTER TABLE ONLY public.event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.figure_mark
+    ADD CONSTRAINT figure_mark_pkey PRIMARY KEY (only_row);
+
 ALTER TABLE ONLY public.fraud_decision
     ADD CONSTRAINT fraud_decision_pkey PRIMARY KEY (id);
 
@@ -897,6 +919,9 @@ ALTER TABLE ONLY public.fraud_rule
 
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_pkey PRIMARY KEY (account_id, channel);
+
+ALTER TABLE ONLY public.hourly_figure
+    ADD CONSTRAINT hourly_figure_pkey PRIMARY KEY (hour, subject, kind, value);
 
 ALTER TABLE ONLY public.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (merchant_id, operation, key);
@@ -1018,6 +1043,8 @@ CREATE INDEX delivery_missed_state ON public.delivery USING btree (state, mercha
 
 CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
 
+CREATE INDEX dispute_created ON public.dispute USING btree (created_at);
+
 CREATE INDEX dispute_running ON public.dispute USING btree (id) WHERE (state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text]));
 
 CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
@@ -1042,6 +1069,8 @@ CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (statu
 
 CREATE INDEX payment_email ON public.payment USING hash (lower(payer_email));
 
+CREATE INDEX payment_ended ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE (status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text]));
+
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
 
 CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at NULLS FIRST, id);
@@ -1051,6 +1080,8 @@ CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, pa
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 
 CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextended(public.payment_order_id(metadata), (0)::bigint)) WHERE (public.payment_order_id(metadata) IS NOT NULL);
+
+CREATE INDEX payment_processing ON public.payment USING btree (created_at) WHERE (status = 'PROCESSING'::text);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
 

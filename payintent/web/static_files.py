@@ -71,5 +71,6 @@ class StaticFiles:
 
 
 def _pack(name: str, text: str) -> _StaticFile:
-    plain = (minify(text) if name.endswith(".js") else text).encode()
+    is_ours = name.endswith(".js") and not name.endswith(".min.js")
+    plain = (minify(text) if is_ours else text).encode()
     return _StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))

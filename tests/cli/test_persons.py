@@ -12,6 +12,7 @@ from payintent.operations.chains import AddContract
 from payintent.payments.create_refund import refund_case
 from payintent.service import open_service
 from payintent.storage import gateway_outages
+from payintent.storage.gateway_outages import CircuitPauses
 from tests.support.contracts import CONTRACT, RECEIVER, finalized, log_of
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
@@ -141,7 +142,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
 
 async def _down(world: World) -> None:
     assert await gateway_outages.open_circuit(
-        world.service.database, world.account_id, "refunds", 15, 300
+        world.service.database, world.account_id, "refunds", CircuitPauses(15, 300), "no answer"
     )
 
 

@@ -131,8 +131,8 @@ class Ids:
 @pytest.fixture(autouse=True)
 def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here waits for five minutes."""
-    monkeypatch.setattr(checkout_events, "_HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(checkout_events, "_STREAM_S", 0.0)
+    monkeypatch.setattr(checkout_events, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(checkout_events, "STREAM_S", 0.0)
 
 
 @pytest.fixture

@@ -284,12 +284,20 @@ def refund(base: dict[str, str] = OF_PAYMENT, **changes: str) -> str:
     return ADD_REFUND.format(**(base | changes))
 
 
+FIGURE = "INSERT INTO hourly_figure VALUES (clock(), '{}', '{}', 'THB', 1, 1)"
 BROKEN: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
     (
         "configuration_version_only_row",
         "INSERT INTO configuration_version (only_row) VALUES (false)",
     ),
+    ("console_session_short",
+     ("INSERT INTO console_session (id, token_public_id, digest, browser, expires_at) VALUES "
+     "(gen_random_uuid(), 'AAAAAAAA', '', '', clock() + interval '13 hours')")),
+    ("figure_mark_only_row",
+     "INSERT INTO figure_mark SELECT false, counted_until, closed_until FROM figure_mark"),
+    ("hourly_figure_kind", FIGURE.format("currency", "LOST")),
+    ("hourly_figure_subject", FIGURE.format("merchant", "PAID")),
     ("merchant_name", MERCHANT.format("name = ''")),
     ("merchant_tax_manager", MERCHANT.format("tax_manager = 'MAYBE'")),
     ("merchant_default_country", MERCHANT.format("default_country = 'USA'")),

@@ -82,7 +82,7 @@ async def test_one_person_proposes_by_keyboard_and_another_approves(
     await page.keyboard.press("Tab")
     await page.keyboard.type(console.stage.tokens["Ada"])
     await page.keyboard.press("Enter")
-    await page.wait_for_url("**/approvals")
+    await page.wait_for_selector("text=What waits")
     await page.goto(f"{console.base}/operations/operator/issue")
     await page.focus("#name")
     for text in ("Barbara", "Tab", "Tab", "Tab", "Barbara begins on Friday", "Enter"):

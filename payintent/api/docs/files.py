@@ -9,11 +9,12 @@ from typing import Any
 import yaml
 
 #: Where the wheel has each document, and where a checkout of the repository has it.
-_PLACES = {name: f"docs/{name}" for name in ("openapi.yaml", "integrate.md", "glossary.md")}
+_NAMES = ("openapi.yaml", "integrate.md", "glossary.md", "runbook.md")
+_PLACES = {name: f"docs/{name}" for name in _NAMES}
 
 
 def read_document(name: str) -> str:
-    """Read `openapi.yaml`, `integrate.md` or `glossary.md`."""
+    """Read `openapi.yaml`, `integrate.md`, `glossary.md` or `runbook.md`."""
     return _place(name).read_text(encoding="utf-8")
 
 

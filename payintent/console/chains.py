@@ -1,0 +1,115 @@
+"""Chains: their endpoints side by side, how far each is read, and what to do where one is not."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import AppContext, get_context
+from payintent.api.docs.files import read_document
+from payintent.api.docs.pages import render_markdown
+from payintent.console.access import signed_in
+from payintent.console.operations import list_allowed
+from payintent.console.rendering import render
+from payintent.console.today_figures import age
+from payintent.evm.chain_reader import Finality
+from payintent.onchain.compare_endpoints import EndpointState
+from payintent.storage import payments
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.chains import ChainCursor, ChainRecord
+
+_LINK = re.compile(r'<a href="[^"]*">(.*?)</a>', re.DOTALL)
+_HALTED = "A chain is halted"
+_UNWATCHED = "A chain is not watched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainPart:
+    """What the page shows of one chain."""
+
+    chain: ChainRecord
+    cursor: ChainCursor | None  # None: nothing of ours is there
+    sessions: int  # not ended
+    endpoints: list[EndpointState]
+    runbook: str | None  # the section for its state, as HTML
+
+    @property
+    def newest(self) -> int | None:
+        """Return the highest block that any endpoint shows."""
+        return max((state.latest for state in self.endpoints if state.latest), default=None)
+
+
+async def get_chains(request: Request) -> Response:
+    """`GET /chains`: every chain of this installation; endpoints are asked for four seconds."""
+    session = await signed_in(request)
+    app = get_context(request)
+    database = app.service.database
+    listed = await chains.list_chains(database)
+    watches = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}
+    parts = [
+        await _part(app, chain, watches.get(chain.slug, 0), endpoints)
+        for chain, endpoints in zip(listed, await _compare_all(app, listed), strict=True)
+    ]
+    now = await payments.now(database)
+    return render(
+        request,
+        "chains.html",
+        parts=[part for part in parts if part.cursor is not None or part.endpoints],
+        unused=[part.chain for part in parts if part.cursor is None and not part.endpoints],
+        now=now,
+        ago=partial(_ago, now=now),
+        finality=_finality,
+        allowed={kind.action for kind in list_allowed(session.actor.role)},
+    )
+
+
+async def _compare_all(app: AppContext, listed: list[ChainRecord]) -> list[list[EndpointState]]:
+    return await asyncio.gather(*(app.endpoints.compare(chain) for chain in listed))
+
+
+async def _part(
+    app: AppContext, chain: ChainRecord, sessions: int, endpoints: list[EndpointState]
+) -> ChainPart:
+    cursor = await chains.get_cursor(app.service.database, chain.slug)
+    section = None
+    if cursor is not None and cursor.halted is not None:
+        section = _HALTED
+    elif cursor is not None and not cursor.watched:
+        section = _UNWATCHED
+    return ChainPart(
+        chain=chain,
+        cursor=cursor,
+        sessions=sessions,
+        endpoints=endpoints,
+        runbook=None if section is None else runbook_section(section),
+    )
+
+
+@cache
+def runbook_section(heading: str) -> str:
+    """Render a section of the runbook without its heading, the names of its alerts and its links.
+
+    Links lead to other sections, which are not on the page.
+    """
+    _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
+    section = following.partition("\n### ")[0].partition("\n## ")[0]
+    _, _, steps = section.partition("\n\n- **See**")
+    return _LINK.sub(r"\1", render_markdown("- **See**" + steps)[1])
+
+
+def _finality(chain: ChainRecord) -> str:
+    if chain.instant_finality:
+        return "as they appear"
+    if chain.finality == Finality.FINALIZED:
+        return "where the nodes say so"
+    if chain.confirmations is None:
+        return "not set: the chain cannot be watched"
+    return f"after {chain.confirmations} confirmations"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    return "never" if moment is None else f"{age(moment, now)} ago"

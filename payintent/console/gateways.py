@@ -1,0 +1,87 @@
+"""Gateways: which are in service, which do not answer and why, and each account of them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import get_context
+from payintent.console.access import signed_in
+from payintent.console.operations import list_allowed
+from payintent.console.rendering import render
+from payintent.operations.accounts import ListAccounts
+from payintent.operations.providers import ListGatewayOutages, ListProviders
+from payintent.payments.gateway_health import GatewayChannel
+from payintent.storage import payments
+from payintent.storage.accounts import AccountRecord, Provider
+from payintent.storage.gateway_outages import GatewayOutage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRow:
+    """The circuit breaker of one channel of an account."""
+
+    channel: str
+    outage: GatewayOutage | None
+
+    def state(self, now: datetime) -> tuple[str, str]:
+        """Say in words whether requests are made, and how that is shown."""
+        if self.outage is None:
+            return "answers", "good"
+        if self.outage.until > now:
+            return "at rest", "bad"
+        return "to be tried again", "warn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """An account with the breakers of its channels."""
+
+    account: AccountRecord
+    channels: list[ChannelRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderRow:
+    """A provider with its accounts."""
+
+    provider: Provider
+    accounts: list[AccountRow]
+
+
+async def get_gateways(request: Request) -> Response:
+    """`GET /gateways`: every provider and account, its breaker, and what may be done with it."""
+    session = await signed_in(request)
+    service = get_context(request).service
+    providers = await service.run_operation(ListProviders(), session.actor)
+    listed = await service.run_operation(ListAccounts(), session.actor)
+    outages = await service.run_operation(ListGatewayOutages(), session.actor)
+    return render(
+        request,
+        "gateways.html",
+        now=await payments.now(service.database),
+        providers=[_provider_row(provider, listed, outages) for provider in providers],
+        outages=outages,
+        allowed={kind.action for kind in list_allowed(session.actor.role)},
+    )
+
+
+def _provider_row(
+    provider: Provider, listed: list[AccountRecord], outages: list[GatewayOutage]
+) -> ProviderRow:
+    by_channel = {(outage.account_id, outage.channel): outage for outage in outages}
+    return ProviderRow(
+        provider=provider,
+        accounts=[
+            AccountRow(
+                account=account,
+                channels=[
+                    ChannelRow(channel=channel, outage=by_channel.get((account.id, channel)))
+                    for channel in GatewayChannel
+                ],
+            )
+            for account in listed
+            if account.provider == provider.name
+        ],
+    )

@@ -1,0 +1,293 @@
+"""What the templates of Today read: figures in words, each with the list behind it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from payintent.console.list_links import list_url
+from payintent.console.rendering import format_age
+from payintent.domain.currencies import TENDER, minor_decimals
+from payintent.domain.money import format_amount
+from payintent.payments.overview_cache import HOURS_OF_POINTS, Amount, Figures, Period
+from payintent.storage.overview import COUNTED_MAX, ChainFigure
+
+#: The ends of payments in the order of the chart.
+ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
+_NONE_SELECTED = "none selected"
+_LISTED_MAX = 12  # methods, and countries
+_MINUTE = timedelta(minutes=1)
+_OLD = timedelta(minutes=5)
+_PROCESSING_OLD = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A figure of what waits, with its list."""
+
+    key: str
+    figure: str
+    label: str
+    note: str
+    href: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyRow:
+    """What was taken, refunded and disputed in one currency."""
+
+    currency: str
+    taken: str
+    payments: int
+    refunded: str
+    refunds: int
+    disputed: str
+    disputes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionRow:
+    """How many of the payments that ended were paid."""
+
+    name: str
+    paid: int
+    ended: int
+    filters: Mapping[str, str]  # of the list behind it
+
+    @property
+    def share(self) -> str:
+        """Return the paid ones of a hundred."""
+        return f"{100 * self.paid / self.ended:.1f} %" if self.ended else "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRow:
+    """How far a chain was read, in words."""
+
+    figure: ChainFigure
+    state: str
+    tone: str
+    behind: int | None
+    age: str
+
+
+def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
+    """Return what `today_figures.html` reads."""
+    sums = figures.sums(period)
+    counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
+    return {
+        "counted_until": figures.counted_until,
+        "is_behind": figures.read_at - figures.counted_until > _OLD,
+        "since": figures.since[period],
+        "tiles": _tiles(figures),
+        "money": _money(sums),
+        "ends": ENDS,
+        "counts": counts,
+        "points": figures.points(period),
+        "hours_of_points": HOURS_OF_POINTS[period],
+        "by_method": _conversion(figures, period, "method"),
+        "by_country": _conversion(figures, period, "country"),
+        "total": _total(counts),
+        "waiting": figures.waiting,
+        "up_to": up_to,
+        "outages": figures.outages,
+        "chains": [chain_row(chain, figures.read_at) for chain in figures.chains],
+        "list_url": list_url,
+        "read_at": figures.read_at,
+        "age": age,
+    }
+
+
+def age(since: datetime, now: datetime) -> str:
+    """Say how long ago something was; seconds are left out, for they would change all the time."""
+    return "< 1 min" if now - since < _MINUTE else format_age(since, now)
+
+
+def up_to(count: int) -> str:
+    """Write a count of what waits; it was counted up to a limit."""
+    return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
+
+
+def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
+    """Say whether a chain is read, how far behind its newest block, and how long ago."""
+    state, tone = "watched", "good"
+    if chain.halted is not None:
+        state, tone = "halted", "bad"
+    elif not chain.watched:
+        state, tone = "not watched", "bad"
+    return ChainRow(
+        figure=chain,
+        state=state,
+        tone=tone,
+        behind=None if chain.head is None else max(0, chain.head - chain.block),
+        age="never" if chain.polled_at is None else age(chain.polled_at, now),
+    )
+
+
+def _tiles(figures: Figures) -> list[Tile]:
+    return [*_people_tiles(figures), *_webhook_tiles(figures), *_outside_tiles(figures)]
+
+
+def _people_tiles(figures: Figures) -> list[Tile]:
+    """Return what waits for a person, and for how long the oldest payment runs."""
+    waiting, now = figures.waiting, figures.read_at
+    oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
+    is_old = oldest is not None and now - oldest > _PROCESSING_OLD
+    approvals = waiting.approvals + waiting.refund_approvals
+    return [
+        Tile(
+            key="cases",
+            figure=up_to(waiting.cases),
+            label="open cases",
+            note=f"oldest {age(oldest_case, now)}" if oldest_case else "",
+            href=list_url("cases", status="OPEN"),
+            tone="warn" if waiting.cases else "",
+        ),
+        Tile(
+            key="approvals",
+            figure=up_to(approvals),
+            label="approvals that wait",
+            note=f"{up_to(waiting.refund_approvals)} of refunds" if approvals else "",
+            href=list_url("approvals", status="WAITING"),
+            tone="warn" if approvals else "",
+        ),
+        Tile(
+            key="processing",
+            figure="none" if oldest is None else age(oldest, now),
+            label="oldest payment PROCESSING",
+            note="",
+            href=list_url("payments", status="PROCESSING"),
+            tone="warn" if is_old else "",
+        ),
+    ]
+
+
+def _webhook_tiles(figures: Figures) -> list[Tile]:
+    waiting = figures.waiting
+    return [
+        Tile(
+            key="dead",
+            figure=up_to(waiting.deliveries_dead),
+            label="dead webhooks",
+            note="",
+            href=list_url("webhooks", state="dead"),
+            tone="bad" if waiting.deliveries_dead else "",
+        ),
+        Tile(
+            key="late",
+            figure=up_to(waiting.deliveries_late),
+            label="late webhooks",
+            note=f"of {up_to(waiting.deliveries_waiting)} that wait",
+            href=list_url("webhooks", state="pending"),
+            tone="warn" if waiting.deliveries_late else "",
+        ),
+    ]
+
+
+def _outside_tiles(figures: Figures) -> list[Tile]:
+    """Return how gateways and chains do."""
+    unwell = [chain for chain in figures.chains if chain.halted is not None or not chain.watched]
+    halted = sum(chain.halted is not None for chain in unwell)
+    return [
+        Tile(
+            key="outages",
+            figure=str(len(figures.outages)),
+            label="gateway outages",
+            note="",
+            href="/gateways",
+            tone="bad" if figures.outages else "",
+        ),
+        Tile(
+            key="chains",
+            figure=f"{len(figures.chains) - len(unwell)} of {len(figures.chains)}",
+            label="chains watched",
+            note=f"{halted} halted" if halted else "",
+            href="/chains",
+            tone="bad" if unwell else "",
+        ),
+    ]
+
+
+def _money(sums: dict[tuple[str, str], Amount]) -> list[MoneyRow]:
+    kinds = {"PAID", "REFUNDED", "DISPUTED"}
+    currencies = sorted({currency for kind, currency in sums if kind in kinds})
+    rows: list[MoneyRow] = []
+    for currency in currencies:
+        taken, refunded, disputed = (
+            sums.get((kind, currency), Amount()) for kind in ("PAID", "REFUNDED", "DISPUTED")
+        )
+        rows.append(
+            MoneyRow(
+                currency=currency,
+                taken=_amount(taken.amount, currency),
+                payments=taken.count,
+                refunded=_amount(refunded.amount, currency),
+                refunds=refunded.count,
+                disputed=_amount(disputed.amount, currency),
+                disputes=disputed.count,
+            )
+        )
+    return rows
+
+
+def _amount(amount: Decimal, currency: str) -> str:
+    """Write an amount as people read it, with commas; a token's zeros at the end are left out."""
+    is_token = currency in TENDER and TENDER[currency].crypto
+    text = format_amount(amount, minor_decimals(currency), trim=is_token)
+    whole, dot, fraction = text.partition(".")
+    return f"{int(whole):,}{dot}{fraction}"
+
+
+def _count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
+    return sum(figure.count for (counted, _), figure in sums.items() if counted == kind)
+
+
+def _conversion(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
+    """Return the methods or countries with the most payments; the last row is all others."""
+    counts: dict[str, dict[str, int]] = {}
+    for figure in figures.conversion:
+        if figure.subject == subject:
+            counted = counts.setdefault(figure.value or _NONE_SELECTED, {})
+            counted[figure.kind] = figures.count_of(figure, period)
+    rows = sorted(
+        (
+            _conversion_row(name, [counted], _filters(subject, name))
+            for name, counted in counts.items()
+        ),
+        key=lambda row: (-row.ended, row.name),
+    )
+    rows = [row for row in rows if row.ended]
+    if len(rows) <= _LISTED_MAX:
+        return rows
+    others = [counts[row.name] for row in rows[_LISTED_MAX:]]
+    return [*rows[:_LISTED_MAX], _conversion_row("all others", others, {})]
+
+
+def _filters(subject: str, name: str) -> Mapping[str, str]:
+    """Return the filters of the list of payments that a row is about, as far as there are any."""
+    if name == _NONE_SELECTED:
+        return {}
+    if subject == "country":
+        return {"country": name}
+    if " on " in name:  # a token on its chain
+        return {"kind": "onchain"}
+    provider, _, kind = name.rpartition(" ")
+    return {"provider": provider, "kind": kind}
+
+
+def _conversion_row(
+    name: str, counted: Iterable[dict[str, int]], filters: Mapping[str, str]
+) -> ConversionRow:
+    several = list(counted)
+    return ConversionRow(
+        name=name,
+        paid=sum(counts.get("PAID", 0) for counts in several),
+        ended=sum(sum(counts.values()) for counts in several),
+        filters=filters,
+    )
+
+
+def _total(counts: Mapping[str, int]) -> ConversionRow:
+    return _conversion_row("all", [{end: counts[end] for end in ENDS}], {})

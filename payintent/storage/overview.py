@@ -1,0 +1,219 @@
+"""What an operator sees of the whole installation, in one statement: figures, and what waits."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import LiteralString, TypeVar
+
+import msgspec
+
+from payintent.storage.database import Executor, Row
+from payintent.storage.onchain.chain_watch import WATCHED
+
+#: What waits is counted up to this number.
+COUNTED_MAX = 2_000
+
+
+class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """How often something happened in an hour, and its amount in one currency."""
+
+    hour: datetime
+    kind: str
+    currency: str
+    count: int
+    amount: str  # in units of the currency; of disputes in its smallest ones
+
+
+class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """How many payments of a method or country ended in one way; '' where none was selected."""
+
+    subject: str  # method or country
+    value: str
+    kind: str
+    counts: tuple[int, int, int]  # since the beginning of each period
+
+
+class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel of a gateway account that does not answer."""
+
+    account_id: int
+    provider: str
+    name: str
+    channel: str
+    since: datetime
+
+
+class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a chain was read, and whether it is."""
+
+    chain: str
+    name: str
+    block: int
+    at: datetime | None
+    head: int | None
+    head_at: datetime | None
+    polled_at: datetime | None
+    halted: str | None
+    watched: bool
+
+
+class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits now; each count is `COUNTED_MAX` where there is that much or more."""
+
+    cases: int
+    oldest_case_at: datetime | None
+    approvals: int
+    refund_approvals: int
+    oldest_processing_at: datetime | None
+    deliveries_waiting: int
+    deliveries_late: int  # of those, tried already
+    deliveries_dead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What one statement read."""
+
+    now: datetime
+    counted_until: datetime
+    closed_until: datetime  # hours before it never change again
+    since: tuple[datetime, datetime, datetime]  # the beginnings of 24 hours, 7 days, 30 days
+    hours: list[HourFigure]
+    conversion: list[ConversionFigure] | None  # None: it was not to be read
+    waiting: WaitingFigures
+    outages: list[OutageFigure]
+    chains: list[ChainFigure]
+
+
+T = TypeVar("T")
+
+
+async def read_overview(
+    database: Executor, hours_from: datetime | None, *, with_conversion: bool
+) -> Overview:
+    """Read what waits, and the figures of the hours from a time on (None: of all 30 days).
+
+    The conversion adds up a month, and is therefore read at times only.
+    """
+    row = await database.row(
+        "SELECT clock() AS now, m.counted_until, m.closed_until, t.day, t.week, t.month,"
+        + _HOURS
+        + ","
+        + _CONVERSION
+        + ","
+        + _WAITING
+        + ","
+        + _OUTAGES
+        + ","
+        + _CHAINS
+        + """
+        FROM figure_mark m
+        CROSS JOIN LATERAL (
+            SELECT date_bin('1 hour', clock(), '2000-01-01 00:00:00+00') - interval '23 hours'
+                    AS day,
+                date_bin('6 hours', clock(), '2000-01-01 00:00:00+00') - interval '162 hours'
+                    AS week,
+                date_bin('1 day', clock(), '2000-01-01 00:00:00+00') - interval '696 hours'
+                    AS month
+        ) t
+        """,
+        hours_from,
+        with_conversion,
+        COUNTED_MAX,
+    )
+    assert row is not None  # noqa: S101 - a migration has written the row
+    conversion = _decode(row, "conversion", list[ConversionFigure])
+    return Overview(
+        now=row["now"],
+        counted_until=row["counted_until"],
+        closed_until=row["closed_until"],
+        since=(row["day"], row["week"], row["month"]),
+        hours=_decode(row, "hours", list[HourFigure]),
+        conversion=conversion if with_conversion else None,
+        waiting=_decode(row, "waiting", WaitingFigures),
+        outages=_decode(row, "outages", list[OutageFigure]),
+        chains=_decode(row, "chains", list[ChainFigure]),
+    )
+
+
+def _decode(row: Row, name: str, kind: type[T]) -> T:
+    return msgspec.json.decode(row[name], type=kind)
+
+
+_HOURS: LiteralString = """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT hour, kind, value AS currency, count, amount::text AS amount
+        FROM hourly_figure
+        WHERE hour >= coalesce($1, t.month) AND subject = 'currency'
+        LIMIT 100000
+    ) f) AS hours
+"""
+_CONVERSION: LiteralString = """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT subject, value, kind, json_build_array(
+                coalesce(sum(count) FILTER (WHERE hour >= t.day), 0),
+                coalesce(sum(count) FILTER (WHERE hour >= t.week), 0),
+                sum(count)
+            ) AS counts
+        FROM hourly_figure
+        WHERE $2 AND hour >= t.month AND subject IN ('method', 'country')
+        GROUP BY subject, value, kind
+        LIMIT 10000
+    ) f) AS conversion
+"""
+_WAITING: LiteralString = """
+    (SELECT json_build_object(
+        'cases', (SELECT count(*)
+            FROM (SELECT FROM money_case WHERE status = 'OPEN' LIMIT $3) c),
+        'oldest_case_at', (SELECT opened_at
+            FROM money_case
+            WHERE status = 'OPEN'
+            ORDER BY id
+            LIMIT 1),
+        'approvals', (SELECT count(*)
+            FROM (SELECT
+                FROM proposal
+                WHERE sealed IS NOT NULL AND status = 'WAITING' AND expires_at > clock()
+                LIMIT $3) p),
+        'refund_approvals', (SELECT count(*)
+            FROM (SELECT FROM refund WHERE step = 'approval' LIMIT $3) r),
+        'oldest_processing_at', (SELECT created_at
+            FROM payment
+            WHERE status = 'PROCESSING'
+            ORDER BY created_at
+            LIMIT 1),
+        'deliveries_dead', (SELECT count(*)
+            FROM (SELECT FROM delivery WHERE state = 'dead' LIMIT $3) d),
+        'deliveries_waiting', d.waiting,
+        'deliveries_late', d.late
+    )
+    FROM (
+        SELECT count(*) AS waiting, count(*) FILTER (WHERE attempts > 0) AS late
+        FROM (SELECT attempts FROM delivery WHERE state = 'pending' LIMIT $3) first
+    ) d) AS waiting
+"""
+_OUTAGES: LiteralString = """
+    (SELECT coalesce(json_agg(o), '[]')
+    FROM (
+        SELECT g.account_id, a.provider, a.name, g.channel, g.since
+        FROM gateway_outage g
+        JOIN provider_account a ON a.id = g.account_id
+        ORDER BY g.since, g.account_id, g.channel
+        LIMIT 100
+    ) o) AS outages
+"""
+_CHAINS: LiteralString = (
+    """
+    (SELECT coalesce(json_agg(f), '[]')
+    FROM (
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, """
+    + WATCHED
+    + """ AS watched
+        FROM chain_cursor k
+        JOIN chain c ON c.slug = k.chain
+        ORDER BY k.chain
+        LIMIT 100
+    ) f) AS chains
+"""
+)

@@ -1,0 +1,103 @@
+"""Chains: endpoints compared, a halt with its runbook, resumed by the operation; roles."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.config import Settings
+from payintent.console.chains import runbook_section
+from payintent.domain.operator import Role
+from tests.console.visitor import signed_in, words
+from tests.onchain.test_compare_endpoints import OTHER, Node, serving
+from tests.support.world import Api, World
+
+REASON = "block 1200 was final and is another one now"
+CURSOR = """
+    INSERT INTO chain_cursor (chain, block, head, head_at, polled_at, halted, watched_since,
+        watched_until)
+    VALUES ($1, 1200, 1216, clock(), clock() - interval '2 minutes', $2, clock(), clock()
+        + interval '5 minutes')
+"""
+
+
+async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator)
+    await world.rows(CURSOR, "bsc", REASON)
+    page = words(await visitor.get("/chains"))
+    assert f"halted {REASON}" in page
+    assert "A chain is halted from the runbook See" in page
+    assert "the block in explorers that are not your endpoints" in page
+    assert "0 of 1 chains watched 1 halted" in words(await visitor.get("/"))
+    assert b'href="/operations/chain/resume?chain=bsc"' in (await visitor.get("/chains")).body
+    fields = {"chain": "bsc", "block": "1199", "why": "the endpoint lied"}
+    answer = await visitor.post("/operations/chain/resume", **fields)
+    assert answer.status == 200, words(answer)
+    page = words(await visitor.get("/chains"))
+    assert REASON not in page
+    assert "Read up to block 1,199" in page
+    [entry] = await world.rows("SELECT who, why FROM audit WHERE action = 'chain.resume'")
+    assert tuple(entry.values()) == ("ann", "the endpoint lied")
+
+
+async def test_a_viewer_sees_a_halt_and_may_not_resume_it(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    await world.rows(CURSOR, "bsc", REASON)
+    answer = await visitor.get("/chains")
+    assert REASON in words(answer)
+    assert b"chain/resume" not in answer.body
+    answer = await visitor.post("/operations/chain/resume", chain="bsc", why="it is night")
+    assert answer.status == 403
+    assert await world.rows("SELECT FROM chain_cursor WHERE halted IS NOT NULL")
+
+
+async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    await world.rows(CURSOR, "bsc", None)
+    page = words(await visitor.get("/chains"))
+    assert "watched Read up to block 1,200" in page
+    assert "Watcher’s last look 2 min ago" in page
+    assert "from the runbook" not in page
+    await world.move_clock(600)
+    page = words(await visitor.get("/chains"))
+    assert "not watched Read up to block 1,200" in page
+    assert "A chain is not watched from the runbook" in page
+
+
+@pytest.mark.parametrize("heading", ["A chain is halted", "A chain is not watched"])
+def test_the_runbook_has_the_sections_that_the_page_shows(heading: str) -> None:
+    section = runbook_section(heading)
+    assert section.startswith("<ul>\n<li><strong>See</strong>")
+    assert "<strong>Over</strong>" in section
+    assert "<a " not in section
+
+
+class TestEndpoints:
+    """With endpoints of a chain in the settings."""
+
+    @pytest.fixture
+    def nodes(self) -> list[Node]:
+        return [Node(latest=1_300), Node(latest=1_290), Node(block_hash=OTHER, latest=1_295)]
+
+    @pytest.fixture
+    async def settings(self, settings: Settings, nodes: list[Node]) -> AsyncIterator[Settings]:
+        async with AsyncExitStack() as stack:
+            urls = [await stack.enter_async_context(serving(node)) for node in nodes]
+            rpc = SecretStr(",".join(urls))
+            yield settings.model_copy(update={"rpc_bsc": rpc, "chain_any_endpoints": True})
+
+    async def test_endpoints_are_compared_once_for_all_who_look(
+        self, operator: Api, nodes: list[Node]
+    ) -> None:
+        visitor = await signed_in(operator, role=Role.VIEWER)
+        page = words(await visitor.get("/chains"))
+        assert "bsc-1 1,300 0 100" in page
+        assert "bsc-2 1,290 10 100" in page
+        assert page.count("another block") == 1
+        assert "127.0.0.1" not in page.partition("Chains")[2]
+        before = [node.asked for node in nodes]
+        await visitor.get("/chains")
+        assert [node.asked for node in nodes] == before

@@ -1,0 +1,86 @@
+"""Gateways: out of service and back by the operation, an outage with its reason, roles."""
+
+import pytest
+
+from payintent.domain.operator import Role
+from payintent.storage import gateway_outages
+from payintent.storage.gateway_outages import CircuitPauses
+from tests.console.visitor import Visitor, signed_in, words
+from tests.support.world import Api, World
+
+WHY = "it takes money twice"
+
+
+async def _switch(visitor: Visitor, path: str, **fields: str) -> None:
+    """Change something by its form, and confirm it where that is asked."""
+    answer = await visitor.post(path, why=WHY, **fields)
+    assert answer.status == 200, words(answer)
+    if b'value="confirmed"' in answer.body:
+        answer = await visitor.post(path, why=WHY, step="confirmed", **fields)
+        assert answer.status == 200, words(answer)
+
+
+@pytest.mark.parametrize("subject", ["provider", "account"])
+async def test_a_gateway_is_taken_out_of_service_and_put_back(
+    operator: Api, world: World, subject: str
+) -> None:
+    visitor = await signed_in(operator)
+    field, value = {
+        "provider": ("provider", "fake"),
+        "account": ("account_id", str(world.account_id)),
+    }[subject]
+    off, on = f"/operations/{subject}/disable", f"/operations/{subject}/enable"
+    assert f'href="{off}?{field}={value}"' in (await visitor.get("/gateways")).body.decode()
+    await _switch(visitor, off, **{field: value})
+    page = (await visitor.get("/gateways")).body.decode()
+    assert f'href="{on}?{field}={value}"' in page
+    assert f'href="{off}?{field}={value}"' not in page
+    await _switch(visitor, on, **{field: value})
+    assert f'href="{off}?{field}={value}"' in (await visitor.get("/gateways")).body.decode()
+    entries = await world.rows("SELECT action, who, why FROM audit WHERE action LIKE $1", "%able")
+    assert [tuple(row.values()) for row in entries] == [
+        (f"{subject}.disable", "ann", WHY),
+        (f"{subject}.enable", "ann", WHY),
+    ]
+
+
+async def test_a_viewer_sees_gateways_and_may_change_none(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    answer = await visitor.get("/gateways")
+    assert "http://gateway.test" in words(answer)
+    assert b"out of service" not in answer.body
+    assert b"account/check" not in answer.body
+    for subject, fields in (
+        ("provider", {"provider": "fake"}),
+        ("account", {"account_id": str(world.account_id)}),
+    ):
+        path = f"/operations/{subject}/disable"
+        answer = await visitor.post(path, why=WHY, step="confirmed", **fields)
+        assert answer.status == 403
+    assert not await world.rows("SELECT FROM provider WHERE NOT enabled")
+    assert not await world.rows("SELECT FROM provider_account WHERE NOT enabled")
+
+
+async def test_support_may_check_an_account_and_change_none(operator: Api) -> None:
+    visitor = await signed_in(operator, role=Role.SUPPORT)
+    answer = await visitor.get("/gateways")
+    assert b"/operations/account/check?account_id=" in answer.body
+    assert b"account/disable" not in answer.body
+
+
+async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "Every gateway answers." in words(await visitor.get("/gateways"))
+    pauses = CircuitPauses(15, 300)
+    database, account_id = world.service.database, world.account_id
+    await gateway_outages.open_circuit(
+        database, account_id, "refunds", pauses, "no answer <in> 15 s"
+    )
+    page = words(await visitor.get("/gateways"))
+    assert "1 channel does not answer" in page
+    assert "at rest since" in page
+    assert "1 time in a row" in page
+    assert "no answer <in> 15 s" in page
+    await world.move_clock(60)
+    assert "to be tried again since" in words(await visitor.get("/gateways"))
+    assert "fake refunds 1 min" in words(await visitor.get("/"))

@@ -1,0 +1,176 @@
+"""Today: figures that move, whose lists are there, and that cost one statement a second."""
+
+import asyncio
+import html
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import LiteralString, cast
+
+import aiohttp
+import pytest
+
+from payintent.domain.operator import Role
+from payintent.payments.overview_cache import Period
+from payintent.service import Service
+from payintent.storage import hourly_figures
+from payintent.storage.database import Executor, Row
+from payintent.storage.replica import ReadDatabase
+from tests.console.visitor import Visitor, signed_in, words
+from tests.docs.reading import page
+from tests.payments.refunding import DONE, asked, hear, paid
+from tests.support.patience import PATIENCE_S
+from tests.support.world import Api, World
+
+VIEWERS = 20
+_HREF = re.compile(r'href="([^"#]+)[^"]*"')
+
+
+async def count(world: World) -> None:
+    """Count as a worker does, when what happened has settled."""
+    await world.move_clock(10)
+    while await hourly_figures.count_next(world.service.database):
+        pass
+
+
+async def test_figures_move_when_a_payment_is_paid_and_refunded(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    payment = await paid(world)
+    refund = await asked(world, payment, "90.50")
+    await hear(world, refund.id, DONE)
+    await count(world)
+    for period in Period:
+        shown = words(await visitor.get(f"/?period={period}"))
+        assert "THB 1,590.00 in 1 90.50 in 1 0 in 0" in shown
+        assert "1 PAID 0 FAILED" in shown
+        assert "1 of 1 were paid: 100.0 %" in shown
+        assert "fake card 1 1 100.0 %" in shown
+
+
+async def test_what_waits_is_shown_with_its_age(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    await world.select(await world.create())
+    await world.move_clock(7_200)
+    shown = words(await visitor.get("/"))
+    assert "2 h oldest payment PROCESSING" in shown
+    assert "0 open cases" in shown
+    assert "Nothing was taken, refunded or disputed." in shown
+
+
+async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    await paid(world)
+    await count(world)
+    body = (await visitor.get("/")).body.decode().partition('id="figures"')[2]
+    addresses = {html.unescape(address) for address in _HREF.findall(body)}
+    assert len(addresses) >= 10
+    for address in sorted(addresses):
+        assert (await visitor.get(address)).status == 200, address
+
+
+async def test_a_page_that_no_worker_counts_for_says_so(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator)
+    await world.rows("UPDATE figure_mark SET counted_until = clock()")
+    assert "no worker has counted since" not in words(await visitor.get("/"))
+    await world.rows("UPDATE figure_mark SET counted_until = clock() - interval '6 minutes'")
+    async with asyncio.timeout(PATIENCE_S):
+        while "no worker has counted since" not in words(await visitor.get("/")):
+            await asyncio.sleep(0.1)
+
+
+async def test_without_scripts_the_page_can_load_itself_again(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    assert "Refresh" not in (await visitor.get("/?period=7d")).headers
+    answer = await visitor.get("/?period=7d&reload=30")
+    assert answer.headers["Refresh"] == "30"
+
+
+@pytest.mark.parametrize("path", ["/", "/today/figures", "/today/events", "/gateways", "/chains"])
+async def test_who_is_not_signed_in_sees_nothing(operator: Api, path: str) -> None:
+    answer = await Visitor(operator).get(path)
+    assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
+
+
+async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
+    """Give the HTML of each event of a stream."""
+    cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    async with (
+        aiohttp.ClientSession(read_bufsize=2**20) as client,
+        client.get(visitor.api.base + path, headers={"Cookie": cookie}) as answer,
+    ):
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))["html"]
+
+
+async def test_a_stream_brings_figures_as_they_change(operator: Api, world: World) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    events = _events(visitor, "/today/events?period=30d")
+    async with asyncio.timeout(PATIENCE_S):
+        assert "Nothing was taken" in await anext(events)
+        await paid(world)
+        await count(world)
+        async for shown in events:
+            if "1,590.00" in shown:
+                break
+    await events.aclose()
+
+
+@pytest.mark.parametrize("name", ["uPlot.iife.min.js", "uPlot.min.css"])
+async def test_the_chart_is_drawn_by_the_library_as_it_was_released(
+    operator: Api, name: str
+) -> None:
+    served = await operator.send("GET", f"/static/present/{name}")
+    digest = sha256(served.body).hexdigest()
+    assert f"| `{name}` | `{digest}` |" in page("docs/decisions/0068-uplot-kept-in-the-tree.md")
+
+
+class CountedReads(ReadDatabase):
+    """Reads that are counted, with the time of each."""
+
+    def __init__(self, reading: Executor) -> None:
+        self._reading = reading
+        self.overviews = 0
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        self.overviews += "hourly_figure" in query
+        return await self._reading.fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+
+class TestShared:
+    """With a count of the statements that read figures."""
+
+    @pytest.fixture
+    def operated(self, world: World) -> Service:
+        return replace(world.service, reading=CountedReads(world.service.reading))
+
+    async def test_twenty_viewers_with_streams_cost_one_statement_a_second(
+        self, operator: Api, operated: Service
+    ) -> None:
+        reads = cast("CountedReads", operated.reading)
+        visitor = await signed_in(operator, role=Role.VIEWER)
+        began = time.monotonic()
+        streams = [
+            _events(visitor, f"/today/events?period={period}")
+            for _ in range(VIEWERS // 4)
+            for period in ("24h", "7d", "30d", "24h")
+        ]
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*(anext(stream) for stream in streams))
+            while reads.overviews < 4:
+                paths = ["/", "/?period=7d", "/?period=30d", "/today/figures"] * (VIEWERS // 4)
+                pages = await asyncio.gather(*(visitor.get(path) for path in paths))
+                assert {page.status for page in pages} == {200}
+        assert reads.overviews <= time.monotonic() - began + 1
+        for stream in streams:
+            await stream.aclose()

@@ -1,0 +1,109 @@
+"""Endpoints of a chain side by side: who is behind, who has another block, who does not answer."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.onchain import compare_endpoints as module
+from payintent.onchain.compare_endpoints import EndpointState, compare_endpoints
+from tests.support.http_server import clean_up
+
+NETWORK = 56
+ONE, OTHER = "0x" + "1" * 64, "0x" + "2" * 64
+
+
+@dataclass
+class Node:
+    """A node with these blocks, whose final block has this hash."""
+
+    latest: int = 110
+    final: int = 100
+    block_hash: str = ONE
+    network: int = NETWORK
+    asked: int = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        calls = await request.json()
+        self.asked += 1
+        several = calls if isinstance(calls, list) else [calls]
+        answers = [self._answer(call) for call in several]
+        return web.json_response(answers if isinstance(calls, list) else answers[0])
+
+    def _answer(self, call: dict[str, Any]) -> dict[str, Any]:
+        result: Any = hex(self.network)
+        if call["method"] == "eth_getBlockByNumber":
+            named = {"latest": self.latest, "finalized": self.final}
+            tag = call["params"][0]
+            number = named[tag] if tag in named else int(tag, 16)
+            result = {"number": hex(number), "hash": self.block_hash, "parentHash": ONE}
+            result["timestamp"] = hex(1_790_000_000 + number)
+        return {"jsonrpc": "2.0", "id": call["id"], "result": result}
+
+
+@asynccontextmanager
+async def serving(node: Node) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/", node.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await clean_up(runner)
+
+
+@asynccontextmanager
+async def reading(nodes: Sequence[Node], *more: str) -> AsyncIterator[RpcChainReader]:
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serving(node)) for node in nodes]
+        reader = open_chain_reader("bsc", [*urls, *more], ReaderConfig(network_id=NETWORK))
+        try:
+            yield reader
+        finally:
+            await reader.close()
+
+
+async def compared(*nodes: Node) -> list[EndpointState]:
+    async with reading(nodes) as reader:
+        return await compare_endpoints(reader)
+
+
+async def test_endpoints_are_compared_at_the_highest_block_that_all_call_final() -> None:
+    first, second = await compared(Node(latest=120, final=105), Node(latest=110, final=100))
+    assert (first.name, first.latest, first.final, first.agrees) == ("bsc-1", 120, 105, True)
+    assert (second.name, second.latest, second.final, second.agrees) == ("bsc-2", 110, 100, True)
+
+
+async def test_an_endpoint_with_another_block_is_named() -> None:
+    states = await compared(Node(), Node(block_hash=OTHER), Node())
+    assert [state.agrees for state in states] == [True, False, True]
+
+
+async def test_where_two_disagree_neither_is_right() -> None:
+    states = await compared(Node(), Node(block_hash=OTHER))
+    assert [state.agrees for state in states] == [False, False]
+
+
+async def test_one_endpoint_alone_agrees_with_none() -> None:
+    [state] = await compared(Node())
+    assert (state.agrees, state.problem) == (None, None)
+
+
+async def test_what_does_not_answer_says_why_and_delays_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_ANSWER_S", 60.0)
+    async with reading([Node(), Node(network=1)], "http://127.0.0.1:1/key") as reader:
+        states = await compare_endpoints(reader)
+    assert [state.problem for state in states] == [
+        None,
+        "is another chain",
+        "cannot be reached",
+    ]
+    assert states[0].latest == 110

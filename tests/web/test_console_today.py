@@ -1,0 +1,147 @@
+"""Today, Gateways and Chains in a browser: live, drawn, changed, and for everybody to use."""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from pytest_asyncio import fixture
+
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
+from payintent.app import build_app, build_operator_app
+from payintent.config import Settings
+from payintent.service import Service
+from tests.console.test_chains import CURSOR, REASON
+from tests.console.test_today import count
+from tests.payments.refunding import paid
+from tests.support.listening import listening
+from tests.support.patience import PATIENCE_S
+from tests.support.world import World, free_port
+from tests.web import checks
+from tests.web.visiting import SMALL_PX, screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+expect.set_options(timeout=PATIENCE_S * 1000)
+_SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
+_WIDE = {"width": 1280, "height": 900}
+#: Tables scroll by themselves; the page must not.
+_SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@asynccontextmanager
+async def operating(settings: Settings, service: Service) -> AsyncGenerator[str]:
+    """Serve the operator's port beside the API; gives its address."""
+
+    async def opened(_: Settings) -> Service:
+        return service
+
+    ours, ports = build_operator_app(), (free_port(), free_port())
+    app = build_app(settings, opened, ours)
+    api = make_server(app, settings, "127.0.0.1", ports[0])
+    console = make_server(CommonHeaders(ours), settings, "127.0.0.1", ports[1], lifespan=False)
+    async with listening(api), listening(console):
+        yield f"http://127.0.0.1:{ports[1]}"
+        app.stopping()  # or streams would be waited for
+
+
+@fixture(loop_scope=LOOP)
+async def page(
+    settings: Settings, service: Service, world: World, browser: Browser
+) -> AsyncGenerator[Page]:
+    """The console, signed in."""
+    async with operating(settings, service) as base:
+        context = await screen(browser, base_url=base)
+        page = await context.new_page()
+        await page.goto("/")
+        await page.get_by_label("Operator’s token").fill(await world.operator_token())
+        await page.get_by_role("button", name="Sign in").click()
+        yield page
+        await context.close()
+
+
+async def _everybody_can_use_it(page: Page) -> list[str]:
+    """Look at a page wide and small, bright and dark; it ends wide and bright."""
+    found = await checks.axe(page) + await checks.too_small(page)
+    await page.emulate_media(color_scheme="dark")
+    found += await checks.axe(page, *checks.COLOURS)
+    await page.set_viewport_size(_SMALL)
+    found += await checks.axe(page) + await checks.too_small(page)
+    if await page.evaluate(_SIDEWAYS) > 0:
+        found.append("the page is wider than the screen")
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size(_WIDE)
+    return found
+
+
+async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_trouble(
+    page: Page, world: World
+) -> None:
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda told: troubles.append(told.text) if told.type == "error" else None)
+
+    await expect(page.locator("#live-state")).to_have_text("Live")
+    await expect(page.locator("#chart canvas")).to_be_visible()
+    paid_figure = page.locator(".ends .paid .figure")
+    await expect(paid_figure).to_have_text("0")
+    await paid_figure.locator("xpath=..").focus()
+    await paid(world)
+    await count(world)
+    await expect(paid_figure).to_have_text("1")
+    await expect(paid_figure.locator("xpath=..")).to_be_focused()
+    await expect(page.locator("[data-part=money]")).to_contain_text("1,590.00")
+    assert await _everybody_can_use_it(page) == []
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.locator("#live-state")).to_have_text("Paused")
+
+    await page.get_by_role("link", name="Gateways", exact=True).first.click()
+    assert await _everybody_can_use_it(page) == []
+    await page.get_by_role("link", name="Take out of service: account 1").click()
+    await _confirm(page)
+    await page.goto("/gateways")
+    await page.get_by_role("link", name="Put back into service: account 1").click()
+    await _confirm(page)
+    await page.goto("/gateways")
+    await expect(page.get_by_role("link", name="Take out of service: account 1")).to_be_visible()
+
+    await world.rows(CURSOR, "bsc", REASON)
+    await page.goto("/chains")
+    await expect(page.get_by_text(REASON)).to_be_visible()
+    assert await _everybody_can_use_it(page) == []
+    await page.get_by_role("link", name=re.compile("^Resume ")).click()
+    await _confirm(page)
+    await page.goto("/chains")
+    await expect(page.get_by_text("not watched", exact=True)).to_be_visible()  # until it is read
+    await expect(page.get_by_text(REASON)).to_have_count(0)
+    assert troubles == []
+
+
+async def _confirm(page: Page) -> None:
+    """Give a reason, and go through with the change."""
+    await page.get_by_label("Why").fill("it is tried")
+    await page.get_by_role("button", name=re.compile("^(Do it|Go on)$")).click()
+    confirmed = page.get_by_role("button", name="Do it")
+    if await confirmed.count():
+        await confirmed.click()
+    await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
+
+
+async def test_without_scripts_the_figures_are_there(
+    settings: Settings, service: Service, world: World, browser: Browser
+) -> None:
+    async with operating(settings, service) as base:
+        context = await screen(browser, base_url=base, java_script_enabled=False)
+        page = await context.new_page()
+        await page.goto("/")
+        await page.get_by_label("Operator’s token").fill(await world.operator_token())
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_text("The same as a table").click()
+        await expect(page.get_by_role("row")).not_to_have_count(0)
+        await expect(page.locator("#points tbody tr")).to_have_count(24)
+        await expect(page.locator("#chart")).to_be_hidden()
+        await page.get_by_role("link", name="Load again every 30 seconds").click()
+        await expect(page.get_by_text("Loads again every 30 seconds.")).to_be_visible()
+        await context.close()
