@@ -13,9 +13,11 @@ from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
+from payintent.api.call_log import CallLog, CallLogWriter
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
 from payintent.api.errors import HANDLERS, error_response
@@ -34,6 +36,11 @@ from payintent.payments.overview_cache import OverviewCache
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
 from payintent.waiting import finish_unless_stopped
+
+#: The template of each handler's route, for the log of merchants' calls.
+_TEMPLATES: dict[object, str] = {
+    route.endpoint: route.path for route in ROUTES if isinstance(route, Route)
+}
 
 
 class StoppedEarlyError(Exception):
@@ -62,11 +69,16 @@ def build_app(
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writing_uses = asyncio.create_task(uses.run())
+        writers: list[KeyUses | CallLogWriter] = [uses]
+        if application.calls is not None:
+            writers.append(CallLogWriter(application.calls, service.database, _TEMPLATES))
+        writing = [asyncio.create_task(writer.run()) for writer in writers]
         yield
-        writing_uses.cancel()
-        await asyncio.gather(writing_uses, return_exceptions=True)
-        await uses.flush()
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
+        for writer in writers:
+            await writer.flush()
         app.state.refusals.flush()
         await service.close()
 
@@ -74,15 +86,16 @@ def build_app(
     app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
-    application = Application(app)
+    application = Application(app, CallLog() if settings.api_calls_days else None)
     return application
 
 
 class Application(CommonHeaders):
     """The whole application, which is told when its process is about to end."""
 
-    def __init__(self, app: Starlette) -> None:
-        super().__init__(app)
+    def __init__(self, app: Starlette, calls: CallLog | None) -> None:
+        super().__init__(app, calls)
+        self.calls = calls
         self._state = app.state
         self.stop = asyncio.Event()
         self.start_failure: Exception | None = None  # set where the service cannot be opened

@@ -193,6 +193,9 @@ class Settings(BaseSettings):
         "http://127.0.0.1:8080/v1"  # our address for gateways; its origin has the flags
     )
     console_base: Origin = ""  # of the console behind a proxy with TLS; "": loopback, without TLS
+    #: The address of the merchant portal, whose host passkeys are bound to for ever; "" is
+    #: `/merchant` at the origin of api_base.
+    portal_base: Base = ""
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
     # The edge network, which knows the viewer's country; trusted only with the secret
@@ -237,6 +240,7 @@ class Settings(BaseSettings):
     failed_logins_per_address_per_s: Limit = 10  # without a valid key, per process; 0: no limit
     failed_logins_per_address_burst: Count = 100
     fraud_decisions_days: Days = 90  # how long denials are kept
+    api_calls_days: Annotated[int, Field(ge=0, le=365)] = 7  # kept for developers; 0: none are
 
     # Gateways
     gateway_origins: Origins = ""  # beside those the adapters know, separated by commas
@@ -313,6 +317,11 @@ class Settings(BaseSettings):
         """Return the settings of one of so many processes of one `api` or `worker`."""
         connections = self.database_connections_of(processes)
         return self.model_copy(update={"database_connections_max": connections})
+
+    @property
+    def portal_address(self) -> str:
+        """Return the address of the merchant portal, without a slash at its end."""
+        return self.portal_base or f"{web_origin(self.api_base) or ''}/merchant"
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:

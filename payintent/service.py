@@ -113,6 +113,7 @@ class Service:
             credentials=self.accounts.credentials,
             optional_credentials=self.accounts.optional_credentials,
             api_base=self.settings.api_base,
+            portal_base=self.settings.portal_address,
             check_account=self.accounts.check,
             repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,

@@ -19,6 +19,7 @@ from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
+    api_calls,
     backlog,
     callbacks,
     fraud,
@@ -174,8 +175,9 @@ async def _prune(service: Service) -> bool:
     screened = await fraud.delete_old(
         service.database, service.settings.fraud_decisions_days, limit
     )
+    calls = await api_calls.delete_old(service.database, service.settings.api_calls_days, limit)
     lapsed = await proposals.forget_lapsed(service.database, limit)
-    return limit in (keys, unknown, bodies, screened, lapsed)
+    return limit in (keys, unknown, bodies, screened, calls, lapsed)
 
 
 T = TypeVar("T")

@@ -45,6 +45,12 @@ GRANT SELECT ON hourly_figure, figure_mark TO payintent_read;
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON console_session TO payintent_api;
 GRANT SELECT, INSERT ON audit TO payintent_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON member, member_link, member_passkey, member_session
+TO payintent_api;
+
+-- Written by the API for merchants' developers, forgotten by workers after their time.
+GRANT SELECT, INSERT, DELETE ON api_call TO payintent_api;
+GRANT SELECT, DELETE ON api_call TO payintent_worker;
 
 -- Triggers change it with what operators manage, and with the catalogs that are shown.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;

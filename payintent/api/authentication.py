@@ -8,6 +8,7 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from payintent.api.authentication_failures import Attempts, UnauthorizedError
+from payintent.api.call_log import MERCHANT
 from payintent.api.key_uses import KeyUses
 from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
@@ -57,6 +58,7 @@ class Authenticator:
             with self._attempts.attempt(request, api_key.MERCHANT):
                 merchant = await self._look_up(digest, request.headers)
         self._uses.note(merchant.public_id)
+        request.scope[MERCHANT] = merchant.merchant_id
         return merchant
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:

@@ -11,7 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
 
+from payintent.api.call_log import ERROR_CODE
 from payintent.api.refusal_log import RefusalLog
 from payintent.domain.errors import (
     ErrorCode,
@@ -79,12 +81,22 @@ def error_response(
 ) -> Response:
     """Answer with the error body of spec section 7.1."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return Response(
-        encode_json({"code": code, "message": message}),
-        STATUS[code] if status is None else status,
-        headers,
-        "application/json",
-    )
+    return _ErrorResponse(code, message, STATUS[code] if status is None else status, headers)
+
+
+class _ErrorResponse(Response):
+    """An error body; the log of calls reads its code from the scope of the request."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, status: int, headers: Mapping[str, str]
+    ) -> None:
+        body = encode_json({"code": code, "message": message})
+        super().__init__(body, status, headers, "application/json")
+        self._code = code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ERROR_CODE] = self._code
+        await super().__call__(scope, receive, send)
 
 
 async def on_refused(_: Request, exc: Exception) -> Response:

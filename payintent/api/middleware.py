@@ -2,12 +2,14 @@
 
 import re
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payintent import log
+from payintent.api.call_log import CallLog
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
 _PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/")
@@ -43,14 +45,16 @@ def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
 class CommonHeaders:
     """Wraps the application; pure ASGI, for it is on the way of every request."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, calls: CallLog | None = None) -> None:
         self._app = app
+        self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and add the headers that all answers carry."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        began_s = time.monotonic()
         path: str = scope["path"]
         extra = headers_of(scope)
         request_id = extra[0][1]
@@ -64,6 +68,8 @@ class CommonHeaders:
             nonlocal answered
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *extra, *scope.get(_ADDED, ())]
+                if self._calls is not None:
+                    self._calls.note(scope, message["status"], request_id, began_s)
             answered = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 

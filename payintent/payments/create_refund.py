@@ -15,6 +15,7 @@ from payintent.domain.currencies import CURRENCIES, TENDER
 from payintent.domain.dispute import refundable
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayCapabilities, RefundSupport
+from payintent.domain.member import member_name
 from payintent.domain.money import format_amount, parse_amount, to_smallest_unit
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.refund import (
@@ -52,6 +53,7 @@ class CreateRefundRequest:
     key: UUID | None  # None: an operator's that is not repeated
     requested_by: str | None = None  # the operator; None: the merchant
     api_key_id: str = ""  # the public part of the merchant's key
+    member: str = ""  # the e-mail address of the merchant's member, without a key
     amount: str | None = None  # as sent
     reason: str | None = None
     destination: str | None = None  # an address on the chain of the capture
@@ -71,9 +73,11 @@ class CreateRefundRequest:
 
     @property
     def requester(self) -> str:
-        """Return who requests it, as the refund names it: of a merchant the key that was used."""
+        """Return who requests it, as the refund names it: of a merchant the key or the member."""
         if self.requested_by is not None:
             return self.requested_by
+        if self.member:
+            return member_name(self.merchant_id, self.member)
         return f"merchant:{self.merchant_id}" + (f":{self.api_key_id}" if self.api_key_id else "")
 
 

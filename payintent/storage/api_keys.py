@@ -103,6 +103,14 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
     return [ApiKey(**row) for row in rows]
 
 
+async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> bool:
+    """Tell whether a key is this merchant's, revoked or not."""
+    row = await database.row(
+        "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id
+    )
+    return row is not None
+
+
 async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
     """Record that keys are used now; each at most once a minute, whichever process says so."""
     await database.fetch(

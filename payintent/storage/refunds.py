@@ -92,13 +92,13 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         new.at,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return _refund(row)
+    return from_row(row)
 
 
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
     """Read a refund; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
-    return _refund(row) if row else None
+    return from_row(row) if row else None
 
 
 async def list_page_for_payment(
@@ -118,7 +118,7 @@ async def list_page_for_payment(
         before or _LAST,
         limit,
     )
-    return [_refund(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 async def find_account_and_payment(
@@ -141,7 +141,7 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
     """Lock a refund; its payment and its capture must be locked before."""
     row = await tx.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1 FOR UPDATE", refund_id)
     assert row is not None  # noqa: S101 - refunds are never deleted
-    return _refund(row)
+    return from_row(row)
 
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
@@ -310,7 +310,7 @@ async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
 
 def _due(row: Row) -> DueRefund:
     return DueRefund(
-        refund=_refund(row),
+        refund=from_row(row),
         account_id=row["account_id"],
         provider=row["provider"],
         capture_reference=row["capture_reference"],
@@ -323,7 +323,8 @@ def _due(row: Row) -> DueRefund:
     )
 
 
-def _refund(row: Row) -> Refund:
+def from_row(row: Row) -> Refund:
+    """Build a refund from a row of its columns."""
     columns: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
     columns["amount_minor"] = int(row["amount_minor"])
     columns["status"] = RefundStatus(row["status"])

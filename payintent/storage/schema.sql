@@ -77,6 +77,18 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'session_quote_frozen';
 END $$;
 
+CREATE TABLE public.api_call (
+    at timestamp with time zone NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    merchant_id bigint NOT NULL,
+    method text NOT NULL,
+    route text NOT NULL,
+    status integer NOT NULL,
+    error_code text,
+    request_id text NOT NULL,
+    duration_us integer NOT NULL
+);
+
 CREATE TABLE public.api_key (
     public_id text NOT NULL,
     merchant_id bigint NOT NULL,
@@ -483,6 +495,50 @@ CREATE TABLE public.installation (
     CONSTRAINT installation_only_one CHECK (only_one)
 );
 
+CREATE TABLE public.member (
+    id uuid NOT NULL,
+    merchant_id bigint NOT NULL,
+    email text NOT NULL,
+    role text NOT NULL,
+    invited_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    last_signed_in_at timestamp with time zone,
+    CONSTRAINT member_email CHECK (((length(email) >= 3) AND (length(email) <= 150))),
+    CONSTRAINT member_invited_by CHECK ((invited_by <> ''::text)),
+    CONSTRAINT member_role CHECK ((role = ANY (ARRAY['developer'::text, 'finance'::text])))
+);
+
+CREATE TABLE public.member_link (
+    member_id uuid NOT NULL,
+    digest bytea NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT member_link_digest CHECK ((length(digest) = 32))
+);
+
+CREATE TABLE public.member_passkey (
+    id uuid NOT NULL,
+    member_id uuid NOT NULL,
+    credential_id bytea NOT NULL,
+    public_key bytea NOT NULL,
+    sign_count bigint NOT NULL,
+    challenged_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    last_used_at timestamp with time zone,
+    CONSTRAINT member_passkey_credential CHECK (((length(credential_id) >= 1) AND (length(credential_id) <= 1023))),
+    CONSTRAINT member_passkey_public_key CHECK (((length(public_key) >= 1) AND (length(public_key) <= 4096))),
+    CONSTRAINT member_passkey_sign_count CHECK ((sign_count >= 0))
+);
+
+CREATE TABLE public.member_session (
+    id uuid NOT NULL,
+    member_id uuid NOT NULL,
+    digest bytea NOT NULL,
+    previous_digest bytea,
+    rotated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT member_session_digest CHECK ((length(digest) = 32))
+);
+
 CREATE TABLE public.merchant (
     id bigint NOT NULL,
     name text NOT NULL,
@@ -818,6 +874,9 @@ CREATE TABLE public.tax_rate (
     CONSTRAINT tax_rate_rate CHECK (((rate >= (0)::numeric) AND (rate <= (1)::numeric)))
 );
 
+ALTER TABLE ONLY public.api_call
+    ADD CONSTRAINT api_call_pkey PRIMARY KEY (at, id);
+
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (public_id);
 
@@ -929,6 +988,30 @@ ALTER TABLE ONLY public.idempotency
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
+ALTER TABLE ONLY public.member_link
+    ADD CONSTRAINT member_link_digest_key UNIQUE (digest);
+
+ALTER TABLE ONLY public.member_link
+    ADD CONSTRAINT member_link_pkey PRIMARY KEY (member_id);
+
+ALTER TABLE ONLY public.member_passkey
+    ADD CONSTRAINT member_passkey_credential_id_key UNIQUE (credential_id);
+
+ALTER TABLE ONLY public.member_passkey
+    ADD CONSTRAINT member_passkey_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.member
+    ADD CONSTRAINT member_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.member_session
+    ADD CONSTRAINT member_session_digest_key UNIQUE (digest);
+
+ALTER TABLE ONLY public.member_session
+    ADD CONSTRAINT member_session_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.member_session
+    ADD CONSTRAINT member_session_previous_digest_key UNIQUE (previous_digest);
+
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);
 
@@ -982,6 +1065,10 @@ ALTER TABLE ONLY public.session
 
 ALTER TABLE ONLY public.tax_rate
     ADD CONSTRAINT tax_rate_pkey PRIMARY KEY (country);
+
+CREATE INDEX api_call_failed ON public.api_call USING btree (merchant_id, at, id) WHERE (status >= 400);
+
+CREATE INDEX api_call_merchant ON public.api_call USING btree (merchant_id, at, id);
 
 CREATE INDEX api_key_merchant ON public.api_key USING btree (merchant_id);
 
@@ -1057,6 +1144,12 @@ CREATE UNIQUE INDEX fraud_decision_once ON public.fraud_decision USING btree (pa
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
+CREATE UNIQUE INDEX member_email_once ON public.member USING btree (merchant_id, lower(email));
+
+CREATE INDEX member_passkey_member ON public.member_passkey USING btree (member_id, id);
+
+CREATE INDEX member_session_member ON public.member_session USING btree (member_id, expires_at);
+
 CREATE INDEX money_case_merchant ON public.money_case USING btree (merchant_id, id) WHERE (merchant_id IS NOT NULL);
 
 CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
@@ -1093,7 +1186,7 @@ CREATE INDEX refund_done ON public.refund USING btree (updated_at) WHERE (status
 
 CREATE INDEX refund_due ON public.refund USING btree (next_at) WHERE (step = ANY (ARRAY['queued'::text, 'sent'::text]));
 
-CREATE INDEX refund_merchant ON public.refund USING btree (merchant_id, id) WHERE (merchant_id IS NOT NULL);
+CREATE INDEX refund_merchant ON public.refund USING btree (merchant_id, id) WHERE (payment_id IS NOT NULL);
 
 CREATE INDEX refund_on_chain ON public.refund USING btree (capture_id) WHERE ((step = 'sent'::text) AND (destination IS NOT NULL) AND (next_at IS NOT NULL));
 
@@ -1241,6 +1334,18 @@ ALTER TABLE ONLY public.fraud_rule
 
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.member_link
+    ADD CONSTRAINT member_link_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.member
+    ADD CONSTRAINT member_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.member_passkey
+    ADD CONSTRAINT member_passkey_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.member_session
+    ADD CONSTRAINT member_session_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);

@@ -74,6 +74,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "merchant.activate": {"merchant_id": "$merchant"},
     "merchant.suspend": {"merchant_id": "$merchant"},
     "merchant.resume": {"merchant_id": "$merchant"},
+    "merchant.invite": {
+        "merchant_id": "$merchant",
+        "email": "ann@example.com",
+        "role": "developer",
+    },
+    "merchant.members": {"merchant_id": "$merchant"},
+    "merchant.remove-member": {"merchant_id": "$merchant", "email": "ann@example.com"},
     "key.issue": {"merchant_id": "$merchant", "name": "second server"},
     "key.list": {"merchant_id": "$merchant"},
     "key.revoke": {"public_id": "$key"},
@@ -234,7 +241,12 @@ TWO_PEOPLE = frozenset(
         "refund.resend",
     }
 )
-TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.create", "merchant.rotate-secret"}
+TWO_OVER_HTTP = TWO_PEOPLE | {
+    "key.issue",
+    "merchant.create",
+    "merchant.rotate-secret",
+    "merchant.invite",
+}
 #: Where a change is about a merchant that its fields do not name.
 ABOUT = {
     "key.revoke": "$merchant",

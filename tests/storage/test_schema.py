@@ -154,6 +154,20 @@ ADD_CASE = """
 ADD_TOKEN = """
     INSERT INTO operator_token (public_id, name, digest) VALUES ({}, {}, {})
 """
+ADD_MEMBER = """
+    INSERT INTO member (id, merchant_id, email, role, invited_by)
+    VALUES (gen_random_uuid(), :merchant_id, {}, {}, {})
+"""
+A_MEMBER = ADD_MEMBER.format("'a@b.test'", "'finance'", "'ann'") + ";"
+ADD_PASSKEY = (
+    A_MEMBER
+    + """
+    INSERT INTO member_passkey
+        (id, member_id, credential_id, public_key, sign_count, challenged_at)
+    SELECT id, id, {}, {}, {}, clock()
+    FROM member
+"""
+)
 ADD_PROPOSAL = """
     INSERT INTO proposal (id, action, sealed, changes, proposed_by, why)
     VALUES (gen_random_uuid(), 'chain.set', '', ARRAY['x'], 'ann', '');
@@ -524,6 +538,18 @@ BROKEN: list[tuple[str, str]] = [
         ("session_quote_frozen", SESSION.format(f"{column} = {column}"))
         for column in ("token_address", "token_decimals", "token_zero_first")
     ),
+    ("member_email", ADD_MEMBER.format("'ab'", "'finance'", "'ann'")),
+    ("member_role", ADD_MEMBER.format("'a@b.test'", "'admin'", "'ann'")),
+    ("member_invited_by", ADD_MEMBER.format("'a@b.test'", "'finance'", "''")),
+    ("member_email_once", ";".join(
+        ADD_MEMBER.format(f"'{email}'", "'finance'", "'ann'") for email in ("a@b.test", "A@B.test"))),
+    ("member_link_digest", A_MEMBER + "INSERT INTO member_link (member_id, digest, expires_at) "
+        "SELECT id, '', clock() FROM member"),
+    ("member_session_digest", A_MEMBER + "INSERT INTO member_session (id, member_id, digest, "
+        "expires_at) SELECT id, id, '', clock() FROM member"),
+    ("member_passkey_credential", ADD_PASSKEY.format("''", "'k'", 0)),
+    ("member_passkey_public_key", ADD_PASSKEY.format("'c'", "''", 0)),
+    ("member_passkey_sign_count", ADD_PASSKEY.format("'c'", "'k'", -1)),
     ("operator_token_role", ADD_TOKEN.format("'12345678'", "'x'", "sha256('')")
         + "; UPDATE operator_token SET role = 'x'"),
     ("operator_token_name_once", ";".join(

@@ -1,0 +1,158 @@
+"""Members: the people of a merchant who use the merchant portal, invited, listed and removed."""
+
+import secrets as chance
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.member import EMAIL_MAX, MemberRole, is_email
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import MerchantId, argument, option
+from payintent.operations.validation import (
+    LISTED_MAX,
+    check_list_limit,
+    quote_input,
+    require_merchant,
+)
+from payintent.storage import members
+from payintent.storage.database import Tx
+from payintent.storage.members import MemberRecord, NewMember
+
+_LINK_BYTES = 32
+_Email = Annotated[str, argument("The person's e-mail address.")]
+
+
+@dataclass(frozen=True, slots=True)
+class InvitedMember:
+    """A member with a link that signs in once; it is shown only now."""
+
+    merchant_id: int
+    email: str
+    role: MemberRole
+    expires_at: datetime
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedMember:
+    """A member that was removed."""
+
+    merchant_id: int
+    email: str
+    removed: bool
+
+
+class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
+    """Invite a person of a merchant to the merchant portal; prints a link, this once.
+
+    The link works once, for 72 hours. For somebody who is a member already it is another link, and
+    the one before works no more.
+    """
+
+    action: ClassVar[str] = "merchant.invite"
+    merchant_id: MerchantId
+    email: _Email
+    role: Annotated[MemberRole, option("developer: events, keys, calls; finance: refunds, events.")]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True over HTTP, where the link would be shown to the holder of one token alone."""
+        return context.actor.over_http
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe who gets a link."""
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return [
+            f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
+            f"({quote_input(merchant.name)}) as {self.role}",
+            "the approver is shown the link, and hands it over",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse what is no e-mail address, and another role than the member has."""
+        await require_merchant(context.database, self.merchant_id)
+        if not is_email(self.email):
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"email must be an e-mail address of at most {EMAIL_MAX} characters",
+            )
+        member = await members.find_by_email(context.database, self.merchant_id, self.email)
+        if member is not None:
+            self._check_role(member)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
+        """Add the member unless it is there, and store the digest of a new link."""
+        new = NewMember(
+            id=context.id_generator.new_id(),
+            merchant_id=self.merchant_id,
+            email=self.email,
+            role=self.role,
+            invited_by=context.who,
+        )
+        await members.add(tx, new)
+        member = await members.find_by_email(tx, self.merchant_id, self.email)
+        if member is None:
+            raise RefusedError(ErrorCode.CONFLICT, "the member was removed just now; try again")
+        self._check_role(member)
+        token = chance.token_urlsafe(_LINK_BYTES)
+        expires_at = await members.set_link(tx, member.id, link_digest(context, token))
+        return hand_over_link(context, member, token, expires_at)
+
+    def _check_role(self, member: MemberRecord) -> None:
+        if member.role is not self.role:
+            raise RefusedError(
+                ErrorCode.CONFLICT,
+                f"{quote_input(member.email)} is a member as {member.role}: remove it first",
+            )
+
+
+class ListMembers(ReadOperation[list[MemberRecord]], frozen=True, kw_only=True):
+    """List a merchant's members."""
+
+    action: ClassVar[str] = "merchant.members"
+    columns = ("email", "role", "passkeys", "invited_by", "created_at", "last_signed_in_at")
+    merchant_id: MerchantId
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[MemberRecord]:
+        """Return a merchant's members, newest first."""
+        check_list_limit(self.limit)
+        await require_merchant(context.database, self.merchant_id)
+        return await members.list_members(context.database, self.merchant_id, self.limit)
+
+
+class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
+    """Remove a member with its passkeys; its sessions end at once."""
+
+    action: ClassVar[str] = "merchant.remove-member"
+    is_destructive: ClassVar[bool] = True
+    merchant_id: MerchantId
+    email: _Email
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe who is removed."""
+        del context
+        return [f"{quote_input(self.email)} can no longer sign in for merchant {self.merchant_id}"]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RemovedMember:
+        """Delete the member; raise `NOT_FOUND` for one that there is not."""
+        del context
+        if not await members.remove(tx, self.merchant_id, self.email):
+            raise RefusedError(
+                ErrorCode.NOT_FOUND,
+                f"merchant {self.merchant_id} has no member {quote_input(self.email)}",
+            )
+        return RemovedMember(self.merchant_id, self.email, removed=True)
+
+
+def link_digest(context: OperationContext, token: str) -> bytes:
+    """Digest the secret part of a link as it is stored."""
+    return context.encryption.digest(f"member link:{token}")
+
+
+def hand_over_link(
+    context: OperationContext, member: MemberRecord, token: str, expires_at: datetime
+) -> InvitedMember:
+    """Return a new link, to be shown this once: the one place where a link leaves the service."""
+    link = f"{context.portal_base}/link/{token}"
+    return InvitedMember(member.merchant_id, member.email, member.role, expires_at, link)

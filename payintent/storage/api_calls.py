@@ -1,0 +1,102 @@
+"""The last calls that merchants' keys made (table `api_call`): no bodies, no queries, no secrets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from payintent.storage.database import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiCall:
+    """A call that was answered, `age_s` seconds ago."""
+
+    merchant_id: int
+    method: str
+    route: str  # its template, such as `/v1/payments/{payment_id}`
+    status: int
+    error_code: str | None
+    request_id: str
+    duration_us: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCallRecord:
+    """A call as its merchant reads it."""
+
+    at: datetime
+    method: str
+    route: str
+    status: int
+    error_code: str | None
+    request_id: str
+    duration_us: int
+
+
+async def add(database: Executor, calls: Sequence[NewApiCall]) -> None:
+    """Store calls, of any merchants, in one statement."""
+    await database.fetch(
+        """
+        INSERT INTO api_call
+            (at, merchant_id, method, route, status, error_code, request_id, duration_us)
+        SELECT clock() - age_s * interval '1 second', merchant_id, method, route, status,
+            error_code, request_id, duration_us
+        FROM unnest($1::float8[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::text[],
+            $7::text[], $8::int[])
+            AS c (age_s, merchant_id, method, route, status, error_code, request_id, duration_us)
+        """,
+        [call.age_s for call in calls],
+        [call.merchant_id for call in calls],
+        [call.method for call in calls],
+        [call.route for call in calls],
+        [call.status for call in calls],
+        [call.error_code for call in calls],
+        [call.request_id for call in calls],
+        [call.duration_us for call in calls],
+    )
+
+
+async def list_last(
+    database: Executor, merchant_id: int, limit: int, *, failed: bool = False
+) -> list[ApiCallRecord]:
+    """List a merchant's last calls, or those among them that were refused, newest first."""
+    if failed:
+        rows = await database.fetch(
+            _COLUMNS + "WHERE merchant_id = $1 AND status >= 400" + _NEWEST, merchant_id, limit
+        )
+    else:
+        rows = await database.fetch(
+            _COLUMNS + "WHERE merchant_id = $1" + _NEWEST, merchant_id, limit
+        )
+    return [ApiCallRecord(**row) for row in rows]
+
+
+async def delete_old(database: Executor, days: int, limit: int) -> int:
+    """Delete calls of more than `days` days ago, at most `limit`; returns how many."""
+    rows = await database.fetch(
+        """
+        DELETE FROM api_call
+        WHERE (at, id) IN (
+            SELECT at, id
+            FROM api_call
+            WHERE at < clock() - make_interval(days => $1)
+            ORDER BY at
+            LIMIT $2
+        )
+        RETURNING 1 AS deleted
+        """,
+        days,
+        limit,
+    )
+    return len(rows)
+
+
+_COLUMNS = """
+    SELECT at, method, route, status, error_code, request_id, duration_us
+    FROM api_call
+"""
+_NEWEST = """
+    ORDER BY at DESC, id DESC
+    LIMIT $2
+"""
