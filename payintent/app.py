@@ -33,6 +33,7 @@ from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.overview_cache import OverviewCache
+from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
 from payintent.waiting import finish_unless_stopped
@@ -82,7 +83,9 @@ def build_app(
         app.state.refusals.flush()
         await service.close()
 
-    app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
+    app = Starlette(
+        routes=[*ROUTES, *PORTAL_ROUTES], exception_handlers=_HANDLERS, lifespan=lifespan
+    )
     app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from payintent.config import Settings
+from payintent.domain.member import MemberRole
 from payintent.domain.operator import TOKEN_DAYS_MAX, Role
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor
+from payintent.operations.members import InviteMember
 from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, SetMerchantProfile
 from payintent.operations.operators import ExtendToken, IssueOperatorToken, ListOperatorTokens
 from payintent.service import Service, open_service
@@ -54,6 +56,8 @@ class SandboxInstallation:
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
+    #: By role, the link of a member of the first merchant; it works once.
+    portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
     def api_url(self) -> str:
@@ -85,6 +89,11 @@ class SandboxInstallation:
         """Give the base URL of the hosted checkout."""
         return f"http://127.0.0.1:{self.ports.api}/c"
 
+    @property
+    def portal_base(self) -> str:
+        """Give the base URL of the merchant portal: passkeys need a name, 127.0.0.1 is none."""
+        return f"http://localhost:{self.ports.api}/merchant"
+
     def ready_urls(self) -> list[tuple[str, bytes]]:
         """Give the URLs that must answer before the sandbox is ready, and a part of each answer."""
         api = f"http://127.0.0.1:{self.ports.api}"
@@ -114,6 +123,7 @@ class SandboxInstallation:
                 "PAYINTENT_KEYRING": self.kept["keyring"],
                 "PAYINTENT_CHECKOUT_BASE": self.checkout_base,
                 "PAYINTENT_API_BASE": self.api_url,
+                "PAYINTENT_PORTAL_BASE": self.portal_base,
                 "PAYINTENT_SANDBOX": "true",
                 "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
                 "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
@@ -173,6 +183,7 @@ class SandboxInstallation:
                 "secret": self.kept["edge_secret"],
             },
             "merchants": self.kept["merchants"],
+            "portal": {"url": self.portal_base, **self.portal_links},
             "chains": dev_chains.describe_all(self.chains),
         }
 
@@ -256,6 +267,7 @@ def _settings(installation: SandboxInstallation, endpoints: Mapping[str, str]) -
             "database_url": installation.database_url,
             "pepper": installation.kept["pepper"],
             "keyring": installation.kept["keyring"],
+            "portal_base": installation.portal_base,
             "sandbox": True,
         }
         | {f"rpc_{slug}": url for slug, url in endpoints.items()}
@@ -285,6 +297,19 @@ async def _provision(
         allowed_origins=[installation.shop_url],  # its pages embed the checkout
     )
     await service.run_operation(shop, ACTOR)
+    await _invite_members(service, installation)
+
+
+async def _invite_members(service: Service, installation: SandboxInstallation) -> None:
+    """Give the first merchant a member of each role, with a new link at every start."""
+    for role in MemberRole:
+        invitation = InviteMember(
+            merchant_id=installation.kept["merchants"][0]["id"],
+            email=f"{role}@nimbus.example",
+            role=role,
+        )
+        invited = await service.run_operation(invitation, ACTOR)
+        installation.portal_links[role] = invited.link
 
 
 async def _provision_operators(

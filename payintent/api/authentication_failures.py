@@ -17,7 +17,9 @@ from payintent.encryption import Encryption
 from payintent.log import get_logger
 
 _log = get_logger("api")
-_HOLDERS = {api_key.MERCHANT: "merchant", api_key.OPERATOR: "operator"}
+#: In place of a prefix: the members of merchants, who have passkeys and links.
+MEMBER = "member"
+_HOLDERS = {api_key.MERCHANT: "merchant", api_key.OPERATOR: "operator", MEMBER: "member"}
 _GOOD_S = 24 * 3600.0  # an accepted key is not slowed down for so long
 _GOOD_MAX = 10_000
 FAILURES = Counter(

@@ -50,7 +50,7 @@ class CallLog:
             if len(self._by_merchant) >= _MERCHANTS_MAX:
                 DROPPED.inc()
                 return
-            self._by_merchant[merchant_id] = calls = deque(maxlen=_OF_MERCHANT_MAX)
+            self._by_merchant[merchant_id] = calls = deque[_Noted](maxlen=_OF_MERCHANT_MAX)
         elif len(calls) == _OF_MERCHANT_MAX:
             DROPPED.inc()  # the oldest
         now = self._monotonic()

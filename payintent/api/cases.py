@@ -1,6 +1,7 @@
 """`GET /cases`: a merchant's cases, newest first, a page at a time; read only."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +31,7 @@ async def list_cases(
 ) -> Response:
     """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first, a page at a time."""
     limit = read_limit(request.query_params.get("limit"))
-    wanted = _filter(request, merchant.merchant_id)
+    wanted = read_case_filter(request.query_params, merchant.merchant_id)
     # A page that goes on needs all rows below its cursor, which a replica may lack.
     source = app.service.database if wanted.before else app.service.reading
     found = await merchant_cases.page(source, wanted, limit + 1)
@@ -76,8 +77,8 @@ def _dispute(case: MerchantCase) -> dict[str, Any] | None:
     return fields
 
 
-def _filter(request: Request, merchant_id: int) -> CaseFilter:
-    query = request.query_params
+def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
+    """Read which of a merchant's cases are to be listed (`BAD_REQUEST`)."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")

@@ -1,5 +1,6 @@
 """`GET /payments`: a merchant's payments, newest first, a page at a time."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from starlette.requests import Request
@@ -29,7 +30,7 @@ async def list_payments(
 
     `next_cursor` is in the answer while there are more.
     """
-    wanted = _wanted(request, merchant.merchant_id)
+    wanted = read_payment_filter(request.query_params, merchant.merchant_id)
     service = app.service
     found, more = await list_merchant_payments(
         service.database, service.reading, service.id_generator, wanted
@@ -42,8 +43,8 @@ async def list_payments(
     return json_response(answer)
 
 
-def _wanted(request: Request, merchant_id: int) -> PaymentFilter:
-    query = request.query_params
+def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
+    """Read which of a merchant's payments are to be listed (`BAD_REQUEST`)."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
         raise RefusedError(

@@ -12,9 +12,9 @@ from payintent import log
 from payintent.api.call_log import CallLog
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
-_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/")
+_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/", "/merchant")
 _OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
-_STATIC = "/c/static/"
+_STATIC = ("/c/static/", "/merchant/static/")
 _ADDED = "payintent.added_headers"  # key of a request's scope
 
 _PROCESS = secrets.token_hex(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import wraps
 from io import BytesIO
 from typing import Any
-from urllib.parse import parse_qsl
 
 import segno
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
-from payintent.api.request_body import BodyTooLargeError, read_raw
+from payintent.api.request_body import BodyTooLargeError
 from payintent.checkout.card_step import card_step
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
@@ -60,11 +59,10 @@ from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.select_quote import QuoteSelection, SelectedSession
 from payintent.storage.payments import PaymentSnapshot
+from payintent.web.forms import read_form_fields
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-_FORM_BYTES_MAX = 16 * 1024
-_FORM_FIELDS_MAX = 20
 _ID_DIGITS_MAX = 18
 _OURS = ScriptSources()
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
@@ -125,7 +123,7 @@ async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
-    form = await _form(request)
+    form = await read_form_fields(request)
     try:
         selection = await _chosen(app, form, request)
         selected = await checkout.select_for_buyer(app, snapshot, request, selection)
@@ -343,15 +341,6 @@ async def _blocked(request: Request) -> Response:
     }
     policy = content_security_policy(framed_by=merchant.origins, runs=_asking(app))
     return render_page(request, "sorry.html", fields, policy)
-
-
-async def _form(request: Request) -> dict[str, str]:
-    raw = await read_raw(request, _FORM_BYTES_MAX)
-    try:
-        fields = parse_qsl(raw.decode(), max_num_fields=_FORM_FIELDS_MAX)
-    except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the form cannot be read") from error
-    return {name: value.strip() for name, value in fields if value.strip()}
 
 
 async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:

@@ -31,6 +31,8 @@ async def revoke_own_key(
     context: OperationContext, merchant_id: int, email: str, public_id: str
 ) -> ApiKey:
     """Revoke a key of the member's merchant (`NOT_FOUND` where it has none of this id)."""
+    if not (public_id.isascii() and public_id.isalnum()):
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such key")
     async with context.database.transaction() as tx:
         if not await api_keys.is_key_of(tx, merchant_id, public_id):
             raise RefusedError(ErrorCode.NOT_FOUND, "no such key")

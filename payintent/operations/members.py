@@ -63,8 +63,10 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         """Describe who gets a link."""
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
-            f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
-            f"({quote_input(merchant.name)}) as {self.role}",
+            (
+                f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
+                f"({quote_input(merchant.name)}) as {self.role}"
+            ),
             "the approver is shown the link, and hands it over",
         ]
 

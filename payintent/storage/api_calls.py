@@ -1,4 +1,4 @@
-"""The last calls that merchants' keys made (table `api_call`): no bodies, no queries, no secrets."""
+"""The last calls of merchants' keys (table `api_call`): no bodies, no queries, no secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Sessions of members in the merchant portal (table `member_session`): digests of their cookies."""
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
@@ -60,7 +61,8 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
     """Find the session of a cookie, that of before its last rotation included for a minute."""
     row = await database.row(
         """
-        SELECT s.id, s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS is_due,
+        SELECT s.id,
+            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS is_due,
             m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email, m.role
         FROM member_session s
         JOIN member m ON m.id = s.member_id
@@ -75,8 +77,9 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
     )
     if row is None:
         return None
-    kinds = {"role": MemberRole(row["role"]), "activation": ActivationStatus(row["activation"])}
-    return MemberSession(**{**row, **kinds})
+    fields: dict[str, Any] = dict(row)
+    fields |= {"role": MemberRole(row["role"]), "activation": ActivationStatus(row["activation"])}
+    return MemberSession(**fields)
 
 
 async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from payintent.domain.member import LINK_HOURS, MemberRole
@@ -224,4 +225,5 @@ _PASSKEY = """
 
 
 def _member(row: Row) -> MemberRecord:
-    return MemberRecord(**{**row, "role": MemberRole(row["role"])})
+    fields: dict[str, Any] = dict(row) | {"role": MemberRole(row["role"])}
+    return MemberRecord(**fields)

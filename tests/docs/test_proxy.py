@@ -7,6 +7,7 @@ from starlette.routing import Route
 
 from payintent.api.server import _KEEP_ALIVE_S
 from payintent.config import Settings
+from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.nginx import read, seconds, size
 from tests.docs.reading import page, spans
@@ -70,7 +71,7 @@ def test_a_process_that_refuses_or_dies_is_passed_over_and_none_is_left_out_for_
     assert seconds(within) < seconds(whole)  # what took that long is not begun anew
 
 
-@pytest.mark.parametrize("path", sorted({*_paths(ROUTES)} - _INSIDE))
+@pytest.mark.parametrize("path", sorted({*_paths([*ROUTES, *PORTAL_ROUTES])} - _INSIDE))
 def test_every_public_route_comes_through(path: str) -> None:
     assert _reaches(path), "deploy/nginx.conf has no location for it"
 
@@ -86,6 +87,7 @@ def test_no_route_of_the_operator_comes_through(path: str) -> None:
     [
         *(one for one in _paths(ROUTES) if _ID in one or _SESSION in one),
         f"/v1/checkout/{_ID}/events",
+        "/merchant/link/{token}",
     ],
 )
 def test_a_path_with_a_capability_is_limited_and_never_cached_nor_in_the_error_log(
@@ -138,6 +140,7 @@ def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
             f"/v1/onchain/sessions/{_SESSION}/transactions",
             "/v1/onchain/sessions/sess_0123***/transactions",
         ),
+        ("/merchant/link/A-token_that-signs-in", "/merchant/link/***"),
         ("/v1/payments", "/v1/payments"),
         ("/c/static/checkout.css", "/c/static/checkout.css"),
     ],
@@ -165,9 +168,9 @@ def test_only_tls_that_is_still_sound_is_spoken() -> None:
 
 def _logged(path: str) -> str:
     [chosen] = _CONF.inner("map", "$uri", "$payintent_path")
-    [pattern, shown] = chosen.directives[-1]
-    found = re.search(pattern.removeprefix("~").replace("(?<", "(?P<"), path)
-    if found is None:
-        assert chosen.one("default") == ["$uri"]
-        return path
-    return re.sub(r"\$(\w+)", lambda name: found[name[1]] or "", shown)
+    assert chosen.one("default") == ["$uri"]
+    for pattern, shown in chosen.directives[1:]:
+        found = re.search(pattern.removeprefix("~").replace("(?<", "(?P<"), path)
+        if found is not None:
+            return re.sub(r"\$(\w+)", lambda name, found=found: found[name[1]] or "", shown)
+    return path

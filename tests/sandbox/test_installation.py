@@ -189,3 +189,14 @@ def test_a_bad_scale_of_time_is_one_line(
     assert capsys.readouterr().err == (
         "payintent dev: SIM_TIME_SCALE must be a number greater than zero\n"
     )
+
+
+async def test_people_of_the_first_merchant_are_invited_anew_at_every_start(
+    prepare: Any,
+) -> None:
+    links = [(await prepare(9000)).description()["portal"] for _ in range(2)]
+    for shown in links:
+        assert set(shown) == {"url", "developer", "finance"}
+        assert shown["developer"].startswith(f"{shown['url']}/link/")
+        assert shown["url"].startswith("http://localhost:")
+    assert links[0]["finance"] != links[1]["finance"]

@@ -541,8 +541,7 @@ BROKEN: list[tuple[str, str]] = [
     ("member_email", ADD_MEMBER.format("'ab'", "'finance'", "'ann'")),
     ("member_role", ADD_MEMBER.format("'a@b.test'", "'admin'", "'ann'")),
     ("member_invited_by", ADD_MEMBER.format("'a@b.test'", "'finance'", "''")),
-    ("member_email_once", ";".join(
-        ADD_MEMBER.format(f"'{email}'", "'finance'", "'ann'") for email in ("a@b.test", "A@B.test"))),
+    ("member_email_once", A_MEMBER + ADD_MEMBER.format("'A@B.test'", "'finance'", "'ann'")),
     ("member_link_digest", A_MEMBER + "INSERT INTO member_link (member_id, digest, expires_at) "
         "SELECT id, '', clock() FROM member"),
     ("member_session_digest", A_MEMBER + "INSERT INTO member_session (id, member_id, digest, "

@@ -289,6 +289,8 @@ def gallery_settings(database_url: str, base: str) -> Settings:
             "keyring": f"test:{_KEY}",
             "checkout_base": f"{base}/c",
             "api_base": f"{base}/v1",
+            # A passkey is bound to a name, and 127.0.0.1 is none.
+            "portal_base": f"{base.replace('127.0.0.1', 'localhost')}/merchant",
             "sandbox": True,
             "database_connections_max": 8,
             "policy_cache_s": 0.0,

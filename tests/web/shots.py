@@ -1,4 +1,4 @@
-"""`make shots`: pictures of every page and state of checkout and console, for people to look at."""
+"""`make shots`: pictures of every page of checkout, console and portal, for people to look at."""
 
 import asyncio
 import os
@@ -8,11 +8,13 @@ from pathlib import Path
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from payintent.domain.member import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web.console_gallery import CONSOLE_PAGES, open_console
 from tests.web.console_shots import shoot_console
 from tests.web.gallery import Gallery, open_gallery
+from tests.web.portal_pages import FINANCE_PAGES, PAGES, arrange_portal, sign_in_by_link
 from tests.web.states import STATES
 from tests.web.visiting import SMALL_PX, look_at, screen
 
@@ -20,6 +22,8 @@ FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
 LOOKS = ("light", "dark", "320", "ar")
 _CONSOLE = "console-"  # what the name of a page of the console begins with
 _WIDE_PX = 640
+_PORTAL_PX = 1280
+_PORTAL = "portal"  # in place of a state: every page of the merchant portal
 
 
 async def shoot(gallery: Gallery, browser: Browser, folder: Path, wanted: list[str]) -> int:
@@ -29,6 +33,36 @@ async def shoot(gallery: Gallery, browser: Browser, folder: Path, wanted: list[s
         await _looks(context, gallery, folder, name)
         await _arabic(arabic, gallery, folder, name)
     return len(wanted) * len(LOOKS)
+
+
+async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
+    """Take the pictures of the merchant portal; gives how many."""
+    scene, count = await arrange_portal(gallery.plain), 0
+    context = await screen(browser)
+    pages = {
+        role: await sign_in_by_link(await screen(browser), scene, role, f"{role}@nimbus.example")
+        for role in MemberRole
+    }
+    for name in PAGES:
+        page = pages[MemberRole.FINANCE if name in FINANCE_PAGES else MemberRole.DEVELOPER]
+        count += await _portal_looks(page, folder, name, scene.address(name))
+    page = await context.new_page()
+    for name in ("sign-in", "link/" + "A" * 43):
+        shown = name.partition("/")[0]
+        count += await _portal_looks(page, folder, shown, f"{scene.base}/{name}")
+    return count
+
+
+async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> int:
+    await page.goto(address)
+    for look, scheme, width in (
+        ("light", "light", _PORTAL_PX),
+        ("dark", "dark", _PORTAL_PX),
+        ("320", "light", SMALL_PX),
+    ):
+        await page.emulate_media(color_scheme=scheme)
+        await _take(page, folder / f"portal-{name}-{look}.png", width)
+    return 3
 
 
 async def _looks(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
@@ -66,9 +100,11 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program)
         try:
-            if buyers:
+            if buyers or _PORTAL in wanted:
                 async with open_gallery(server_url) as gallery:
                     count += await shoot(gallery, browser, folder, buyers)
+                    if _PORTAL in wanted:
+                        count += await shoot_portal(gallery, browser, folder)
             if operators:
                 async with open_console(server_url) as console:
                     count += await shoot_console(console, browser, folder, operators)
@@ -79,7 +115,7 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
 
 def main() -> None:
     """Take pictures of all states, or of those that are named."""
-    names = [*STATES, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
+    names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
     wanted = sys.argv[1:] or names
     if unknown := set(wanted) - set(names):
         sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")

@@ -1,0 +1,256 @@
+"""A merchant's payments: found, listed, told with all that happened, and refunded."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import cast
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
+
+import msgspec
+from starlette.responses import Response
+
+from payintent.api import schemas
+from payintent.api.cases import case_fields
+from payintent.api.errors import http_status
+from payintent.api.list_payments import read_payment_filter
+from payintent.api.pagination import write_time_cursor
+from payintent.domain import ids
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.member import MemberRight
+from payintent.domain.payment import PaymentStatus
+from payintent.operations.search_payments import ListedPayment, SearchPayments
+from payintent.payments.create_refund import CreateRefundRequest
+from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
+from payintent.payments.serialization import payment_fields, refund_fields
+from payintent.portal.rendering import render_portal_page
+from payintent.portal.story import read_story, requester
+from payintent.portal.visits import Visit, fields_of, member_page, redirect
+from payintent.storage import merchant_cases
+from payintent.storage.merchant_cases import CaseFilter
+from payintent.storage.payments import PaymentSnapshot
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_LISTED = 25
+_REFUNDS_MAX = 100
+_CASES_MAX = 100
+_REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
+#: Filters of the list as they are in its address, beside the text that is searched.
+_FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A payment as a line of the list."""
+
+    id: str
+    created_at: datetime
+    order_id: str | None
+    payer_uid: str
+    amount: str
+    currency: str
+    status: str
+
+
+@member_page()
+async def get_portal_payments(visit: Visit) -> Response:
+    """`GET /merchant/payments`: found by a text, or filtered, by what the address says."""
+    query = visit.request.query_params
+    text = query.get("q", "").strip()
+    problem = None
+    try:
+        rows, more = await (_search(visit, text) if text else _list(visit))
+    except RefusedError as refused:
+        rows, more, problem = [], None, refused
+    fields = fields_of(
+        visit,
+        "Payments",
+        rows=rows,
+        more=more,
+        text=text,
+        filters={name: _shown(name, query.get(name, "")) for name in _FILTERS},
+        statuses=list(PaymentStatus),
+        currencies=list(CURRENCIES),
+        problem_text=problem and problem.message,
+    )
+    return render_portal_page(
+        visit.request, "payments.html", fields, http_status(problem) if problem else 200
+    )
+
+
+@member_page()
+async def get_portal_payment_story(visit: Visit) -> Response:
+    """`GET /merchant/payments/{payment_id}`: one payment, with all that happened to it."""
+    return await _payment_page(visit, await _own_payment(visit))
+
+
+@member_page(MemberRight.REFUND)
+async def post_refund_form(visit: Visit) -> Response:
+    """`POST /merchant/payments/{payment_id}/refunds`: asks for a refund, as the API does."""
+    snapshot = await _own_payment(visit)
+    form = visit.form
+    try:
+        body = schemas.CreateRefundBody(
+            amount=msgspec.Raw(msgspec.json.encode(form["amount"]) if "amount" in form else b""),
+            reason=form.get("reason"),
+            destination=form.get("destination"),
+        )
+        schemas.check_refund(body)
+        await visit.app.service.refund_creator.create(
+            CreateRefundRequest(
+                merchant_id=visit.merchant_id,
+                payment_id=snapshot.payment.id,
+                key=_read_key(form.get("key", "")),
+                member=visit.session.email,
+                amount=schemas.read_refund_amount(body.amount),
+                reason=body.reason,
+                destination=body.destination,
+            )
+        )
+    except RefusedError as refused:
+        return await _payment_page(visit, snapshot, refused)
+    return redirect(visit.request.url.path.removesuffix("/refunds"))
+
+
+async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
+    service, query = visit.app.service, visit.request.query_params
+    given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
+    wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
+    found, more = await list_merchant_payments(
+        service.database, service.reading, service.id_generator, wanted
+    )
+    rows = [_row(snapshot) for snapshot in found]
+    if more is None:
+        return rows, None
+    return rows, urlencode(given | {"cursor": write_time_cursor(*more)})
+
+
+def _shown(name: str, text: str) -> str:
+    """Return what a filter's field shows; a field for a day takes nothing else."""
+    if name.startswith("created_") and not _DAY.fullmatch(text):
+        return ""
+    return text
+
+
+def _with_times(given: dict[str, str]) -> dict[str, str]:
+    """Write days as times in UTC; the last day is meant whole."""
+    times = {
+        name: f"{_read_day(given[name], days)}T00:00:00Z"
+        for name, days in (("created_from", 0), ("created_to", 1))
+        if name in given
+    }
+    return given | times
+
+
+def _read_day(text: str, later: int) -> date:
+    """Read a day and return it, or one that is so many days later."""
+    try:
+        return date.fromisoformat(text) + timedelta(days=later)
+    except (ValueError, OverflowError):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "A day is written as 2026-11-23.") from None
+
+
+async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
+    """Find the merchant's own payments by any id, an order, a buyer or a transaction."""
+    service = visit.app.service
+    before = visit.request.query_params.get("before") or None
+    if before is not None:
+        await _find_own(visit, before)
+    search = SearchPayments(
+        text=text, merchant_id=visit.merchant_id, before=before, limit=_LISTED + 1
+    )
+    found = await search.read(service.operation_context)
+    rows = [_found_row(payment) for payment in found[:_LISTED]]
+    if len(found) <= _LISTED:
+        return rows, None
+    return rows, urlencode({"q": text, "before": rows[-1].id})
+
+
+def _row(snapshot: PaymentSnapshot) -> _Row:
+    payment = snapshot.payment
+    return _Row(
+        id=ids.format_id(ids.PAYMENT, payment.id),
+        created_at=payment.created_at,
+        order_id=_order_id(payment.metadata),
+        payer_uid=payment.payer_uid,
+        amount=payment.amount_text,
+        currency=payment.currency,
+        status=payment.status,
+    )
+
+
+def _found_row(payment: ListedPayment) -> _Row:
+    return _Row(
+        id=payment.id,
+        created_at=payment.created_at,
+        order_id=payment.order_id,
+        payer_uid=payment.payer_uid,
+        amount=payment.amount,
+        currency=payment.currency,
+        status=payment.status,
+    )
+
+
+async def _own_payment(visit: Visit) -> PaymentSnapshot:
+    """Read the payment that the address names."""
+    return await _find_own(visit, visit.request.path_params["payment_id"])
+
+
+async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
+    """Read a payment by its id; another merchant's is as unknown as one that there is not."""
+    payment_id = ids.parse_id(ids.PAYMENT, text)
+    try:
+        return await visit.app.service.payment_lookup.get_merchant_payment(
+            visit.merchant_id, payment_id
+        )
+    except RefusedError as refused:
+        if refused.code is not ErrorCode.FORBIDDEN:
+            raise
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such payment") from None
+
+
+async def _payment_page(
+    visit: Visit, snapshot: PaymentSnapshot, refused: RefusedError | None = None
+) -> Response:
+    database, payment = visit.app.service.database, snapshot.payment
+    refunds, _ = await list_payment_refunds(database, payment.id, None, _REFUNDS_MAX)
+    cases = await merchant_cases.page(
+        database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
+    )
+    shown = payment_fields(payment, snapshot.session)
+    fields = fields_of(
+        visit,
+        "Payment",
+        payment=shown,
+        order_id=_order_id(payment.metadata),
+        metadata=payment.metadata,
+        story=await read_story(database, payment),
+        refunds=[
+            refund_fields(refund) | {"by": requester(refund.requested_by)} for refund in refunds
+        ],
+        cases=[case_fields(case) for case in cases],
+        can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
+        is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
+        key=visit.form.get("key") or str(uuid4()),
+        typed=visit.form,
+        problem_text=refused and refused.message,
+    )
+    return render_portal_page(
+        visit.request, "payment.html", fields, http_status(refused) if refused else 200
+    )
+
+
+def _order_id(metadata: str) -> str | None:
+    """Return the order number that the merchant's metadata have, where it is a text."""
+    fields: object = msgspec.json.decode(metadata)
+    order_id = cast("dict[str, object]", fields).get("order_id") if isinstance(fields, dict) else 0
+    return order_id if isinstance(order_id, str) else None
+
+
+def _read_key(text: str) -> UUID:
+    """Read the key of a form: sent twice it asks for one refund."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "open the page again") from None

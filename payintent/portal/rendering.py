@@ -1,0 +1,54 @@
+"""Rendering of the portal's pages: templates, files, headers."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.domain.price import format_rate
+from payintent.web.compression import html_response
+from payintent.web.static_files import StaticFiles
+from payintent.web.templates import make_environment
+
+#: Headers of every page; the middleware adds that it must not be cached.
+HEADERS = {
+    "Referrer-Policy": "no-referrer",  # a link that signs in is an address
+    "Vary": "Accept-Encoding, Cookie",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex, nofollow",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
+_templates = make_environment("portal/templates")
+
+
+def _time(moment: datetime | None) -> str:
+    """Write a time for people, in UTC to the second."""
+    return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+_templates.filters["time"] = _time
+_templates.filters["rate"] = format_rate
+_POLICY = content_security_policy(runs=ScriptSources())
+
+
+def render_portal_page(
+    request: Request, template: str, fields: dict[str, Any], status: int = 200
+) -> Response:
+    """Render a template as a page of the portal."""
+    html = _templates.get_template(template).render({"scripts": [], "asset": FILES.url, **fields})
+    headers = {**HEADERS, "Content-Security-Policy": _POLICY}
+    return html_response(request, html, headers, status)
+
+
+def render_sorry(request: Request, message: str, status: int) -> Response:
+    """Show why something was refused."""
+    fields = {"title": "That did not work", "message": message}
+    return render_portal_page(request, "sorry.html", fields, status)
+
+
+async def get_portal_file(request: Request) -> Response:
+    """`GET /merchant/static/{mark}/{name}`: scripts and styles."""
+    return await FILES.get(request)

@@ -1,0 +1,227 @@
+"""Signing in and out: by a passkey, or by a link that the operator has issued."""
+
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.authentication_failures import MEMBER, UnauthorizedError
+from payintent.api.context import AppContext, get_context, json_response
+from payintent.log import get_logger
+from payintent.operations.members import link_digest
+from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
+from payintent.portal.passkeys import PasskeyError, PasskeyVerifier
+from payintent.portal.rendering import HEADERS, render_portal_page
+from payintent.portal.visits import (
+    SIGN_IN,
+    Visit,
+    find_member_session,
+    member_page,
+    new_token,
+    portal_page,
+    read_next,
+    redirect,
+    session_cookie,
+    session_digest,
+    visitor_cookie,
+)
+from payintent.storage import member_sessions, members, payments
+from payintent.storage.database import Tx
+from payintent.storage.members import PasskeyUse
+from payintent.web.forms import check_form_token, make_form_token, read_form_fields
+
+_log = get_logger("portal")
+_FAILED = "Signing in did not work. Try again, or ask for a new link."
+_LINK_FAILED = "This link does not work. It works once, for 72 hours: ask for a new one."
+
+
+@portal_page
+async def get_portal(request: Request) -> Response:
+    """`GET /merchant`: the first page of a member."""
+    del request
+    return redirect("/merchant/payments")
+
+
+@portal_page
+async def get_portal_sign_in(request: Request) -> Response:
+    """`GET /merchant/sign-in`: the page to sign in at; a member who is signed in is sent on."""
+    app = get_context(request)
+    following = read_next(request.query_params.get("next"))
+    token = session_cookie(app.service.settings).read(request)
+    if await find_member_session(app, token) is not None:
+        return redirect(following)
+    return _sign_in_page(request, app, following)
+
+
+@portal_page
+async def get_portal_sign_in_options(request: Request) -> Response:
+    """`GET /merchant/sign-in/options`: a challenge, for the browser that has opened the page."""
+    app = get_context(request)
+    service = app.service
+    visitor = visitor_cookie(service.settings).read(request)
+    if visitor is None:
+        raise UnauthorizedError(MEMBER, "missing")
+    now = await payments.now(service.database)
+    challenge = make_challenge(service.encryption, ChallengePurpose.SIGN_IN, visitor, now)
+    verifier = PasskeyVerifier(service.settings.portal_address)
+    return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
+
+
+@portal_page
+async def post_portal_sign_in(request: Request) -> Response:
+    """`POST /merchant/sign-in`: signs in by a passkey."""
+    app = get_context(request)
+    form = await read_form_fields(request)
+    visitor = visitor_cookie(app.service.settings).read(request) or ""
+    check_form_token(request, form, app.service.encryption, f"visitor:{visitor}")
+    following = read_next(form.get("next"))
+    try:
+        credential = form.get("credential", "")
+        with app.attempts.attempt(request, MEMBER, _name_of_passkey(app, credential)):
+            token = await _sign_in_by_passkey(app, visitor, credential)
+    except UnauthorizedError:
+        return _sign_in_page(request, app, following, _FAILED)
+    return _signed_in(app, token, following)
+
+
+@portal_page
+async def get_link(request: Request) -> Response:
+    """`GET /merchant/link/{token}`: asks before it uses the link up, as mail scanners open it."""
+    return _link_page(request, get_context(request))
+
+
+@portal_page
+async def post_link(request: Request) -> Response:
+    """`POST /merchant/link/{token}`: signs in by a link, once."""
+    app = get_context(request)
+    form = await read_form_fields(request)
+    visitor = visitor_cookie(app.service.settings).read(request) or ""
+    check_form_token(request, form, app.service.encryption, f"visitor:{visitor}")
+    link: str = request.path_params["token"]
+    try:
+        with app.attempts.attempt(request, MEMBER, link):
+            token, following = await _sign_in_by_link(app, link)
+    except UnauthorizedError:
+        return _link_page(request, app, _LINK_FAILED)
+    return _signed_in(app, token, following)
+
+
+@member_page()
+async def post_portal_sign_out(visit: Visit) -> Response:
+    """`POST /merchant/sign-out`: ends the session, or all of the member's."""
+    database = visit.app.service.database
+    if visit.form.get("everywhere"):
+        await member_sessions.end_all(database, visit.session.member_id)
+    else:
+        await member_sessions.end(database, visit.session.id)
+    response = redirect(SIGN_IN)
+    session_cookie(visit.app.service.settings).clear(response)
+    return response
+
+
+def _name_of_passkey(app: AppContext, credential: str) -> str:
+    """Name a passkey that was used before, which is looked at whatever others at its address do."""
+    try:
+        verifier = PasskeyVerifier(app.service.settings.portal_address)
+        return verifier.read_assertion(credential).credential_id.hex()
+    except PasskeyError:
+        return ""
+
+
+async def _sign_in_by_passkey(app: AppContext, visitor: str, credential: str) -> str:
+    """Check a passkey and return a new session's cookie (`UnauthorizedError`)."""
+    service = app.service
+    verifier = PasskeyVerifier(service.settings.portal_address)
+    now = await payments.now(service.database)
+    try:
+        assertion = verifier.read_assertion(credential)
+        passkey = await members.find_passkey(service.database, assertion.credential_id)
+        if passkey is None:
+            raise UnauthorizedError(MEMBER, "unknown")
+        use = verifier.check_assertion(
+            assertion,
+            passkey,
+            lambda challenge: read_challenge(
+                service.encryption, ChallengePurpose.SIGN_IN, visitor, challenge, now
+            ),
+        )
+    except PasskeyError as error:
+        raise UnauthorizedError(MEMBER, "wrong_secret") from error
+    return await _open_by_passkey(app, use)
+
+
+async def _open_by_passkey(app: AppContext, use: PasskeyUse) -> str:
+    async with app.service.database.transaction() as tx:
+        member_id = await members.use_passkey(tx, use)
+        if member_id is None:  # this challenge was used before, or the passkey was copied
+            raise UnauthorizedError(MEMBER, "used")
+        token = await _open_session(app, tx, member_id)
+    _log.info("member_signed_in", member=str(member_id), by="passkey")
+    return token
+
+
+async def _sign_in_by_link(app: AppContext, link: str) -> tuple[str, str]:
+    """Use a link up; returns a new session's cookie and where to go (`UnauthorizedError`)."""
+    service = app.service
+    async with service.database.transaction() as tx:
+        digest = link_digest(service.operation_context, link)
+        member_id = await members.use_link(tx, digest)
+        if member_id is None:
+            raise UnauthorizedError(MEMBER, "unknown")
+        token = await _open_session(app, tx, member_id)
+        has_passkeys = bool(await members.list_passkeys(tx, member_id))
+    _log.info("member_signed_in", member=str(member_id), by="link")
+    return token, "/merchant/payments" if has_passkeys else "/merchant/access"
+
+
+async def _open_session(app: AppContext, tx: Tx, member_id: UUID) -> str:
+    """Store a session of a member and return the value of its cookie."""
+    token = new_token()
+    digest = session_digest(app.service.encryption, token)
+    await member_sessions.add(tx, app.service.id_generator.new_id(), member_id, digest)
+    return token
+
+
+def _signed_in(app: AppContext, token: str, following: str) -> Response:
+    response = redirect(following)
+    session_cookie(app.service.settings).set(response, token)
+    visitor_cookie(app.service.settings).clear(response)
+    return response
+
+
+def _sign_in_page(
+    request: Request, app: AppContext, following: str, problem: str | None = None
+) -> Response:
+    return _page_of_visitor(
+        request,
+        app,
+        "sign_in.html",
+        {
+            "title": "Sign in",
+            "following": following,
+            "problem_text": problem,
+            "scripts": ["passkeys.js"],
+        },
+    )
+
+
+def _link_page(request: Request, app: AppContext, problem: str | None = None) -> Response:
+    fields: dict[str, object] = {
+        "title": "Sign in by link",
+        "problem_text": problem,
+        "address": request.url.path,
+    }
+    return _page_of_visitor(request, app, "link.html", fields)
+
+
+def _page_of_visitor(
+    request: Request, app: AppContext, template: str, fields: dict[str, object]
+) -> Response:
+    """Render a page with a form, for a browser that is not signed in."""
+    cookie = visitor_cookie(app.service.settings)
+    visitor = cookie.read(request) or new_token()
+    token = make_form_token(app.service.encryption, f"visitor:{visitor}")
+    status = 403 if fields["problem_text"] else 200
+    response = render_portal_page(request, template, {**fields, "form_token": token}, status)
+    cookie.set(response, visitor)
+    return response

@@ -1,0 +1,192 @@
+"""Visits of members: the session of a request, its rights, its form, and refusals as pages."""
+
+import secrets as chance
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api.context import AppContext, get_context
+from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
+from payintent.api.request_body import BodyTooLargeError
+from payintent.config import Settings
+from payintent.domain.errors import (
+    ErrorCode,
+    InvalidTextError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
+from payintent.encryption import Encryption
+from payintent.portal.rendering import HEADERS, render_sorry
+from payintent.storage import member_sessions
+from payintent.storage.member_sessions import MemberSession
+from payintent.web.cookies import SignInCookie
+from payintent.web.forms import check_form_token, make_form_token, read_form_fields
+
+#: A page of the portal, of which no answer is kept by any cache.
+Handler = Callable[[Request], Awaitable[Response]]
+SIGN_IN = "/merchant/sign-in"
+_TOKEN_BYTES = 32
+_VISITOR_S = 3_600
+_NEXT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a member who is signed in; every query is bound to `merchant_id`."""
+
+    request: Request
+    app: AppContext
+    session: MemberSession
+    form: Mapping[str, str]
+
+    @property
+    def merchant_id(self) -> int:
+        """Return the merchant whose member this is."""
+        return self.session.merchant_id
+
+    @property
+    def form_token(self) -> str:
+        """Return the token that this member's forms carry."""
+        return make_form_token(self.app.service.encryption, str(self.session.id))
+
+    def may(self, right: str) -> bool:
+        """Tell whether the member has a right, by its name in templates."""
+        return has_right(self.session.role, MemberRight(right))
+
+
+MemberHandler = Callable[[Visit], Awaitable[Response]]
+
+
+def session_cookie(settings: Settings) -> SignInCookie:
+    """Return the cookie of members who are signed in."""
+    return SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
+
+
+def visitor_cookie(settings: Settings) -> SignInCookie:
+    """Return the cookie of browsers that are about to sign in, which binds their forms."""
+    return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
+
+
+def new_token() -> str:
+    """Make the value of a cookie: 256 random bits."""
+    return chance.token_urlsafe(_TOKEN_BYTES)
+
+
+def session_digest(encryption: Encryption, token: str) -> bytes:
+    """Digest a session's cookie as it is stored."""
+    return encryption.digest(f"member session:{token}")
+
+
+def portal_page(handler: Handler) -> Handler:
+    """Answer refusals with pages; for addresses that need no session."""
+
+    @wraps(handler)
+    async def answered(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except BodyTooLargeError:
+            return render_sorry(request, "This form is too long.", 413)
+        except RefusedError as refused:
+            response = render_sorry(request, refused.message, http_status(refused))
+            return _retry_after(response, refused.retry_after_s)
+        except StorageUnavailableError as down:
+            refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
+            message = "This does not work just now. Try again in a few seconds."
+            return _retry_after(render_sorry(request, message, 503), again_s())
+        except InvalidTextError:
+            return render_sorry(request, "This text cannot be stored.", 400)
+        except LockTimeoutError:
+            message = "Another request is working on this. Try again."
+            return _retry_after(render_sorry(request, message, 409), RETRY_AFTER_S)
+
+    return answered
+
+
+def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
+    """Need a session, and a right if one is named; a form must be the member's own."""
+
+    def decorated(handler: MemberHandler) -> Handler:
+        @portal_page
+        @wraps(handler)
+        async def answered(request: Request) -> Response:
+            app = get_context(request)
+            token = session_cookie(app.service.settings).read(request)
+            session = await find_member_session(app, token)
+            if session is None or token is None:
+                return _to_sign_in(request)
+            if right is not None and not has_right(session.role, right):
+                raise RefusedError(ErrorCode.FORBIDDEN, f"This is not for the role {session.role}.")
+            response = await handler(await _visit(request, app, session))
+            if session.is_due and request.method == "GET":
+                await _rotate(app, session, token, response)
+            return response
+
+        return answered
+
+    return decorated
+
+
+async def find_member_session(app: AppContext, token: str | None) -> MemberSession | None:
+    """Find the session of a cookie's value."""
+    if token is None:
+        return None
+    digest = session_digest(app.service.encryption, token)
+    return await member_sessions.find(app.service.database, digest)
+
+
+def redirect(address: str) -> Response:
+    """Send the browser on, to another page of the portal, after a form."""
+    return RedirectResponse(address, 303, HEADERS)
+
+
+def read_next(raw: str | None) -> str:
+    """Return where to go after signing in: a page of the portal, whatever is asked for."""
+    is_ours = raw is not None and raw.startswith("/merchant/") and len(raw) <= _NEXT_MAX
+    if raw is None or not is_ours or "\\" in raw or not raw.isascii() or not raw.isprintable():
+        return "/merchant/payments"
+    return raw
+
+
+async def _visit(request: Request, app: AppContext, session: MemberSession) -> Visit:
+    form: dict[str, str] = {}
+    if request.method == "POST":
+        form = await read_form_fields(request)
+        check_form_token(request, form, app.service.encryption, str(session.id))
+    return Visit(request, app, session, form)
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method != "GET":
+        return redirect(SIGN_IN)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return redirect(f"{SIGN_IN}?next={quote(request.url.path + query, safe='')}")
+
+
+async def _rotate(app: AppContext, session: MemberSession, token: str, response: Response) -> None:
+    """Give the browser another value of its cookie; the old one works for a minute more."""
+    service, new = app.service, new_token()
+    digests = [session_digest(service.encryption, value) for value in (token, new)]
+    if await member_sessions.rotate(service.database, session.id, *digests):
+        session_cookie(service.settings).set(response, new)
+
+
+def _is_secure(settings: Settings) -> bool:
+    return settings.portal_address.startswith("https:")
+
+
+def _retry_after(response: Response, wait_s: int | None) -> Response:
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(wait_s)
+    return response
+
+
+def fields_of(visit: Visit, title: str, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a page: its own, and those of the frame of all pages."""
+    return {"title": title, "visit": visit, "session": visit.session, **fields}

@@ -1,0 +1,138 @@
+"""The last API calls, for developers: recorded beside the requests, bounded, and forgotten."""
+
+import asyncio
+import time
+from typing import Any
+
+from prometheus_client import REGISTRY
+
+from payintent.api.call_log import _OF_MERCHANT_MAX, MERCHANT, CallLog, CallLogWriter
+from payintent.app import _TEMPLATES, build_app
+from payintent.config import Settings
+from payintent.service import Service
+from payintent.storage import api_calls
+from payintent.storage.database import Database
+from payintent.workers import _prune
+from tests.portal.person import member, words
+from tests.support.patience import PATIENCE_S
+from tests.support.world import Api, World, free_port
+
+_DROPPED = "payintent_api_calls_dropped_total"
+_DAY_S = 24 * 3600
+
+
+async def _calls(world: World, count: int) -> list[Any]:
+    """Wait until so many calls are stored; newest first."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = await api_calls.list_last(world.service.database, world.merchant_id, 1_000)
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+async def test_a_call_is_kept_with_its_template_its_code_and_its_request_id(api: Api) -> None:
+    headers = api.bearer() | {"X-Request-Id": "mine-1"}
+    await api.create()
+    await api.send("GET", "/v1/payments/pay_0000000000000000000001", headers=headers)
+    await api.send("GET", "/v1/payments?limit=x", headers=headers)
+    found = await _calls(api.world, 3)
+    assert {(call.method, call.route, call.status, call.error_code) for call in found} == {
+        ("POST", "/v1/payments", 201, None),
+        ("GET", "/v1/payments/{payment_id}", 404, "NOT_FOUND"),
+        ("GET", "/v1/payments", 400, "BAD_REQUEST"),
+    }
+    assert [call.request_id for call in found if call.status >= 400] == ["mine-1"] * 2
+    assert all(0 < call.duration_us < PATIENCE_S * 1_000_000 for call in found)
+
+
+async def test_developers_read_them_and_what_was_refused_by_itself(api: Api) -> None:
+    developer = await member(api)
+    await api.create()
+    await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
+    await _calls(api.world, 2)
+    page = words(await developer.get("/merchant/calls"))
+    assert "POST /v1/payments 201" in page
+    assert "GET /v1/payments 400 BAD_REQUEST" in page
+    refused = words(await developer.get("/merchant/calls?failed=1"))
+    assert "400 BAD_REQUEST" in refused
+    assert "POST /v1/payments" not in refused
+
+
+async def test_neither_bodies_nor_queries_nor_keys_nor_ids_are_kept(api: Api) -> None:
+    created = await api.create(payer_uid="buyer-secret")
+    path = f"/v1/payments/{created.json['id']}?x=query-secret"
+    await api.send("GET", path, headers=api.bearer())
+    await _calls(api.world, 2)
+    stored = str([list(row.values()) for row in await api.world.rows("SELECT * FROM api_call")])
+    for secret in ("buyer-secret", "query-secret", api.world.api_key, created.json["id"]):
+        assert secret not in stored
+
+
+async def test_what_has_no_accepted_key_is_nobodys_call(api: Api) -> None:
+    await api.send("GET", "/v1/payments", headers=api.bearer("sk_live_x"))
+    await api.send("GET", "/v1/countries")
+    created = await api.create()
+    await api.send("GET", f"/v1/checkout/{created.json['checkout_id']}")
+    [call] = await _calls(api.world, 1)
+    assert call.route == "/v1/payments"
+
+
+def _scope(merchant_id: int | None, method: str = "GET") -> dict[str, Any]:
+    scope: dict[str, Any] = {"method": method}
+    return scope | ({} if merchant_id is None else {MERCHANT: merchant_id})
+
+
+def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
+    before = REGISTRY.get_sample_value(_DROPPED) or 0
+    log = CallLog(lambda: 7.0)
+    for number in range(_OF_MERCHANT_MAX + 5):
+        log.note(_scope(1), 200, b"%d" % number, 6.0)
+    for merchant_id in range(2, 1_000):
+        log.note(_scope(merchant_id), 200, b"x", 6.0)
+    log.note(_scope(None), 200, b"x", 6.0)
+    taken = log.take({})
+    assert [call.request_id for call in taken if call.merchant_id == 1] == [
+        str(number) for number in range(5, _OF_MERCHANT_MAX + 5)
+    ]
+    assert len({call.merchant_id for call in taken}) == 200
+    assert REGISTRY.get_sample_value(_DROPPED) == before + 5 + 799
+    assert log.take({}) == []
+
+
+async def test_while_the_database_is_away_they_are_dropped(any_settings: Settings) -> None:
+    before = REGISTRY.get_sample_value(_DROPPED) or 0
+    log = CallLog()
+    log.note(_scope(1), 200, b"x", time.monotonic())
+    nowhere = {"database_url": f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"}
+    database = Database(any_settings.model_copy(update=nowhere))
+    await CallLogWriter(log, database, {}).flush()
+    await database.close()
+    assert REGISTRY.get_sample_value(_DROPPED) == before + 1
+
+
+async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
+    service: Service, world: World
+) -> None:
+    log = CallLog()
+    for _ in range(5):
+        log.note(_scope(world.merchant_id), 200, b"x", time.monotonic())
+    await CallLogWriter(log, service.database, {}).flush()
+    await world.move_clock(7 * _DAY_S - 60)
+    assert await api_calls.delete_old(service.database, 7, 100) == 0
+    await world.move_clock(7 * _DAY_S + 60)
+    assert await api_calls.delete_old(service.database, 7, 2) == 2
+    await _prune(service)
+    assert await world.rows("SELECT FROM api_call") == []
+
+
+def test_every_route_of_merchants_has_a_template() -> None:
+    assert "/v1/payments/{payment_id}" in _TEMPLATES.values()
+    assert all(template.startswith("/") for template in _TEMPLATES.values())
+
+
+def test_the_setting_switches_the_log_off(any_settings: Settings) -> None:
+    off = build_app(any_settings.model_copy(update={"api_calls_days": 0}))
+    assert off.calls is None
+    assert build_app(any_settings).calls is not None

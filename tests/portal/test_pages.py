@@ -1,0 +1,357 @@
+"""What members see and do: payments found and told, refunds, replays, keys, the catalog."""
+
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.fraud import FraudRuleKind
+from payintent.domain.member import MemberRole
+from payintent.operations.base import Actor
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.merchants import SetCallbackUrl
+from payintent.operations.payments import RefundPayment
+from payintent.operations.restrictions import AddRestriction
+from payintent.operations.webhooks import ReplayEvent
+from payintent.portal.story import requester
+from payintent.storage import outbox
+from payintent.storage.outbox import AttemptRecord
+from tests.api.arrange import payment_of
+from tests.api.refunding import ask as refund
+from tests.api.refunding import paid, send
+from tests.portal.person import Person, member, words
+from tests.support.fakes import captured
+from tests.support.world import Answer, Api
+
+
+@pytest.fixture
+async def finance(api: Api) -> Person:
+    return await member(api, MemberRole.FINANCE)
+
+
+@pytest.fixture
+async def developer(api: Api) -> Person:
+    return await member(api)
+
+
+async def _story(person: Person, created: Answer) -> str:
+    answer = await person.get(f"/merchant/payments/{created.json['id']}")
+    assert answer.status == 200
+    return words(answer)
+
+
+async def _event(api: Api, created: Answer) -> str:
+    payment = await payment_of(api, created)
+    [row] = await api.world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    return str(row["id"])
+
+
+async def test_a_payment_is_found_by_whatever_is_known_of_it(api: Api, finance: Person) -> None:
+    created = await paid(api, metadata={"order_id": "A-1009"}, payer_uid="buyer-77")
+    await paid(api, metadata={"order_id": "B-1"})
+    refund_id = (await refund(api, created)).json["id"]
+    known = (created.json["id"], created.json["checkout_id"], refund_id, "A-1009", "buyer-77")
+    for text in (*known, await _event(api, created), f"cap-{created.json['id']}"):
+        page = (await finance.get(f"/merchant/payments?q={text}")).body.decode()
+        assert page.count('href="/merchant/payments/pay_') == 1, text
+        assert created.json["id"] in page
+
+
+async def test_the_filters_stand_in_the_address_and_the_pages_follow(
+    api: Api, finance: Person
+) -> None:
+    made = [(await api.create(payer_uid="buyer-77")).json["id"] for _ in range(27)]
+    await api.create(payer_uid="somebody-else")
+    first = (
+        await finance.get("/merchant/payments?payer_uid=buyer-77&status=PENDING")
+    ).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    assert "payer_uid=buyer-77" in more
+    second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
+    pages = [[one for one in made if one in page] for page in (first, second)]
+    assert [len(page) for page in pages] == [25, 2]
+    assert set(pages[0] + pages[1]) == set(made)
+    assert "somebody-else" not in first + second
+
+
+async def test_a_search_has_pages_too(api: Api, finance: Person) -> None:
+    made = [(await api.create(payer_uid="buyer 77&x=1")).json["id"] for _ in range(26)]
+    first = (await finance.get(f"/merchant/payments?q={quote('buyer 77&x=1')}")).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
+    assert [sum(one in page for one in made) for page in (first, second)] == [25, 1]
+
+
+async def test_days_are_whole_days_in_utc(api: Api, finance: Person) -> None:
+    created = await api.create()
+    day = created.json["created_at"][:10]
+    for query, found in (
+        (f"created_from={day}&created_to={day}", True),
+        (f"created_to={day}", True),
+        (f"created_from={int(day[:4]) + 1}{day[4:]}".replace("02-29", "02-28"), False),
+    ):
+        page = await finance.get(f"/merchant/payments?{query}")
+        assert (created.json["id"] in page.body.decode()) is found, query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "status=GONE",
+        "currency=XXX",
+        "created_from=yesterday",
+        "created_to=9999-12-31",
+        "cursor=x",
+        "payer_uid=" + "x" * 300,
+        "q=" + "x" * 301,
+        "q=x&before=y",
+    ],
+)
+async def test_a_filter_that_is_none_says_so(finance: Person, query: str) -> None:
+    answer = await finance.get(f"/merchant/payments?{query}")
+    assert answer.status in {400, 404, 422}
+    assert 'class="problem" role="alert"' in answer.body.decode()
+
+
+async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person) -> None:
+    """No account, no reference and no answer of a gateway, no rule, no operator, no note."""
+    world = api.world
+    rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=world.merchant_id)
+    await world.perform(rule)
+    created = await paid(api)
+    payment = await payment_of(api, created)
+    snapshot = await world.see(payment)
+    assert snapshot.session is not None
+    await world.report(payment, snapshot.session.id, captured(1, reference="second-capture"))
+    actor = Actor("Olga the operator", "a secret reason")
+    operation = RefundPayment(payment_id=created.json["id"], amount="1.00", reason="so it is")
+    await world.service.run_operation(operation, actor)
+    await world.service.run_operation(
+        ReplayEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
+    )
+    story = await _story(finance, created)
+    for wanted in ("Created", "Way to pay chosen", "Money came", "Paid", "payment.completed"):
+        assert wanted in story
+    assert "DOUBLE_PAYMENT" in story
+    assert "1.00 THB, by the operator, so it is" in story
+    shown = (await finance.get(f"/merchant/payments/{created.json['id']}")).body.decode()
+    session = ids.format_id(ids.SESSION, snapshot.session.id)
+    for hidden in ("Olga", "secret reason", "second-capture", "cap-pay", session, "callback"):
+        assert hidden not in shown, hidden
+    assert f"account {world.account_id}" not in shown
+
+
+async def _uuid(api: Api, created: Answer) -> object:
+    payment = await payment_of(api, created)
+    [row] = await api.world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    return row["id"]
+
+
+@pytest.mark.parametrize(
+    ("who", "shown"),
+    [
+        ("merchant:7:abcd1234", "with the API key abcd1234"),
+        ("merchant:7", "with an API key"),
+        ("merchant:7:dee@shop.test", "by dee@shop.test"),
+        ("policy:auto_refund", "automatically"),
+        ("Olga", "by the operator"),
+        ("cli:root", "by the operator"),
+        ("merchant", "with an API key"),
+    ],
+)
+def test_of_those_who_asked_for_a_refund_the_merchants_own_are_named(who: str, shown: str) -> None:
+    assert requester(who) == shown
+
+
+async def test_finance_asks_for_a_refund_as_the_api_does(api: Api, finance: Person) -> None:
+    created = await paid(api)
+    path = f"/merchant/payments/{created.json['id']}"
+    key = str(uuid4())
+    for _ in range(2):  # a form that is sent twice asks for one refund
+        answer = await finance.post(f"{path}/refunds", amount="90.00", reason="a page", key=key)
+        assert (answer.status, answer.headers["Location"]) == (303, path)
+    [row] = await api.world.rows("SELECT amount, reason, step, requested_by FROM refund")
+    requested_by = f"merchant:{api.world.merchant_id}:finance@shop.test"
+    assert (row["reason"], row["step"], row["requested_by"]) == ("a page", "queued", requested_by)
+    await send(api.world)
+    story = await _story(finance, created)
+    assert "PARTIALLY_REFUNDED" in story
+    assert "by finance@shop.test" in story
+    assert "90.00 THB" in words(await finance.get("/merchant/refunds"))
+
+
+async def test_without_an_amount_all_that_is_left_is_refunded(api: Api, finance: Person) -> None:
+    created = await paid(api)
+    path = f"/merchant/payments/{created.json['id']}/refunds"
+    assert (await finance.post(path, key=str(uuid4()))).status == 303
+    await send(api.world)
+    assert (await payment_of(api, created)).status == "REFUNDED"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"amount": "1590.01"}, 409, "1590"),
+        ({"amount": "0"}, 422, "amount"),
+        ({"amount": "x"}, 400, "amount"),
+        ({"amount": "1", "reason": "x" * 501}, 400, "reason"),
+        ({"amount": "1", "destination": "0x"}, 422, "destination"),
+        ({"amount": "1", "key": "x"}, 400, "open the page again"),
+    ],
+)
+async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
+    api: Api, finance: Person, fields: dict[str, str], status: int, said: str
+) -> None:
+    created = await paid(api)
+    path = f"/merchant/payments/{created.json['id']}/refunds"
+    answer = await finance.post(path, **{"key": str(uuid4()), "reason": "typed"} | fields)
+    assert answer.status == status, words(answer)
+    page = answer.body.decode()
+    assert said in page.partition('role="alert"')[2].partition("</p>")[0]
+    assert f'value="{fields["amount"]}"' in page
+    assert await api.world.rows("SELECT FROM refund") == []
+
+
+async def test_a_payment_that_was_not_paid_has_no_form_for_a_refund(
+    api: Api, finance: Person
+) -> None:
+    created = await api.create()
+    assert "Ask for a refund" not in await _story(finance, created)
+    path = f"/merchant/payments/{created.json['id']}/refunds"
+    assert (await finance.post(path, key=str(uuid4()))).status == 409
+
+
+async def test_an_event_is_shown_with_every_attempt_and_its_answer(
+    api: Api, developer: Person
+) -> None:
+    created = await paid(api)
+    event_id = await _uuid(api, created)
+    attempt = AttemptRecord(
+        id=uuid4(),
+        event_id=event_id,  # type: ignore[arg-type]
+        number=1,
+        url="https://shop.test/hooks",
+        outcome="refused",
+        status=500,
+        detail="HTTP 500",
+        answer="<b>a stack trace</b>",
+        duration_ms=12,
+        delivered=False,
+        next_wait_s=None,
+    )
+    await outbox.record(api.world.service.database, [attempt])
+    page = await developer.get(f"/merchant/events/{event_id}")
+    for said in ("https://shop.test/hooks", "HTTP 500", "<b>a stack trace</b>", '"payment"'):
+        assert said in words(page).replace("<b>", "<b>"), said
+    assert "&lt;b&gt;a stack trace" in page.body.decode()
+
+
+async def test_a_replay_sends_ones_own_event_again_and_names_who_did_it(
+    api: Api, developer: Person
+) -> None:
+    created = await paid(api)
+    event_id = await _event(api, created)
+    answer = await developer.post(f"/merchant/events/{event_id}/replay")
+    assert answer.headers["Location"] == f"/merchant/events/{event_id}?replayed=1"
+    assert "sent again" in words(await developer.get(answer.headers["Location"]))
+    [row] = await api.world.rows("SELECT state FROM delivery")
+    assert row["state"] == "pending"
+    [entry] = await api.world.rows(
+        "SELECT who, why, merchant_id FROM audit WHERE action = 'webhooks.replay'"
+    )
+    who = f"merchant:{api.world.merchant_id}:developer@shop.test"
+    assert tuple(entry.values()) == (who, "in the merchant portal", api.world.merchant_id)
+
+
+async def test_events_are_listed_by_state_and_page(api: Api, developer: Person) -> None:
+    for _ in range(26):
+        created = await api.create()
+        path = f"/v1/payments/{created.json['id']}/cancel"
+        assert (await api.send("POST", path, headers=api.bearer())).status == 200
+    first = (await developer.get("/merchant/events?state=skipped")).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    second = (await developer.get(f"/merchant/events?{more}")).body.decode()
+    assert [page.count("<tr>") - 1 for page in (first, second)] == [25, 1]
+    assert "No events" in words(await developer.get("/merchant/events?state=dead"))
+    assert (await developer.get("/merchant/events?state=gone")).status == 400
+
+
+async def test_a_key_is_revoked_for_good_and_the_operators_stay_those_who_issue(
+    api: Api, developer: Person
+) -> None:
+    public_id = api.world.api_key.split("_")[2]
+    page = words(await developer.get("/merchant/keys"))
+    assert f"sk_live_{public_id}_…" in page
+    assert api.world.api_key not in page
+    assert (await developer.post(f"/merchant/keys/{public_id}/revoke")).status == 303
+    assert (await api.create()).status == 401
+    assert "revoked" in words(await developer.get("/merchant/keys"))
+    [entry] = await api.world.rows("SELECT who FROM audit WHERE action = 'key.revoke'")
+    assert entry["who"] == f"merchant:{api.world.merchant_id}:developer@shop.test"
+
+
+async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance: Person) -> None:
+    created = await paid(api)
+    payment = await payment_of(api, created)
+    snapshot = await api.world.see(payment)
+    assert snapshot.session is not None
+    await api.world.report(payment, snapshot.session.id, captured(1, reference="second"))
+    [case] = (await api.send("GET", "/v1/cases", headers=api.bearer())).json["data"]
+    page = words(await finance.get("/merchant/cases?status=OPEN&kind=DOUBLE_PAYMENT"))
+    assert case["id"] in page
+    assert f"{case['amount']} {case['currency']}" in page
+    assert "No cases" in words(await finance.get("/merchant/cases?kind=DISPUTE"))
+    assert (await finance.get("/merchant/cases?kind=x")).status == 400
+
+
+async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Person) -> None:
+    world = api.world
+    page = words(await finance.get("/merchant/catalog?country=TH"))
+    assert "THB" in page
+    assert "Card" in page
+    await world.perform(AddRestriction(type="CRYPTO", country="TH"))  # type: ignore[arg-type]
+    assert "Tokens are not offered there" in words(
+        await finance.get("/merchant/catalog?country=TH")
+    )
+    assert "Tokens are not" not in words(await finance.get("/merchant/catalog?country=JP"))
+    assert (await finance.get("/merchant/catalog?country=XX")).status == 400
+    nothing = await world.other_merchant(methods="none")
+    other = await member(api, MemberRole.FINANCE, "x@other.test", nothing.merchant.id)
+    assert "Nothing can be paid yet" in words(await other.get("/merchant/catalog"))
+
+
+async def test_a_page_is_kept_by_no_cache_and_framed_by_nobody(api: Api, finance: Person) -> None:
+    for path in ("/merchant/payments", "/merchant/sign-in", "/merchant/payments/x", "/merchant"):
+        headers = (await finance.get(path)).headers
+        assert headers["Cache-Control"] == "no-store", path
+        assert headers["Referrer-Policy"] == "no-referrer"
+    policy = (await finance.get("/merchant/payments")).headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "default-src 'none'" in policy
+
+
+async def test_what_others_wrote_is_text_and_nothing_else(api: Api, finance: Person) -> None:
+    evil = "<script>alert(1)</script>"
+    created = await api.create(payer_uid=evil, metadata={"order_id": evil})
+    for path in (
+        "/merchant/payments",
+        f"/merchant/payments?q={quote(evil)}",
+        f"/merchant/payments/{created.json['id']}",
+    ):
+        page = (await finance.get(path)).body.decode()
+        assert "&lt;script&gt;alert(1)" in page
+        assert evil not in page
+
+
+async def test_the_callback_url_stays_the_operators(api: Api, developer: Person) -> None:
+    """There is no form for it on any page, and no route that takes one."""
+    operation = SetCallbackUrl(
+        merchant_id=api.world.merchant_id, callback_url="https://93.184.216.34/hooks"
+    )
+    await api.world.perform(operation)
+    for page in ("access", "keys", "events", "payments", "calls", "catalog", "cases", "refunds"):
+        body = (await developer.get(f"/merchant/{page}")).body.decode()
+        assert "93.184.216.34" not in body
+        assert "callback_url" not in body

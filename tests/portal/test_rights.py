@@ -1,0 +1,272 @@
+"""Every route of the portal: without a session, without the right, and at another's objects."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from pytest_asyncio import fixture
+from starlette.routing import Route
+
+from payintent.domain.member import MemberRight, MemberRole, has_right
+from payintent.operations.keys import IssueApiKey
+from payintent.portal.routes import PORTAL_ROUTES
+from tests.api.arrange import payment_of
+from tests.api.refunding import ask as refund
+from tests.api.refunding import paid
+from tests.portal.person import SIGN_IN, Person, form_token, member, words
+from tests.support.fakes import captured
+from tests.support.world import Api
+
+#: Routes for anybody, with why that is right.
+OPEN = {
+    ("GET", "/merchant"): "leads on",
+    ("GET", "/merchant/static/{mark}/{name}"): "files that are the same for all",
+    ("GET", "/merchant/sign-in"): "to sign in at",
+    ("POST", "/merchant/sign-in"): "needs a passkey",
+    ("GET", "/merchant/sign-in/options"): "a challenge",
+    ("GET", "/merchant/link/{token}"): "asks",
+    ("POST", "/merchant/link/{token}"): "needs the link",
+}
+#: Routes for members, with the right that they need; None: every member's.
+OWN: dict[tuple[str, str], MemberRight | None] = {
+    ("POST", "/merchant/sign-out"): None,
+    ("GET", "/merchant/access"): None,
+    ("GET", "/merchant/passkeys/options"): None,
+    ("POST", "/merchant/passkeys"): None,
+    ("POST", "/merchant/passkeys/{passkey_id}/remove"): None,
+    ("GET", "/merchant/payments"): None,
+    ("GET", "/merchant/payments/{payment_id}"): None,
+    ("POST", "/merchant/payments/{payment_id}/refunds"): MemberRight.REFUND,
+    ("GET", "/merchant/refunds"): None,
+    ("GET", "/merchant/cases"): None,
+    ("GET", "/merchant/events"): None,
+    ("GET", "/merchant/events/{event_id}"): None,
+    ("POST", "/merchant/events/{event_id}/replay"): MemberRight.REPLAY,
+    ("GET", "/merchant/keys"): MemberRight.SEE_KEYS,
+    ("POST", "/merchant/keys/{public_id}/revoke"): MemberRight.REVOKE_KEYS,
+    ("GET", "/merchant/catalog"): None,
+    ("GET", "/merchant/calls"): MemberRight.SEE_CALLS,
+}
+#: Who may do what beside what all may: written out, so that no change goes unnoticed.
+RIGHTS = {
+    MemberRole.DEVELOPER: {"replay", "see_keys", "revoke_keys", "see_calls"},
+    MemberRole.FINANCE: {"refund", "replay"},
+}
+
+
+@dataclass
+class Shop:
+    """A merchant with one of everything, and the ids of that."""
+
+    api: Api
+    ids: dict[str, str]
+    marks: list[str]  # what no page of another merchant may hold
+
+    def path(self, route: str) -> str:
+        return route.format_map(self.ids)
+
+
+@fixture
+async def shop(api: Api) -> AsyncIterator[Shop]:
+    world = api.world
+    created = await paid(api, payer_uid="buyer-of-ours", metadata={"order_id": "ORDER-OF-OURS"})
+    payment = await payment_of(api, created)
+    snapshot = await world.see(payment)
+    assert snapshot.session is not None
+    await world.report(payment, snapshot.session.id, captured(1, reference="second"))
+    refund_id = (await refund(api, created, amount="1.00")).json["id"]
+    key = (await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="ours"))).api_key
+    owner = await member(api, email="owner@shop.test")
+    assert (await owner.add_passkey()).status == 303
+    [event] = await world.rows("SELECT id FROM event")
+    [passkey] = await world.rows("SELECT id FROM member_passkey")
+    [case] = (await api.send("GET", "/v1/cases", headers=api.bearer())).json["data"]
+    ids = {
+        "payment_id": created.json["id"],
+        "event_id": str(event["id"]),
+        "public_id": key.split("_")[2],
+        "passkey_id": str(passkey["id"]),
+        "token": "A" * 43,
+        "mark": "x",
+        "name": "portal.css",
+    }
+    marks = [*ids.values(), refund_id, case["id"], "buyer-of-ours", "ORDER-OF-OURS", "owner@"]
+    marks = [mark for mark in marks if mark not in {"x", "portal.css", "A" * 43}]
+    yield Shop(api, ids, marks)
+
+
+def test_every_route_is_in_one_of_the_tables() -> None:
+    routes = {
+        (method, route.path)
+        for route in PORTAL_ROUTES
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert routes == set(OPEN) | set(OWN)
+
+
+@pytest.mark.parametrize("role", MemberRole)
+def test_a_role_has_its_rights_and_no_other(role: MemberRole) -> None:
+    assert {right.value for right in MemberRight if has_right(role, right)} == RIGHTS[role]
+
+
+async def test_without_a_session_every_page_leads_to_signing_in(shop: Shop) -> None:
+    stranger = Person(shop.api)
+    token = form_token(await stranger.get(SIGN_IN))
+    before = await _everything(shop)
+    for cookie in ({}, {"payintent_merchant": "A" * 43}):
+        for method, route in OWN:
+            stranger.cookies |= cookie
+            path = shop.path(route)
+            answer = await (stranger.get(path) if method == "GET" else stranger.post(path, token))
+            assert answer.status == 303, route
+            assert answer.headers["Location"].startswith(SIGN_IN), route
+            assert answer.body == b""
+    assert await _everything(shop) == before
+
+
+async def test_an_operators_token_and_a_merchants_key_open_no_page(shop: Shop) -> None:
+    for key in (shop.api.world.api_key, await shop.api.world.operator_token()):
+        answer = await shop.api.send("GET", "/merchant/payments", headers=shop.api.bearer(key))
+        assert answer.status == 303
+
+
+@pytest.mark.parametrize("role", MemberRole)
+async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
+    shop: Shop, role: MemberRole
+) -> None:
+    person = await member(shop.api, role)
+    token = await person.token()
+    shown = "".join(
+        [
+            (await person.get(shop.path(route))).body.decode()
+            for (method, route), right in OWN.items()
+            if method == "GET" and (right is None or right in RIGHTS[role])
+        ]
+    )
+    before = await _everything(shop)
+    for (method, route), right in OWN.items():
+        if right is None or right in RIGHTS[role]:
+            continue
+        path = shop.path(route)
+        answer = await (person.get(path) if method == "GET" else person.post(path, token))
+        assert answer.status == 403, route
+        assert f"not for the role {role}" in words(answer)
+        assert f'"{path}"' not in shown, route
+    assert await _everything(shop) == before
+
+
+@pytest.mark.parametrize("role", MemberRole)
+async def test_another_merchants_ids_are_those_of_nothing(shop: Shop, role: MemberRole) -> None:
+    """All routes with ids, and all lists, as a member of another merchant."""
+    other = await shop.api.world.other_merchant()
+    person = await member(shop.api, role, "spy@other.test", other.merchant.id)
+    token = await person.token()
+    before = await _everything(shop)
+    for (method, route), right in OWN.items():
+        if (right is not None and right not in RIGHTS[role]) or route.endswith("sign-out"):
+            continue
+        path = shop.path(route)
+        fields = {"amount": "1.00", "key": str(uuid4())}
+        answer = await (person.get(path) if method == "GET" else person.post(path, token, **fields))
+        if "{" in route:
+            assert answer.status == 404, route
+            assert _of_nothing(shop, words(answer)) == []
+        shown = answer.body.decode()
+        assert [mark for mark in shop.marks if mark in shown] == [], route
+    assert await _everything(shop) == before
+
+
+async def test_nothing_of_another_merchant_is_found(shop: Shop) -> None:
+    other = await shop.api.world.other_merchant()
+    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
+    [row] = await shop.api.world.rows(
+        "SELECT p.checkout_id, s.reference FROM payment p JOIN session s ON s.id = p.session_id"
+    )
+    for text in (*shop.marks, row["checkout_id"], row["reference"] or "x", "second"):
+        page = words(await person.get(f"/merchant/payments?q={text}"))
+        assert "No payments" in page, text
+        assert "buyer-of-ours" not in page.replace(f"“{text}”", "")
+    assert "ORDER-OF-OURS" in words(
+        await (await member(shop.api)).get("/merchant/payments?q=buyer-of-ours")
+    )
+
+
+async def test_a_page_of_another_merchants_search_is_none(shop: Shop) -> None:
+    other = await shop.api.world.other_merchant()
+    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
+    query = f"q=x&before={shop.ids['payment_id']}"
+    assert "No payments" not in words(await person.get(f"/merchant/payments?{query}"))
+    known = await person.get(f"/merchant/payments?{query}")
+    unknown = await person.get("/merchant/payments?q=x&before=pay_0000000000000000000001")
+    assert words(known) == words(unknown)
+
+
+async def test_a_form_is_sent_by_a_page_of_the_same_person_alone(shop: Shop) -> None:
+    person = await member(shop.api, MemberRole.FINANCE)
+    other = await member(shop.api, MemberRole.FINANCE, "other@shop.test")
+    developer = await member(shop.api)
+    before = await _everything(shop)
+    tokens = ["", "x", "\ud800".encode("utf-8", "surrogatepass").hex(), await other.token()]
+    for method, route in OWN:
+        if method == "GET":
+            continue
+        someone = developer if route.endswith("revoke") else person
+        for token in tokens:
+            answer = await someone.post(shop.path(route), token, amount="1.00", key=str(uuid4()))
+            assert answer.status == 403, route
+            assert "open the page again" in words(answer)
+    assert await _everything(shop) == before
+
+
+async def test_a_form_of_another_site_is_refused_even_with_the_right_token(shop: Shop) -> None:
+    person = await member(shop.api)
+    token = await person.token()
+    for site in ("cross-site", "same-site"):
+        answer = await person._send(
+            "POST",
+            "/merchant/sign-out",
+            data={"form_token": token},
+            headers={"Sec-Fetch-Site": site},
+        )
+        assert answer.status == 403
+    assert (await person.get("/merchant/payments")).status == 200
+
+
+async def test_no_passkey_of_somebody_else_is_removed(shop: Shop) -> None:
+    colleague = await member(shop.api)
+    path = shop.path("/merchant/passkeys/{passkey_id}/remove")
+    assert (await colleague.post(path)).status == 404
+    assert len(await shop.api.world.rows("SELECT FROM member_passkey")) == 1
+
+
+async def test_ids_that_are_none_are_refused_as_pages(shop: Shop) -> None:
+    people = {role: await member(shop.api, role) for role in MemberRole}
+    for (method, route), right in OWN.items():
+        if "{" not in route:
+            continue
+        role = next(role for role in MemberRole if right is None or right in RIGHTS[role])
+        for wrong in ("x", "%00", "pay_%ff", "0" * 300, "pay_" + "0" * 22):
+            path = route.format_map(dict.fromkeys(shop.ids, wrong))
+            person = people[role]
+            answer = await (person.get(path) if method == "GET" else person.post(path))
+            assert answer.status == 404, (route, wrong)
+            assert answer.headers["Content-Type"].startswith("text/html"), (route, wrong)
+
+
+def _of_nothing(shop: Shop, text: str) -> list[str]:
+    return [mark for mark in shop.marks if mark in text]
+
+
+async def _everything(shop: Shop) -> dict[str, int]:
+    """Count what a form could change."""
+    queries = {
+        "refunds": "SELECT count(*) AS n FROM refund",
+        "revoked": "SELECT count(*) AS n FROM api_key WHERE revoked_at IS NOT NULL",
+        "pending": "SELECT count(*) AS n FROM delivery WHERE state = 'pending'",
+        "passkeys": "SELECT count(*) AS n FROM member_passkey",
+        "sessions": "SELECT count(*) AS n FROM member_session",
+        "audit": "SELECT count(*) AS n FROM audit WHERE action <> 'merchant.invite'",
+    }
+    return {name: (await shop.api.world.rows(query))[0]["n"] for name, query in queries.items()}

@@ -1,0 +1,107 @@
+"""Sessions of members: cookies that last twelve hours, change, end, and are nowhere stored."""
+
+from payintent.config import Settings
+from payintent.domain.member import MemberRole
+from payintent.operations.members import RemoveMember
+from payintent.portal.visits import session_cookie
+from payintent.web.cookies import SignInCookie
+from tests.portal.person import SESSION, SIGN_IN, Person, form_token, invite, member
+from tests.support.world import Api
+
+_HOUR_S = 3_600
+_PAGE = "/merchant/payments"
+
+
+async def _works(person: Person, **cookies: str) -> bool:
+    other = Person(person.api)
+    other.cookies = cookies or dict(person.cookies)
+    return (await other.get(_PAGE)).status == 200
+
+
+async def test_a_session_lasts_twelve_hours_whatever_is_done(api: Api) -> None:
+    person = await member(api)
+    for hours in range(1, 12):
+        await api.world.move_clock(hours * _HOUR_S + 60)
+        assert (await person.get(_PAGE)).status == 200
+    await api.world.move_clock(12 * _HOUR_S + 60)
+    assert (await person.get(_PAGE)).status == 303
+
+
+async def test_its_cookie_changes_every_hour_and_the_old_one_soon_opens_nothing(api: Api) -> None:
+    person = await member(api)
+    first = person.cookies[SESSION]
+    await person.get(_PAGE)
+    assert person.cookies[SESSION] == first
+    await api.world.move_clock(_HOUR_S + 10)
+    await person.get(_PAGE)
+    assert person.cookies[SESSION] != first
+    assert await _works(person, **{SESSION: first})  # of a request that was under way
+    await api.world.move_clock(_HOUR_S + 80)
+    assert not await _works(person, **{SESSION: first})
+    assert await _works(person)
+
+
+async def test_a_form_of_before_the_change_can_still_be_sent(api: Api) -> None:
+    person = await member(api)
+    token = await person.token()
+    await api.world.move_clock(_HOUR_S + 10)
+    await person.get(_PAGE)
+    assert (await person.post("/merchant/sign-out", token)).headers["Location"] == SIGN_IN
+
+
+async def test_signing_out_ends_one_session_or_all(api: Api) -> None:
+    people = [await member(api) for _ in range(3)]
+    cookies = [dict(person.cookies) for person in people]
+    await people[0].sign_out()
+    assert [await _works(people[0], **kept) for kept in cookies] == [False, True, True]
+    await people[1].post("/merchant/sign-out", everywhere="1")
+    assert [await _works(people[0], **kept) for kept in cookies] == [False, False, False]
+
+
+async def test_a_member_has_ten_sessions_at_most(api: Api) -> None:
+    people = [await member(api) for _ in range(11)]
+    assert [await _works(person) for person in people] == [False] + 10 * [True]
+
+
+async def test_who_is_removed_is_out_at_once(api: Api) -> None:
+    person, other = await member(api), await member(api, MemberRole.FINANCE)
+    email = "developer@shop.test"
+    await api.world.perform(RemoveMember(merchant_id=api.world.merchant_id, email=email))
+    assert (await person.get(_PAGE)).status == 303
+    assert (await other.get(_PAGE)).status == 200
+
+
+async def test_signing_in_gives_another_cookie_than_the_one_that_was_there(api: Api) -> None:
+    person = Person(api)
+    person.cookies[SESSION] = "A" * 43
+    assert (await person.follow_link(await invite(api))).status == 303
+    assert person.cookies[SESSION] != "A" * 43
+
+
+async def test_nothing_stored_opens_a_session(api: Api) -> None:
+    link = await invite(api, "eve@shop.test")
+    person = await member(api)
+    secrets = [person.cookies[SESSION], link.rpartition("/")[2]]
+    for table in ("member", "member_link", "member_session", "audit"):
+        stored = str([list(row.values()) for row in await api.world.rows(f"SELECT * FROM {table}")])
+        assert not any(secret in stored for secret in secrets), table
+
+
+async def test_cookies_are_for_no_script_and_no_other_site(api: Api) -> None:
+    page = await Person(api).get(SIGN_IN)
+    [visitor] = page.headers.getall("Set-Cookie")
+    path = (await invite(api)).removeprefix("http://pay.test")
+    person = Person(api)
+    token = form_token(await person.get(path))
+    lines = (await person.post(path, token)).headers.getall("Set-Cookie")
+    for line in (visitor, *lines):
+        kinds = {part.strip().lower() for part in line.split(";")[1:]}
+        assert {"httponly", "samesite=strict", "path=/"} <= kinds
+        assert not any(kind.startswith("domain") for kind in kinds)
+
+
+def test_over_https_a_cookie_is_held_to_its_host_and_to_https(any_settings: Settings) -> None:
+    base = {"portal_base": "https://pay.example.com/merchant"}
+    cookie = session_cookie(any_settings.model_copy(update=base))
+    assert cookie == SignInCookie("payintent_merchant", is_secure=True, max_age_s=12 * _HOUR_S)
+    assert cookie.name == "__Host-payintent_merchant"

@@ -1,0 +1,254 @@
+"""Getting in: an invitation, a passkey, a session; and every way in that must not work."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from payintent.domain.member import MemberRole
+from payintent.operations.members import RemoveMember
+from tests.portal.authenticator import PRESENT
+from tests.portal.person import (
+    ORIGIN,
+    SESSION,
+    SIGN_IN,
+    Person,
+    form_token,
+    invite,
+    member,
+    words,
+)
+from tests.support.world import Api
+
+_HOUR_S = 3_600
+
+
+@pytest.fixture
+async def person(api: Api) -> Person:
+    """Somebody with a passkey who has signed out."""
+    person = await member(api)
+    assert (await person.add_passkey()).status == 303
+    await person.sign_out()
+    return person
+
+
+async def _fails(person: Person, credential: str, token: str | None = None) -> None:
+    token = token or form_token(await person.get(SIGN_IN))
+    answer = await person.send_sign_in(credential, token)
+    assert answer.status == 403
+    assert "Signing in did not work." in words(answer)
+    assert not person.is_signed_in
+
+
+async def test_an_invitation_leads_to_a_passkey_which_signs_in_from_then_on(api: Api) -> None:
+    person = Person(api)
+    answer = await person.follow_link(await invite(api))
+    assert (answer.status, answer.headers["Location"]) == (303, "/merchant/access")
+    assert (await person.add_passkey()).status == 303
+    assert (await person.sign_out()).headers["Location"] == SIGN_IN
+    assert not person.is_signed_in
+    answer = await person.sign_in("/merchant/events")
+    assert (answer.status, answer.headers["Location"]) == (303, "/merchant/events")
+    assert (await person.get("/merchant/events")).status == 200
+
+
+async def test_a_link_works_once_however_many_use_it_at_once(api: Api) -> None:
+    link = await invite(api)
+    people = [Person(api) for _ in range(4)]
+    for someone in people:
+        await someone.get(SIGN_IN)
+    answers = await asyncio.gather(*(someone.follow_link(link) for someone in people))
+    assert sorted(answer.status for answer in answers) == [303, 403, 403, 403]
+    assert sum(someone.is_signed_in for someone in people) == 1
+    assert (await Person(api).follow_link(link)).status == 403
+
+
+async def test_to_look_at_a_link_does_not_use_it_up(api: Api) -> None:
+    link = await invite(api)
+    for _ in range(3):
+        page = await Person(api).get(link.removeprefix(ORIGIN))
+        assert page.status == 200
+        assert "dee@shop.test" not in words(page)
+    assert (await Person(api).follow_link(link)).status == 303
+
+
+async def test_a_link_works_for_72_hours(api: Api) -> None:
+    first, second = await invite(api), await invite(api, "eve@shop.test")
+    await api.world.move_clock(72 * _HOUR_S - 60)
+    assert (await Person(api).follow_link(first)).status == 303
+    await api.world.move_clock(72 * _HOUR_S + 60)
+    assert (await Person(api).follow_link(second)).status == 403
+
+
+async def test_another_link_replaces_the_one_before(api: Api) -> None:
+    first, second = await invite(api), await invite(api, "DEE@shop.test")
+    assert (await Person(api).follow_link(first)).status == 403
+    assert (await Person(api).follow_link(second)).status == 303
+    [row] = await api.world.rows("SELECT count(*) AS n FROM member")
+    assert row["n"] == 1
+
+
+async def test_a_removed_member_has_no_link_and_no_passkey(person: Person) -> None:
+    link = await invite(person.api, "developer@shop.test")
+    operation = RemoveMember(merchant_id=person.api.world.merchant_id, email="developer@shop.test")
+    await person.api.world.perform(operation)
+    assert (await person.follow_link(link)).status == 403
+    assert (await person.sign_in()).status == 403
+
+
+#: What a browser says that is no proof of this person here.
+_LIES: dict[str, dict[str, Any]] = {
+    "another site": {"origin": "http://pay.test.evil.example"},
+    "another port": {"origin": "http://pay.test:81"},
+    "another scheme": {"origin": "https://pay.test"},
+    "a frame of another site": {"crossOrigin": True},
+    "a registration": {"type": "webauthn.create"},
+    "no challenge of ours": {"challenge": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
+}
+
+
+@pytest.mark.parametrize("lie", _LIES)
+async def test_a_passkey_signs_in_here_and_nowhere_else(person: Person, lie: str) -> None:
+    assert (await person.sign_in(**_LIES[lie])).status == 403
+    assert not person.is_signed_in
+    assert (await person.sign_in()).status == 303
+
+
+async def test_the_person_must_be_verified_by_the_device(person: Person) -> None:
+    person.key.flags = PRESENT
+    assert (await person.sign_in()).status == 403
+    assert not person.is_signed_in
+
+
+async def test_a_passkey_is_added_by_a_verified_person_at_our_origin_alone(api: Api) -> None:
+    person = await member(api)
+    assert (await person.add_passkey(origin="http://evil.example")).status == 400
+    assert (await person.add_passkey(type="webauthn.get")).status == 400
+    person.key.flags = PRESENT
+    assert (await person.add_passkey()).status == 400
+    assert await api.world.rows("SELECT FROM member_passkey") == []
+
+
+async def test_a_passkey_that_was_copied_is_refused_once_the_other_was_used(
+    person: Person,
+) -> None:
+    person.key.count = 5
+    assert (await person.sign_in()).status == 303
+    await person.sign_out()
+    for count in (0, 4, 5):
+        person.key.count = count
+        assert (await person.sign_in()).status == 403
+    person.key.count = 6
+    assert (await person.sign_in()).status == 303
+
+
+async def test_what_signed_in_once_signs_in_no_second_time(person: Person) -> None:
+    """Not even in the same browser, with its cookie of before."""
+    token = form_token(await person.get(SIGN_IN))
+    before = dict(person.cookies)
+    credential = person.key.sign_in(await person.challenge())
+    assert (await person.send_sign_in(credential, token)).status == 303
+    person.cookies = before
+    await _fails(person, credential, token)
+
+
+async def test_a_challenge_of_another_browser_is_refused(person: Person) -> None:
+    other = Person(person.api)
+    await other.get(SIGN_IN)
+    await _fails(person, person.key.sign_in(await other.challenge()))
+
+
+async def test_a_challenge_to_add_a_passkey_signs_nobody_in(person: Person) -> None:
+    other = await member(person.api, MemberRole.FINANCE)
+    options = (await other.get("/merchant/passkeys/options")).json
+    await _fails(person, person.key.sign_in(options))
+
+
+async def test_a_challenge_lasts_ten_minutes(person: Person) -> None:
+    for minutes, works in ((11, False), (9, True)):
+        await person.api.world.move_clock(0)
+        token = form_token(await person.get(SIGN_IN))
+        credential = person.key.sign_in(await person.challenge())
+        await person.api.world.move_clock(minutes * 60)
+        answer = await person.send_sign_in(credential, token)
+        assert (answer.status == 303) is works
+
+
+async def test_a_signature_of_another_key_is_refused(person: Person) -> None:
+    other = await member(person.api, MemberRole.FINANCE)
+    other.key.credential_id = person.key.credential_id
+    other.key.user = person.key.user
+    await other.sign_out()
+    assert (await other.sign_in()).status == 403
+
+
+async def test_a_passkey_names_its_own_member(person: Person) -> None:
+    person.key.user = b"sixteen bytes---"
+    assert (await person.sign_in()).status == 403
+
+
+_GARBAGE: list[Callable[[str], str]] = [
+    lambda _: "",
+    lambda _: "{}",
+    lambda _: "[]",
+    lambda _: "null",
+    lambda _: "\x00",
+    lambda _: "[" * 5_000,
+    lambda text: text[:-1],
+    lambda text: text.replace('"rawId": "', '"rawId": "A'),
+    lambda text: text.replace('"signature": "', '"signature": "A'),
+    lambda text: text.replace('"authenticatorData": "', '"authenticatorData": "AAAA'),
+    lambda text: text.replace('"clientDataJSON": "', '"clientDataJSON": "AAAA'),
+    lambda text: text.replace("authenticatorData", "x"),
+    lambda text: text.replace('"response": {', '"response": 7, "x": {'),
+]
+
+
+async def test_garbage_is_refused_like_anything_else(person: Person) -> None:
+    token = form_token(await person.get(SIGN_IN))
+    good = person.key.sign_in(await person.challenge())
+    for spoil in _GARBAGE:
+        await _fails(person, spoil(good), token)
+    for spoil in _GARBAGE[:7]:
+        other = await member(person.api, email="other@shop.test")
+        spoilt = spoil(other.key.register((await other.get("/merchant/passkeys/options")).json))
+        assert (await other.post("/merchant/passkeys", credential=spoilt)).status == 400
+
+
+async def test_signing_in_names_no_person_and_no_passkey(person: Person, api: Api) -> None:
+    """What is shown is the same whoever has a passkey, so that nobody can be looked for."""
+    await person.get(SIGN_IN)
+    options = await person.challenge()
+    assert set(options) <= {"challenge", "rpId", "userVerification", "timeout"}
+    assert options["userVerification"] == "required"
+    stranger = Person(api)
+    page = words(await stranger.get(SIGN_IN))
+    assert page == words(await person.get(SIGN_IN))
+    assert "@" not in page
+
+
+async def test_after_signing_in_one_is_led_to_a_page_of_ours_alone(person: Person) -> None:
+    for following in (
+        "https://evil.example/merchant/",
+        "//evil.example/merchant/payments",
+        "/c/cs_0123456789abcdef",
+        "/merchant/\\evil.example",
+        "/merchantx",
+        "/merchant/" + "x" * 600,
+        "/merchant/\r\nSet-Cookie: x=y",
+    ):
+        answer = await person.sign_in(following)
+        assert answer.headers["Location"] == "/merchant/payments"
+        await person.sign_out()
+
+
+async def test_a_page_that_needs_a_session_leads_to_signing_in_and_back(person: Person) -> None:
+    answer = await person.get("/merchant/payments?status=PAID")
+    assert answer.status == 303
+    assert answer.headers["Location"] == (
+        "/merchant/sign-in?next=%2Fmerchant%2Fpayments%3Fstatus%3DPAID"
+    )
+    page = await person.get(answer.headers["Location"])
+    assert 'value="/merchant/payments?status=PAID"' in page.body.decode()
+    assert SESSION not in person.cookies

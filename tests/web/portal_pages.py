@@ -1,0 +1,118 @@
+"""The merchant portal with something on every page, and a browser that is signed in."""
+
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+from playwright.async_api import BrowserContext, Page
+
+from payintent.api.call_log import MERCHANT, CallLog, CallLogWriter
+from payintent.domain import ids
+from payintent.domain.member import MemberRole
+from payintent.operations.members import InviteMember
+from payintent.payments.create_refund import CreateRefundRequest
+from payintent.storage import outbox
+from payintent.storage.outbox import AttemptRecord
+from tests.support.fakes import captured
+from tests.support.world import World
+
+_ANSWER = '{"error": "database is locked", "trace": "' + "orders/handle.py:17 " * 8 + '"}'
+#: Pages of the portal by name: what follows `/merchant/`.
+PAGES = {
+    "payments": "payments",
+    "found-nothing": "payments?q=nothing-like-this",
+    "bad-filter": "payments?created_from=yesterday",
+    "payment": "payments/{payment}",
+    "refunds": "refunds",
+    "cases": "cases",
+    "events": "events",
+    "event": "events/{event}",
+    "keys": "keys",
+    "catalog": "catalog?country=TH",
+    "calls": "calls",
+    "access": "access",
+    "not-found": "payments/x",
+}
+#: Pages that only finance sees as they are.
+FINANCE_PAGES = {"payment", "refunds"}
+
+
+@dataclass(frozen=True)
+class PortalScene:
+    """A merchant's portal, and what is on its pages."""
+
+    world: World
+    base: str
+    payment: str
+    event: str
+
+    def address(self, name: str) -> str:
+        path = PAGES[name].format(payment=self.payment, event=self.event)
+        return f"{self.base}/{path}"
+
+
+async def arrange_portal(world: World) -> PortalScene:
+    """Let a merchant have a payment with everything that can happen to one, and some others."""
+    for number in range(3):
+        await world.create(
+            payer_uid=f"buyer-{number}", metadata=f"""{{"order_id":"A-100{number}"}}"""
+        )
+    payment = await world.create(
+        payer_uid="buyer-17",
+        metadata='{"order_id":"A-1009","product":{"name":"A river atlas","quantity":2}}',
+    )
+    selected = await world.select(payment)
+    total = selected.session.quote.total_minor
+    await world.report(payment, selected.session.id, captured(total, reference=f"r-{payment.id}"))
+    await world.report(payment, selected.session.id, captured(total, reference=f"s-{payment.id}"))
+    refund = CreateRefundRequest(
+        merchant_id=world.merchant_id,
+        payment_id=payment.id,
+        key=uuid4(),
+        member="fin@nimbus.example",
+        amount="90.00",
+        reason="The cover was torn",
+    )
+    await world.service.refund_creator.create(refund)
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    for number in (1, 2):
+        attempt = AttemptRecord(
+            id=uuid4(),
+            event_id=row["id"],
+            number=number,
+            url="https://shop.nimbus.example/hooks/payments",
+            outcome="refused" if number == 1 else "failed",
+            status=500 if number == 1 else None,
+            detail="HTTP 500" if number == 1 else "connection refused",
+            answer=_ANSWER if number == 1 else "",
+            duration_ms=31 if number == 1 else 3,
+            delivered=False,
+            next_wait_s=None,
+        )
+        await outbox.record(world.service.database, [attempt])
+    await _calls(world)
+    base = world.service.settings.portal_address
+    return PortalScene(world, base, ids.format_id(ids.PAYMENT, payment.id), str(row["id"]))
+
+
+async def sign_in_by_link(
+    context: BrowserContext, scene: PortalScene, role: MemberRole, email: str
+) -> Page:
+    """Invite a person, and press the button of the link."""
+    invitation = InviteMember(merchant_id=scene.world.merchant_id, email=email, role=role)
+    page = await context.new_page()
+    await page.goto((await scene.world.perform(invitation)).link)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_selector("header")
+    return page
+
+
+async def _calls(world: World) -> None:
+    log = CallLog()
+    for method, status, code in (("POST", 201, None), ("GET", 404, "NOT_FOUND")):
+        scope = {"method": method, "endpoint": method, MERCHANT: world.merchant_id}
+        if code is not None:
+            scope["payintent.error_code"] = code
+        log.note(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
+    routes: dict[object, str] = {"POST": "/v1/payments", "GET": "/v1/payments/{payment_id}"}
+    await CallLogWriter(log, world.service.database, routes).flush()

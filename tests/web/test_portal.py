@@ -1,0 +1,168 @@
+"""The merchant portal in a browser: from an invitation to a refund, and pages for everybody."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, expect
+from pytest_asyncio import fixture
+
+from payintent.domain.member import MemberRole
+from tests.support.patience import PATIENCE_S
+from tests.web import checks
+from tests.web.gallery import Gallery
+from tests.web.portal_pages import (
+    FINANCE_PAGES,
+    PAGES,
+    PortalScene,
+    arrange_portal,
+    sign_in_by_link,
+)
+from tests.web.test_html import judgement
+from tests.web.visiting import SMALL_PX, screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+expect.set_options(timeout=PATIENCE_S * 1_000)
+
+_SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
+_DEVICE = {
+    "protocol": "ctap2",
+    "transport": "internal",
+    "hasResidentKey": True,
+    "hasUserVerification": True,
+    "isUserVerified": True,
+    "automaticPresenceSimulation": True,
+}
+
+
+@fixture(loop_scope=LOOP, scope="module")
+async def scene(gallery: Gallery) -> PortalScene:
+    return await arrange_portal(gallery.plain)
+
+
+@fixture(loop_scope=LOOP)
+async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A browser of a person's own."""
+    context = await screen(browser)
+    yield context
+    await context.close()
+
+
+async def _give_device(page: Page) -> None:
+    """Give the browser a device that makes passkeys and verifies its person."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("WebAuthn.enable")
+    await session.send("WebAuthn.addVirtualAuthenticator", {"options": _DEVICE})
+
+
+async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_refunds(
+    scene: PortalScene, desk: BrowserContext
+) -> None:
+    page = await sign_in_by_link(desk, scene, MemberRole.FINANCE, "fin@nimbus.example")
+    await _give_device(page)
+    await page.get_by_role("button", name="Add a passkey").click()
+    await expect(page.get_by_role("cell", name="never")).to_be_visible()
+    await page.get_by_role("button", name="Sign out", exact=True).click()
+    await page.get_by_role("button", name="Sign in with a passkey").click()
+
+    await page.get_by_label("Find by any id").fill("A-1009")
+    await page.get_by_role("button", name="Find").click()
+    await page.get_by_role("link", name=scene.payment).click()
+    await expect(page.get_by_role("heading", name="1590.00 THB")).to_be_visible()
+
+    await page.get_by_role("link", name="Show the event").first.click()
+    await page.get_by_role("button", name="Send it again").click()
+    await expect(page.get_by_role("status")).to_contain_text("being sent again")
+    [row] = await scene.world.rows("SELECT state FROM delivery WHERE event_id = $1", scene.event)
+    assert row["state"] == "pending"
+
+    await page.get_by_role("link", name=scene.payment).click()
+    await page.get_by_text("Ask for a refund").click()
+    await page.get_by_label("Amount in THB").fill("5000")
+    await page.get_by_role("button", name="Refund", exact=True).click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await page.get_by_label("Amount in THB").fill("25.00")
+    await page.get_by_role("button", name="Refund", exact=True).click()
+    await expect(page.get_by_role("cell", name="25.00 THB")).to_be_visible()
+
+
+async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
+    scene: PortalScene, browser: Browser
+) -> None:
+    for role, hidden in ((MemberRole.DEVELOPER, "Ask for a refund"), (MemberRole.FINANCE, "keys")):
+        context = await screen(browser)
+        page = await sign_in_by_link(context, scene, role, f"{role}-2@nimbus.example")
+        await page.goto(scene.address("payment"))
+        await expect(page.get_by_text("What happened")).to_be_visible()
+        assert await page.get_by_text(hidden).count() == 0
+        await context.close()
+
+
+async def test_a_link_from_elsewhere_still_reaches_the_page_of_a_member(
+    scene: PortalScene, desk: BrowserContext
+) -> None:
+    """Strict cookies do not come along from another site; the page to sign in at leads on."""
+    page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
+    elsewhere = scene.base.replace("localhost", "127.0.0.1")
+    await page.goto(f"{elsewhere}/sign-in")
+    await page.evaluate(f"location.href = {scene.address('events')!r}")
+    await page.get_by_role("link", name="Go on").click()
+    await expect(page.get_by_role("heading", name="Events")).to_be_visible()
+
+
+async def test_without_a_passkey_the_page_says_what_to_do(
+    scene: PortalScene, desk: BrowserContext
+) -> None:
+    page = await desk.new_page()
+    await _give_device(page)
+    await page.goto(f"{scene.base}/sign-in")
+    await page.get_by_role("button", name="Sign in with a passkey").click()
+    await expect(page.get_by_role("alert")).to_contain_text("ask for a link")
+
+
+async def test_every_page_is_for_everybody(
+    scene: PortalScene, browser: Browser, tmp_path: Path
+) -> None:
+    """For axe, on a small screen, in the dark, by keyboard; and it is valid HTML."""
+    troubles: list[str] = []
+    contexts = {role: await screen(browser) for role in MemberRole}
+    pages = {
+        role: await sign_in_by_link(context, scene, role, f"{role}-3@nimbus.example")
+        for role, context in contexts.items()
+    }
+    for page in pages.values():
+        page.on("console", lambda message: troubles.append(message.text))
+    for name in PAGES:
+        role = MemberRole.FINANCE if name in FINANCE_PAGES else MemberRole.DEVELOPER
+        await pages[role].goto(scene.address(name))
+        troubles += [f"{name}: {found}" for found in await _judged(pages[role])]
+        (tmp_path / f"{name}.html").write_text(await _source(pages[role]))
+    stranger = await (await browser.new_context()).new_page()
+    for name in ("sign-in", "link/" + "A" * 43):
+        await stranger.goto(f"{scene.base}/{name}")
+        troubles += [f"{name}: {found}" for found in await _judged(stranger)]
+        (tmp_path / f"{name.partition('/')[0]}.html").write_text(await _source(stranger))
+    for context in (*contexts.values(), stranger.context):
+        await context.close()
+    troubles = [one for one in troubles if "Failed to load resource" not in one]
+    assert troubles == [], "\n".join(troubles)
+    assert await judgement(tmp_path) == ""
+
+
+async def _source(page: Page) -> str:
+    answer = await page.context.request.get(page.url)
+    return await answer.text()
+
+
+async def _judged(page: Page) -> list[str]:
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    await checks.unfold(page)
+    found = await checks.tabbed(page) + await checks.axe(page)
+    found += await checks.overflow(page) + await checks.too_small(page)
+    await page.emulate_media(color_scheme="dark")
+    found += await checks.axe(page, *checks.COLOURS)
+    await page.set_viewport_size(_SMALL)
+    found += await checks.axe(page) + await checks.overflow(page) + await checks.too_small(page)
+    return found
