@@ -73,11 +73,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no e-mail address, and another role than the member has."""
         await require_merchant(context.database, self.merchant_id)
-        if not is_email(self.email):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"email must be an e-mail address of at most {EMAIL_MAX} characters",
-            )
+        _check_email(self.email)
         member = await members.find_by_email(context.database, self.merchant_id, self.email)
         if member is not None:
             self._check_role(member)
@@ -136,6 +132,11 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
         del context
         return [f"{quote_input(self.email)} can no longer sign in for merchant {self.merchant_id}"]
 
+    async def check(self, context: OperationContext) -> None:
+        """Raise `NOT_FOUND` for an unknown merchant, and refuse what is no e-mail address."""
+        await require_merchant(context.database, self.merchant_id)
+        _check_email(self.email)
+
     async def apply(self, context: OperationContext, tx: Tx) -> RemovedMember:
         """Delete the member; raise `NOT_FOUND` for one that there is not."""
         del context
@@ -145,6 +146,14 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
                 f"merchant {self.merchant_id} has no member {quote_input(self.email)}",
             )
         return RemovedMember(self.merchant_id, self.email, removed=True)
+
+
+def _check_email(email: str) -> None:
+    if not is_email(email):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"email must be an e-mail address of at most {EMAIL_MAX} characters",
+        )
 
 
 def link_digest(context: OperationContext, token: str) -> bytes:
