@@ -32,6 +32,7 @@ from payintent.storage.delivery_list import COUNTED_MAX, EndpointRecord
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5
 _LATE_S = 300
+_EVER = "2000-01-01T00:00:00"  # before all events
 
 
 async def get_webhooks(request: Request) -> Response:
@@ -47,6 +48,7 @@ async def get_webhooks(request: Request) -> Response:
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
         counted_max=COUNTED_MAX,
         replay=link_operation(session, ReplayMissedEvents),
+        replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
         following=following and other_page(request, after=following),
     )
 

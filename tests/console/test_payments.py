@@ -137,6 +137,26 @@ async def test_pages_of_payments_follow_each_other_without_a_gap(
         assert len(seen) == len(set(seen)) == count, query
 
 
+async def test_what_no_index_holds_is_looked_for_among_so_many_and_then_further_back(
+    operator: Api, world: World
+) -> None:
+    await write_payments(world, 10_500, at_once=7, statuses=("PENDING",))
+    ends = "SELECT id FROM payment WHERE merchant_id > 0 ORDER BY created_at {}, id {} OFFSET {}"
+    for direction, skipped in (("ASC", 0), ("DESC", 5_000)):
+        query = ends.format(direction, direction, skipped) + " LIMIT 1"
+        await world.rows(f"UPDATE payment SET amount = 5 WHERE id = ({query})")
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    first = await visitor.get("/payments?amount_min=5")
+    assert len(listed(first)) == 1
+    further = older(first)
+    assert further is not None
+    second = await visitor.get(further)
+    assert len({*listed(first), *listed(second)}) == 2
+    assert older(second) is None
+    none = await visitor.get("/payments?amount_min=6")
+    assert "among the newest 10,000 that were looked through" in words(none)
+
+
 async def test_a_story_shows_what_was_sent_and_what_was_answered(
     operator: Api, world: World
 ) -> None:

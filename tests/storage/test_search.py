@@ -201,6 +201,8 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
 
     These tables have fewer rows than that, so PostgreSQL is told to leave their indexes no way out.
     """
+    await crowded.execute("UPDATE delivery SET state = 'skipped' WHERE state = 'delivered'")
+    await crowded.execute("VACUUM (ANALYZE) delivery")
     await crowded.execute("SET enable_seqscan = off")
     merchant_id = world.merchant_id
     deliveries = [
@@ -214,7 +216,10 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         )
     ]
     queues: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
-        *((partial(_deliveries, wanted), 250) for wanted in deliveries),
+        *(
+            (partial(_deliveries, wanted), 2_500 if wanted.state == "skipped" else 250)
+            for wanted in deliveries
+        ),
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
