@@ -17,7 +17,7 @@ from payintent.api import (
     refunds,
 )
 from payintent.api.docs import pages
-from payintent.checkout import page, sdk_files, static_files
+from payintent.checkout import codes, page, pictures, sdk_files, static_files
 from payintent.console.routes import CONSOLE_ROUTES
 
 # Hot routes first: they are tried in this order, and each that does not match costs a microsecond.
@@ -43,7 +43,10 @@ ROUTES: list[BaseRoute] = [
     Route("/c/{checkout_id}/cancel", page.post_cancel_form, methods=["POST"]),
     Route("/c/{checkout_id}/return", page.get_return, methods=["GET", "POST"]),
     Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
-    Route("/c/{checkout_id}/qr.svg", page.get_qr, methods=["GET"]),
+    Route("/c/{checkout_id}/qr.svg", codes.get_qr, methods=["GET"]),
+    Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
+    Route("/c/open/{code}", codes.get_open, methods=["GET"]),
+    Route("/c/static/pictures/{name}.webp", pictures.get_picture, methods=["GET"]),
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
     Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
     Route("/sdk/{name}", sdk_files.get_sdk_file, methods=["GET"]),

@@ -19,6 +19,7 @@ from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.id_generator import IdGenerator
+from payintent.onchain.wallet_handoff import WalletHandoff
 from payintent.onchain.watch_loop import WatchContext
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keyring import check_encryption_keys
@@ -36,13 +37,14 @@ from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.receive_callback import CallbackReceiver
 from payintent.payments.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.send_refund import RefundSender
+from payintent.pictures.cache import PictureCache
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
-from payintent.webhooks.egress import egress_rules
+from payintent.webhooks.egress import EgressRules, egress_rules
 
 R = TypeVar("R")
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
@@ -69,6 +71,7 @@ class Service:
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
     event_notifier: EventNotifier
+    pictures: PictureCache
 
     @property
     def urls(self) -> ServiceUrls:
@@ -168,6 +171,11 @@ class Service:
         return await run_operation(self.operation_context, operation, actor)
 
     @property
+    def wallet_handoff(self) -> WalletHandoff:
+        """Return what takes buyers into wallets' own browsers."""
+        return WalletHandoff(self.encryption, self.settings.checkout_base)
+
+    @property
     def session_inquirer(self) -> SessionInquirer:
         """Return the inquirer, which asks gateways about sessions."""
         return SessionInquirer(
@@ -205,6 +213,7 @@ class Service:
         """Close all connections, of gateways, chains and the database."""
         await self.event_notifier.close()
         await self.http.close()
+        await self.pictures.close()
         await self.refund_senders.close()
         await self.payment_creator.close()
         await self.payment_lookup.close()
@@ -259,6 +268,7 @@ async def open_service(
         http=http,
         refund_senders=refunders,
         event_notifier=wake,
+        pictures=_open_pictures(settings, encryption),
     )
     await _check_keys(service)
     return service
@@ -288,6 +298,11 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     return GatewayHttpClient(
         settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
     )
+
+
+def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:
+    rules = EgressRules(sandbox=settings.sandbox)  # not into networks that webhooks may reach
+    return PictureCache(encryption, rules, settings.client_tls)
 
 
 async def _check_keys(service: Service) -> None:

@@ -128,9 +128,7 @@ async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]
     if session is None or session.quote.provider != PROVIDER:
         return None
     try:
-        view = await session_view(
-            app.service.database, session.id, app.service.settings.checkout_base
-        )
+        view = await session_view(app.service.database, session.id, app.service.wallet_handoff)
     except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]

@@ -40,7 +40,10 @@ def checkout_fields(
         "currency": payment.currency,
         "decimals": CURRENCIES[payment.currency].display_decimals,
         "merchant": _known(
-            name=merchant.name, logo_url=merchant.logo_url, support_url=merchant.support_url
+            name=merchant.name,
+            logo_url=merchant.logo_url,
+            support_url=merchant.support_url,
+            terms_url=merchant.terms_url,
         ),
         "include_pegged_assets": payment.include_pegged_assets,
         "server_time": format_timestamp(now),

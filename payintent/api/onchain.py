@@ -34,9 +34,7 @@ async def get_session(request: Request) -> Response:
     app.addresses.take(app.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     service = app.service
-    return json_response(
-        await session_view(service.database, session_id, service.settings.checkout_base)
-    )
+    return json_response(await session_view(service.database, session_id, service.wallet_handoff))
 
 
 async def post_transaction(request: Request) -> Response:

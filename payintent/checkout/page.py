@@ -1,22 +1,19 @@
 """The hosted checkout page: complete without JavaScript, forms and links only."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import wraps
-from io import BytesIO
 from typing import Any
 
-import segno
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, schemas
 from payintent.api.checkout_fields import next_action_fields, quote_fields
-from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.api.content_security_policy import content_security_policy
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
-from payintent.api.request_body import BodyTooLargeError
+from payintent.api.errors import http_status
+from payintent.checkout.bill import make_bill, price_parts
 from payintent.checkout.card_step import card_step
+from payintent.checkout.codes import page_address
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
     PageUrl,
@@ -26,32 +23,31 @@ from payintent.checkout.page_fields import (
     page_result,
     preselected_method,
     problem_text,
-    product_picture,
     read_page_url,
     refunded_text,
     return_link,
     returns_to_shop,
-    script_texts,
 )
+from payintent.checkout.pictures import picture_path
+from payintent.checkout.refusal_pages import OUR_SCRIPTS, answers_with_pages, asking
 from payintent.checkout.rendering import (
     HEADERS,
     common_fields,
     country_options,
     language_options,
     page_language,
-    render_error_page,
     render_page,
 )
-from payintent.checkout.wallet_step import api_address, wallet_step
+from payintent.checkout.signs import draw_chain
+from payintent.checkout.static_files import style_url
+from payintent.checkout.wallet_step import WalletStep, api_address, wallet_step
+from payintent.checkout.ways import group_ways, sign_of
 from payintent.domain.activation import is_in_service
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import (
     ErrorCode,
-    LockTimeoutError,
     RefusedError,
-    StorageUnavailableError,
 )
-from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
@@ -61,64 +57,19 @@ from payintent.payments.select_quote import QuoteSelection, SelectedSession
 from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 _ID_DIGITS_MAX = 18
-_OURS = ScriptSources()
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
-_SORRY = {
-    ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
-    ErrorCode.RATE_LIMITED: "sorry_many",
-}
 
 
-def _answers_with_pages(handler: Handler) -> Handler:
-    """Answer a refusal with a page: buyers open these addresses in a browser."""
-
-    @wraps(handler)
-    async def answered(request: Request) -> Response:
-        try:
-            return await _answered(handler, request)
-        except StorageUnavailableError as down:
-            refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
-            return _later(request, "sorry_later", 503, again_s())
-        except LockTimeoutError:
-            return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
-
-    return answered
-
-
-async def _answered(handler: Handler, request: Request) -> Response:
-    try:
-        return await handler(request)
-    except BodyTooLargeError:
-        return render_error_page(request, "sorry_other", 413)
-    except FraudDeniedError:
-        return await _blocked(request)
-    except RefusedError as refused:
-        key = _SORRY.get(refused.code, "sorry_other")
-        if refused.code is ErrorCode.CHECKOUT_NOT_FOUND:
-            return render_error_page(request, key, http_status(refused))
-        return _later(request, key, http_status(refused), refused.retry_after_s)
-
-
-def _later(request: Request, key: str, status: int, wait_s: int | None) -> Response:
-    address = read_page_url(request, request.path_params["checkout_id"])
-    response = render_error_page(request, key, status, again=address.current)
-    if wait_s is not None:
-        response.headers["Retry-After"] = str(wait_s)
-    return response
-
-
-@_answers_with_pages
+@answers_with_pages
 async def get_page(request: Request) -> Response:
     """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
     app = get_context(request)
     return await _page(request, app, await checkout.read_checkout(request))
 
 
-@_answers_with_pages
+@answers_with_pages
 async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
     app = get_context(request)
@@ -132,7 +83,7 @@ async def post_select(request: Request) -> Response:
     return _onward(request, app, selected)
 
 
-@_answers_with_pages
+@answers_with_pages
 async def post_cancel_form(request: Request) -> Response:
     """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
     app = get_context(request)
@@ -144,7 +95,7 @@ async def post_cancel_form(request: Request) -> Response:
     return _to_page(request, snapshot)
 
 
-@_answers_with_pages
+@answers_with_pages
 async def get_return(request: Request) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the gateway sends the buyer back here.
 
@@ -157,7 +108,7 @@ async def get_return(request: Request) -> Response:
     return _to_page(request, snapshot)
 
 
-@_answers_with_pages
+@answers_with_pages
 async def get_receipt(request: Request) -> Response:
     """`GET /c/{checkout_id}/receipt`: what was paid, to print; before that, the page itself."""
     app = get_context(request)
@@ -173,20 +124,8 @@ async def get_receipt(request: Request) -> Response:
         "refunded": shown,
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(framed_by=page.merchant.origins, runs=_asking(app))
+    policy = content_security_policy(framed_by=page.merchant.origins, runs=asking(app))
     return render_page(request, "receipt.html", fields, policy)
-
-
-@_answers_with_pages
-async def get_qr(request: Request) -> Response:
-    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page on a phone."""
-    app = get_context(request)
-    snapshot = await checkout.read_checkout(request)
-    drawn = BytesIO()
-    code = segno.make(_address(app, snapshot, request), error="m")
-    code.save(drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
-    headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
-    return Response(drawn.getvalue(), 200, headers, "image/svg+xml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +162,11 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "link": address.link,
         "embed": embedding_frame(address, merchant),
         "api": api_address(settings)[0],
-        "picture": product_picture(view, merchant, sandbox=settings.sandbox),
-        "logo": merchant.logo_url,
+        "style": style_url(merchant.accent_colour, language.locale),
+        "picture": picture_path(app, view.get("product", {}).get("image")),
+        "logo": picture_path(app, merchant.logo_url),
+        "bill": make_bill(view, language),
+        "result": None,
         "out_of_service": not is_in_service(merchant.activation),
     }
     return _Opened(merchant, language, address, view, fields)
@@ -249,8 +191,8 @@ async def _page(
     wallet = await wallet_step(app, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
-    if step["kind"] == "redirect" and not view["can"]["select"]:
-        step = {"kind": "wait"}  # the time is over: a payment made there now comes too late
+    if step["kind"] != "wallet" and not view["can"]["select"]:
+        step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
     if step["kind"] == "redirect":
         offered.gateways.add(web_origin(step["url"]))
     fields = page.fields | {
@@ -263,33 +205,48 @@ async def _page(
         "chosen_country": country,
         "problem": problem_text(refused, page.merchant, language) if refused else None,
         "bad_email": is_about_email(refused),
-        "anywhere": _address(app, snapshot, request),
-        "words": script_texts(language, step["kind"], embed),
+        "anywhere": page_address(app, snapshot, request),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
-        **_form_fields(offered, typed),
+        **_form_fields(offered, typed, language),
+        **_chosen_fields(view, wallet),
         **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
-        shows=(page.fields["picture"], page.fields["logo"]),
         framed_by=page.merchant.origins,
         leads_to=offered.gateways,
-        runs=_asking(app, card.sources if card else _OURS),
+        runs=asking(app, card.sources if card else OUR_SCRIPTS),
     )
     return render_page(
         request, "checkout.html", fields, policy, http_status(refused) if refused else 200
     )
 
 
-def _form_fields(offered: _OfferedQuotes, typed: dict[str, str] | None) -> dict[str, Any]:
+def _form_fields(
+    offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
+) -> dict[str, Any]:
     """Return the fields of the form with the payment methods, which also keeps what was typed."""
     return {
-        "quotes": offered.quotes,
+        "groups": group_ways(offered.quotes, language),
+        "parts_of": price_parts,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},
         "country": offered.country,
         "country_options": country_options,
         "language_options": language_options,
+    }
+
+
+def _chosen_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
+    """Return the fields of the way to pay that is under way; none of another way once it is seen.
+
+    The service refuses another choice then.
+    """
+    chosen = view.get("selected")
+    return {
+        "can_change": not (wallet and wallet.is_seen),
+        "present_sign": sign_of(chosen) if chosen else "",
+        "chain_sign": draw_chain(wallet.session["chain"]["slug"]) if wallet else "",
     }
 
 
@@ -312,35 +269,6 @@ async def _load_quotes(
     return _OfferedQuotes(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
     )
-
-
-def _asking(app: AppContext, step: ScriptSources = _OURS) -> ScriptSources:
-    """Add the API's origin, which the page calls and which may be another one."""
-    api = api_address(app.service.settings)[1]
-    return ScriptSources(step.scripts, step.frames, (*step.asks, *([api] if api else ())))
-
-
-async def _blocked(request: Request) -> Response:
-    """Show a denied buyer the denial and the way back, but no reason."""
-    app = get_context(request)
-    snapshot = await app.service.payment_lookup.find_checkout_payment(
-        request.path_params["checkout_id"]
-    )
-    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
-    language = page_language(request, merchant.locale)
-    fields = common_fields(language) | {
-        "title": language.t("blocked"),
-        "heading": language.t("blocked"),
-        "message": language.t("blocked_text"),
-        "mood": "plain",
-        "status": "BLOCKED",
-        "again": None,
-        "merchant": merchant,
-        "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
-        "scripts": ["checkout.js"],
-    }
-    policy = content_security_policy(framed_by=merchant.origins, runs=_asking(app))
-    return render_page(request, "sorry.html", fields, policy)
 
 
 async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
@@ -368,13 +296,6 @@ def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
     return RedirectResponse(
         read_page_url(request, snapshot.payment.checkout_id).current, 303, HEADERS
     )
-
-
-def _address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
-    """Return the page's absolute address, for another device."""
-    base = app.service.settings.checkout_base
-    base = base or f"{request.url.scheme}://{request.url.netloc}/c"
-    return f"{base}/{snapshot.payment.checkout_id}"
 
 
 def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:

@@ -24,14 +24,6 @@ from payintent.storage.payments import PaymentSnapshot
 _SAID = ("lang", "country")
 _KEPT = (*_SAID, "embed_origin", "nonce")
 _KEPT_CHARS_MAX = 300
-_WORDS = ("minutes_left", "minute_left", "time_left", "time_over", "offline", "copied")
-_PROBLEM_WORDS = (
-    "problem_total",
-    "problem_busy",
-    "problem_upstream",
-    "problem_unavailable",
-    "problem_other",
-)
 #: Only a payment that was paid within this time leads back to the shop by itself.
 _TAKEN_BACK_WITHIN = timedelta(minutes=5)
 
@@ -210,21 +202,6 @@ def return_link(view: Mapping[str, Any]) -> str | None:
     hints = urlencode({name: view[name] for name in ("checkout_id", "payment_id", "status")})
     parts = urlsplit(url)
     return parts._replace(query=f"{parts.query}&{hints}" if parts.query else hints).geturl()
-
-
-def product_picture(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
-    """Return the product's picture where its origin is one that the merchant has registered."""
-    image: str | None = view.get("product", {}).get("image")
-    if image is None or web_origin(image) not in merchant.origins:
-        return None
-    return image if sandbox or image.startswith("https://") else None
-
-
-def script_texts(texts: Language, kind: str, embed: EmbeddingFrame | None) -> dict[str, str]:
-    """Pick the texts that the page's scripts show."""
-    prefix = {"wallet": "wallet_", "card": "card_"}.get(kind)
-    special = [key for key in texts.words if prefix and key.startswith(prefix)]
-    return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
 
 
 def returns_to_shop(snapshot: PaymentSnapshot) -> bool:

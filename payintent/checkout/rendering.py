@@ -1,7 +1,7 @@
 """Rendering of the hosted checkout's pages: template, language, headers."""
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from starlette.requests import Request
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
-from payintent.checkout.static_files import static_url
+from payintent.checkout.static_files import static_url, style_url
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
@@ -53,9 +53,9 @@ def common_fields(language: Language) -> dict[str, Any]:
     return {
         "texts": language,
         "t": language.t,
-        "asset": static_url,
+        "asset": partial(static_url, locale=language.locale),
+        "style": style_url(None, language.locale),
         "embed": None,
-        "words": None,
         "scripts": [],
     }
 

@@ -1,31 +1,48 @@
-"""The checkout's own files: scripts and styles by a hash of them all, and flags by their names."""
+"""The checkout's own files: scripts with a language's texts, styles with a colour, and flags."""
 
+import json
+import re
+from functools import cache, lru_cache
 from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.checkout.accent import BRIGHT, DARK, Shades, accent_shades
+from payintent.checkout.languages import LOCALES, load_language
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.web.static_files import HEADERS, StaticFiles
+from payintent.web.minify import minify_style
+from payintent.web.static_files import HEADERS, StaticFile, StaticFiles, pack
 
-_FILES = StaticFiles(
-    "checkout/static",
-    "/c/static",
-    ("checkout.css", "checkout.js", "card.js", "onchain.js", "wallet.js"),
-)
+_NAMES = ("checkout.css", "checkout.js", "card.js", "onchain.js", "wallet.js")
+_STYLE = "checkout.css"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
+#: Where a script wants its texts: an object, empty in the source.
+_TEXTS = re.compile(r"\{/\* texts \*/\}")
+_KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
+_ACCENT = re.compile(r"accent-([0-9a-f]{6})\.css", re.ASCII)
+_TINTED_MAX = 500  # style sheets in memory, some 10 KiB each
 
 
-def static_url(name: str) -> str:
-    """Return the present address of one of our files."""
-    return _FILES.url(name)
+def static_url(name: str, locale: str = LOCALES[0]) -> str:
+    """Return the present address of one of our files, whose scripts speak a language."""
+    return _files(locale).url(name)
+
+
+def style_url(colour: str | None, locale: str) -> str:
+    """Return the address of the style sheet, with a merchant's colour where it has one."""
+    return static_url(_STYLE if colour is None else f"accent-{colour[1:]}.css", locale)
 
 
 async def get_static_file(request: Request) -> Response:
     """`GET /c/static/{mark}/{name}`: scripts and styles; any other mark gets the present file."""
-    return await _FILES.get(request)
+    locale = request.path_params["mark"].partition("-")[2]
+    files = _files(locale if locale in LOCALES else LOCALES[0])
+    if accent := _ACCENT.fullmatch(request.path_params["name"]):
+        return files.answer(request, _tinted(accent[1]))
+    return await files.get(request)
 
 
 async def get_flag(request: Request) -> Response:
@@ -35,3 +52,31 @@ async def get_flag(request: Request) -> Response:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "checkout" / "static" / "flags" / name).read_bytes()
     return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/svg+xml")
+
+
+@cache
+def _files(locale: str) -> StaticFiles:
+    words = load_language(locale).words
+
+    def with_texts(name: str, source: str) -> str:
+        if name == _STYLE:
+            return minify_style(source)
+        used = {key: words[key] for key in dict.fromkeys(_KEY.findall(source)) if key in words}
+        texts = json.dumps(used, ensure_ascii=False, separators=(",", ":"))
+        return _TEXTS.sub(lambda _: texts, source)
+
+    return StaticFiles(
+        "checkout/static", "/c/static", _NAMES, prepare=with_texts, suffix=f"-{locale}"
+    )
+
+
+@lru_cache(maxsize=_TINTED_MAX)
+def _tinted(digits: str) -> StaticFile:
+    """Return the style sheet with the shades of a colour."""
+    bright, dark = (_properties(accent_shades(f"#{digits}", theme)) for theme in (BRIGHT, DARK))
+    tint = f"{bright}@media (prefers-color-scheme: dark) {{ {dark} }}"
+    return pack(_STYLE, _files(LOCALES[0]).text(_STYLE) + minify_style(tint))
+
+
+def _properties(shades: Shades) -> str:
+    return f":root {{ --act: {shades.button}; --on: {shades.text}; --link: {shades.link} }}"

@@ -21,6 +21,11 @@ class WalletStep:
     session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
     url: str  # of the session; relative where page and API have the same origin
 
+    @property
+    def is_seen(self) -> bool:
+        """Tell whether the exact payment was seen on the chain; nothing else is accepted then."""
+        return self.session["status"] in {"detected", "confirming"}
+
 
 async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | None:
     """Return the step of a page whose next action is a wallet's; None for other pages.
@@ -29,15 +34,15 @@ async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | N
     """
     if action["type"] != "onchain_session":
         return None
-    settings = app.service.settings
+    service = app.service
     session_id: str = action["onchain_session"]["session_id"]
     try:
         session = await session_view(
-            app.service.database, ids.parse_id(ids.SESSION, session_id), settings.checkout_base
+            service.database, ids.parse_id(ids.SESSION, session_id), service.wallet_handoff
         )
     except RefusedError:
         return None
-    return WalletStep(session, f"{api_address(settings)[0]}/onchain/sessions/{session_id}")
+    return WalletStep(session, f"{api_address(service.settings)[0]}/onchain/sessions/{session_id}")
 
 
 def api_address(settings: Settings) -> tuple[str, str]:

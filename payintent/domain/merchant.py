@@ -43,6 +43,8 @@ class Merchant:
     tax_country: TaxCountry = TaxCountry.SELECTION
     auto_refund: bool = True  # money that belongs to no payment is refunded at once
     allow_http: bool = False  # its callback URL need not be https
+    accent_colour: str | None = None  # on the checkout, such as `#0b5bd3`
+    terms_url: str | None = None
 
     @property
     def origins(self) -> frozenset[str]:

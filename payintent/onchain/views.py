@@ -16,6 +16,7 @@ from payintent.evm import abi
 from payintent.evm.contract_abi import VERSION, compiled_contract, public_abi
 from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
+from payintent.onchain.wallet_handoff import WalletHandoff
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers
@@ -79,7 +80,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
 
 
 async def session_view(
-    database: Database, session_id: UUID | None, checkout_base: str
+    database: Database, session_id: UUID | None, handoff: WalletHandoff
 ) -> dict[str, Any]:
     """Return a session as wallets need it.
 
@@ -109,7 +110,7 @@ async def session_view(
         "expires_at": format_timestamp(snapshot.payment.expires_at),
         "steps": _steps(snapshot, uuid, amount, deadline),
         "checks": _checks(snapshot, uuid, amount),
-        "links": _links(snapshot, checkout_base),
+        "links": _links(snapshot, uuid, handoff),
         "confirmations": _confirmations(snapshot),
         "transactions": [
             {"tx_hash": f"0x{trace.tx_hash.hex()}", "step": trace.step, "state": trace.state}
@@ -266,9 +267,28 @@ def _checks(snapshot: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     }
 
 
-def _links(snapshot: _Seen, checkout_base: str) -> dict[str, str]:
-    _, separator, rest = f"{checkout_base}/{snapshot.payment.checkout_id}".partition("://")
-    return {"metamask": f"https://link.metamask.io/dapp/{rest}"} if separator else {}
+def _links(snapshot: _Seen, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
+    """Return ways into wallets: into the browser of one, and the payment as a request to any.
+
+    EIP-681 is one call: a token, which has to be allowed before, cannot be paid by it.
+    """
+    inside = handoff.link(snapshot.session.id, snapshot.now)
+    links = {} if inside is None else {"metamask": inside}
+    if snapshot.token.native:
+        links["eip681"] = _payment_request(snapshot, uuid)
+    return links
+
+
+def _payment_request(snapshot: _Seen, uuid: bytes) -> str:
+    """Return the call of the gateway contract as an EIP-681 request."""
+    amount = snapshot.session.quote.total_minor
+    deadline = int(snapshot.payment.expires_at.timestamp())
+    contract = to_checksum_address(snapshot.contract.address)
+    coin = to_checksum_address(snapshot.token.address or NATIVE)
+    return (
+        f"ethereum:{contract}@{snapshot.chain.network_id}/pay?bytes16=0x{uuid.hex()}"
+        f"&address={coin}&uint256={amount}&uint256={deadline}&value={amount}"
+    )
 
 
 def _token_fields(token: TokenRecord) -> dict[str, Any]:

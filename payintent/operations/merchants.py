@@ -3,7 +3,6 @@
 import re
 import secrets as chance
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
@@ -11,25 +10,24 @@ from payintent.domain.activation import ActivationStatus
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
-from payintent.domain.price import FeeMode, TaxCountry, TaxManager
+from payintent.domain.price import TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, callback_secret_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.default_methods import DefaultMethod, default_methods
 from payintent.operations.fields import MerchantId, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.keys import issue_api_key
+from payintent.operations.offer_all_methods import offer_all_methods
 from payintent.operations.validation import (
+    check_colour,
     check_name,
     check_origin,
     check_web_url,
     quote_input,
     require_merchant,
 )
-from payintent.storage import accounts, callback_secrets, merchants, payment_methods
+from payintent.storage import callback_secrets, merchants
 from payintent.storage.database import Tx
-from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import DeployedContract
 from payintent.webhooks import signature
 from payintent.webhooks.egress import (
     EgressRefusedError,
@@ -113,7 +111,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         key = await issue_api_key(context, tx, merchant.id, "first")
         secret = await _add_secret(context, tx, merchant.id)
         if self.methods == "all":
-            await _offer_all(tx, merchant.id)
+            await offer_all_methods(tx, merchant.id)
         return CreatedMerchant(merchant, key, secret)
 
     def merchant_id_of(self, result: CreatedMerchant) -> int:
@@ -139,7 +137,12 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     merchant_id: MerchantId
     name: Annotated[str | None, option("What buyers read.")] = None
     logo_url: Annotated[str | None, option("Shown on the checkout.")] = None
+    accent_colour: Annotated[
+        str | None,
+        option("Of the checkout's buttons and links, such as #0b5bd3; empty: the usual one."),
+    ] = None
     support_url: Annotated[str | None, option("Where buyers find help.")] = None
+    terms_url: Annotated[str | None, option("Where buyers find the terms of the sale.")] = None
     return_url: Annotated[str | None, option("Where buyers go back to.")] = None
     allowed_origins: Annotated[
         list[str] | None,
@@ -167,9 +170,11 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         """Refuse what buyers could not be shown or sent to."""
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
-        for what in ("logo_url", "support_url", "return_url"):
+        for what in ("logo_url", "support_url", "terms_url", "return_url"):
             if value := getattr(self, what):
                 check_web_url(what, value, sandbox=context.sandbox)
+        if self.accent_colour:
+            check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
@@ -190,10 +195,12 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         del context
         before = await _locked(tx, self.merchant_id)
         given = {
-            name: value or None if name.endswith("_url") else value
+            name: value or None if name.endswith("_url") or name == "accent_colour" else value
             for name in self.__struct_fields__
             if name != "merchant_id" and (value := getattr(self, name)) is not None
         }
+        if self.accent_colour:
+            given["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
             # In the form that browsers send, with which others are compared.
             origins = filter(None, map(web_origin, self.allowed_origins))
@@ -318,60 +325,3 @@ async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> st
     sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
     await callback_secrets.add_secret(tx, secret_id, merchant_id, sealed)
     return signature.encode_secret(secret)
-
-
-async def _offer_all(tx: Tx, merchant_id: int) -> None:
-    """Add the default methods of all platform accounts."""
-    new: list[payment_methods.NewPaymentMethod] = []
-    for account in await accounts.list_platform_accounts(tx):
-        contract = await chains.get_contract(tx, account.id)
-        if contract is not None:
-            new += await _tokens_of(tx, merchant_id, contract)
-        else:
-            new += [
-                _fiat(merchant_id, account.id, method)
-                for method in default_methods(account.provider)
-            ]
-    for position, method in enumerate(new):
-        await payment_methods.add(tx, replace(method, position=position))
-
-
-def _fiat(
-    merchant_id: int, account_id: int, method: DefaultMethod
-) -> payment_methods.NewPaymentMethod:
-    return payment_methods.NewPaymentMethod(
-        merchant_id=merchant_id,
-        account_id=account_id,
-        kind=method.kind,
-        label=method.label,
-        currencies=method.currencies,
-        countries=method.countries,
-        fee_mode=FeeMode.INCLUSIVE,
-        fee_rate=method.fee_rate,
-        position=0,
-    )
-
-
-async def _tokens_of(
-    tx: Tx, merchant_id: int, contract: DeployedContract
-) -> list[payment_methods.NewPaymentMethod]:
-    """Return a method for every token that a contract's chain takes, without a fee."""
-    chain = await chains.get_chain(tx, contract.chain)
-    name = chain.name if chain else contract.chain
-    return [
-        payment_methods.NewPaymentMethod(
-            merchant_id=merchant_id,
-            account_id=contract.account_id,
-            kind="onchain",
-            label=f"{token.symbol} on {name}",
-            currencies=(token.symbol,),
-            countries=None,
-            fee_mode=FeeMode.INCLUSIVE,
-            fee_rate=Decimal(0),
-            position=0,
-            chain=contract.chain,
-            token=token.symbol,
-        )
-        for token in await chains.list_tokens(tx, contract.chain)
-        if token.enabled and token.address is not None
-    ]

@@ -20,6 +20,7 @@ LISTED_MAX = 1_000
 NAME_MAX = 100
 _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
 _RATE_DECIMALS_MAX = 8
 _TOLD_MAX = 60
 _NOTE_MAX = 500
@@ -85,6 +86,14 @@ def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
     """Refuse an invalid URL, and outside the sandbox one that is not https."""
     if not _is_url(url, sandbox=sandbox):
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must be an https address")
+
+
+def check_colour(what: str, colour: str) -> None:
+    """Refuse what is no colour of a number sign and six hexadecimal digits."""
+    if not _COLOUR.fullmatch(colour):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{what} {quote_input(colour)} is not a colour such as #0b5bd3"
+        )
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:

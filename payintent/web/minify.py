@@ -1,4 +1,4 @@
-"""Makes the page's scripts smaller: removes comments and needless blanks."""
+"""Makes a page's scripts and styles smaller: removes comments and needless blanks."""
 
 import re
 
@@ -7,6 +7,15 @@ _PARTS = re.compile(
     r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
     r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
+    re.DOTALL,
+)
+
+
+# Quoted strings stay; blanks go where a style needs none, which is not before a colon.
+_BLANK = r"(?:\s|/\*.*?\*/)"
+_STYLE_PARTS = re.compile(
+    r"""(?P<kept>"[^"]*"|'[^']*')"""
+    rf"""|{_BLANK}*(?P<mark>[{{}};,>]){_BLANK}*|(?P<colon>:){_BLANK}+|(?P<gap>{_BLANK}+)""",
     re.DOTALL,
 )
 
@@ -23,6 +32,15 @@ _AFTER_LINE = frozenset("})")
 def minify(source: str) -> str:
     """Remove comments and needless spaces from a script; nested templates are not supported."""
     return _PARTS.sub(_shortened, source).strip()
+
+
+def minify_style(source: str) -> str:
+    """Remove comments and needless blanks from a style sheet."""
+    return _STYLE_PARTS.sub(_shortened_style, source).replace(";}", "}").strip()
+
+
+def _shortened_style(part: re.Match[str]) -> str:
+    return part["kept"] or part["mark"] or part["colon"] or (" " if part["gap"] else "")
 
 
 def _shortened(part: re.Match[str]) -> str:

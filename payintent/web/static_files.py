@@ -1,7 +1,7 @@
 """Files of pages, addressed by a hash of them all, so that browsers may cache them for ever."""
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -27,7 +27,9 @@ _FOR_NOW = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
-class _StaticFile:
+class StaticFile:
+    """A file as it is sent, compressed and not."""
+
     type: str
     plain: bytes
     packed: bytes
@@ -37,12 +39,23 @@ class StaticFiles:
     """Some files of one folder of this package, and the addresses that they are served at.
 
     `prefix` is what an address begins with: `/c/static` for `/c/static/{mark}/{name}`.
+    `prepare` completes a file of a name, and `suffix` ends the mark of files prepared so.
     """
 
-    def __init__(self, folder: str, prefix: str, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        prepare: Callable[[str, str], str] = lambda _, text: text,
+        suffix: str = "",
+    ) -> None:
         self._folder = folder
         self._prefix = prefix
         self._names = names
+        self._prepare = prepare
+        self._suffix = suffix
 
     def url(self, name: str) -> str:
         """Return the present address of a file."""
@@ -53,24 +66,36 @@ class StaticFiles:
         found = self._files.get(request.path_params["name"])
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
+        return self.answer(request, found)
+
+    def answer(self, request: Request, found: StaticFile) -> Response:
+        """Answer with a file, to be kept for ever where the route's mark is the present one."""
         keep = _FOR_EVER if request.path_params["mark"] == self._mark else _FOR_NOW
         headers = {**HEADERS, **keep}
         if not accepts_gzip(request):
             return Response(found.plain, 200, headers, found.type)
         return Response(found.packed, 200, headers | {"Content-Encoding": "gzip"}, found.type)
 
+    def text(self, name: str) -> str:
+        """Return a file as text."""
+        return self._files[name].plain.decode()
+
     @cached_property
-    def _files(self) -> Mapping[str, _StaticFile]:
+    def _files(self) -> Mapping[str, StaticFile]:
         folder = resources.files("payintent").joinpath(*self._folder.split("/"))
-        return {name: _pack(name, (folder / name).read_text()) for name in self._names}
+        return {
+            name: pack(name, self._prepare(name, (folder / name).read_text()))
+            for name in self._names
+        }
 
     @cached_property
     def _mark(self) -> str:
         content = b"".join(file.plain for file in self._files.values())
-        return sha256(content).hexdigest()[:_MARK_CHARS]
+        return sha256(content).hexdigest()[:_MARK_CHARS] + self._suffix
 
 
-def _pack(name: str, text: str) -> _StaticFile:
+def pack(name: str, text: str) -> StaticFile:
+    """Return a file ready to be sent; scripts are made smaller."""
     is_ours = name.endswith(".js") and not name.endswith(".min.js")
     plain = (minify(text) if is_ours else text).encode()
-    return _StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))
+    return StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))

@@ -173,10 +173,35 @@ async def test_the_native_coin_has_its_real_name_where_no_wallet_reads_it(api: A
     assert shown["wallet_chain"]["nativeCurrency"]["symbol"] == "NATVD"
 
 
-async def test_a_wallets_browser_is_sent_to_the_hosted_page(api: Api) -> None:
+async def test_a_wallets_browser_is_sent_to_the_hosted_page_by_a_code_that_does_not_last(
+    api: Api,
+) -> None:
     payment, session = await _bill(api)
     links = (await _view(api, session))["links"]
-    assert links == {"metamask": f"https://link.metamask.io/dapp/pay.test/c/{payment.checkout_id}"}
+    assert payment.checkout_id not in str(links)
+    assert "eip681" not in links  # the token has to be allowed first
+    before, _, code = links["metamask"].partition("/open/")
+    assert before == "https://link.metamask.io/dapp/pay.test/c"
+    answer = await api.send("GET", f"/c/open/{code}?lang=ja")
+    assert (answer.status, answer.headers["Location"]) == (303, f"/c/{payment.checkout_id}?lang=ja")
+    assert answer.headers["Cache-Control"] == "no-store"
+    for forged in (code[:-1] + ("A" if code[-1] != "A" else "B"), code[1:], "", "x", "%00", "ä"):
+        assert (await api.send("GET", f"/c/open/{forged}")).status == 404
+    await api.world.move_clock(15 * 60)
+    late = await api.send("GET", f"/c/open/{code}")
+    assert (late.status, "There is no such payment" in late.body.decode()) == (404, True)
+
+
+async def test_a_chains_own_coin_is_paid_by_one_request_that_wallets_read(api: Api) -> None:
+    _, session = await _bill(api, "NATIVED")
+    view = await _view(api, session)
+    [step] = view["steps"]
+    uuid, coin, amount, deadline = (one["value"] for one in step["args"])
+    assert int(step["value"], 16) == int(amount)
+    assert view["links"]["eip681"] == (
+        f"ethereum:{step['to']}@612055/pay?bytes16={uuid}&address={coin}"
+        f"&uint256={amount}&uint256={deadline}&value={amount}"
+    )
 
 
 async def test_what_is_no_session_on_a_chain_is_not_found(api: Api) -> None:

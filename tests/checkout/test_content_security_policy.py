@@ -6,18 +6,16 @@ import re
 import pytest
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.checkout.page_fields import product_picture
 from payintent.checkout.static_files import static_url
 from payintent.config import Settings
 from payintent.domain.gateway import SessionCreated
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchants import SetMerchantProfile
-from tests.api.arrange import bring_to, payment_of, select
+from tests.api.arrange import bring_to, select
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
 
 SHOP = "https://shop.test"
-PICTURE = f"{SHOP}/book.jpg"
 HTML_BYTES_MAX = 4_096
 CSS_BYTES_MAX = 4_096
 JS_BYTES_MAX = 10_240
@@ -136,49 +134,6 @@ async def test_the_frame_is_kept_through_forms_links_and_redirects(api: Api) -> 
     assert 'name="nonce" value="n-1"' in page
     answer = await api.send("POST", path_of(created, f"/cancel{query}"))
     assert answer.headers["Location"] == path_of(created, query)
-
-
-@pytest.mark.parametrize(
-    ("image", "shown"),
-    [
-        (PICTURE, True),
-        ("https://shop.test:8443/book.jpg", False),
-        ("https://evil.test/book.jpg", False),
-        ("https://evil.test\\@shop.test/book.jpg", False),
-        ("https://shop.test@evil.test/book.jpg", False),
-        ("data:image/svg+xml,<svg/>", False),
-        ("javascript:alert(1)", False),
-        ("//shop.test/book.jpg", False),
-        ("http://plain.test/book.jpg", True),  # in the sandbox alone
-    ],
-)
-async def test_a_products_picture_comes_from_the_merchants_own_origins(
-    api: Api, image: str, shown: bool
-) -> None:
-    await profile(api, allowed_origins=[SHOP, "http://plain.test"])
-    created = await api.create(metadata={"product": {"name": "Book", "image": image}})
-    page = await api.send("GET", path_of(created))
-    assert ('width="64"' in page.body.decode()) == shown
-    origin = image.rpartition("/")[0]
-    assert read(page)["img-src"] == ("'self' data:" + (f" {origin}" if shown else ""))
-    assert "referrerpolicy" in page.body.decode() or not shown
-
-
-async def test_outside_the_sandbox_a_picture_that_is_not_secure_is_not_shown(api: Api) -> None:
-    await profile(api, allowed_origins=["http://plain.test"])
-    created = await payment_of(api, await api.create())
-    merchant = (await api.world.service.merchants.get(created.merchant_id)).merchant
-    view = {"product": {"image": "http://plain.test/book.jpg"}}
-    assert product_picture(view, merchant, sandbox=True) is not None
-    assert product_picture(view, merchant, sandbox=False) is None
-
-
-async def test_a_logo_may_come_from_where_the_operator_says(api: Api) -> None:
-    await profile(api, logo_url="https://cdn.test/logo.png")
-    created = await api.create()
-    page = await api.send("GET", path_of(created))
-    assert 'src="https://cdn.test/logo.png"' in page.body.decode()
-    assert read(page)["img-src"] == "'self' data: https://cdn.test"
 
 
 def test_a_policy_holds_nothing_that_is_no_origin() -> None:

@@ -20,14 +20,14 @@ from tools import cldr
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
 #: What reads the same in English.
 SAME = {
-    "th": {"quantity", "sentences", "under_way"},
+    "th": {"quantity", "sentences"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "under_way", "total"},
+    "id": {"quantity", "sentences", "total"},
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.
-LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code"}
+LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code", "EIP"}
 #: Keys that nobody writes out: `kind_` comes with a method, the others with an error.
 BUILT = ("kind_", "sorry_", "card_")
 OPEN, CLOSE = "\u2068", "\u2069"  # isolate what is between: its direction is its own

@@ -116,12 +116,27 @@ async def _follow(api: Api, created: Answer) -> Answer:
 
 async def _session(api: Api, created: Answer) -> str:
     """Select a token for it; gives the path of its session."""
-    methods = await api.world.rows("SELECT id FROM payment_method WHERE token = 'USDT'")
-    method = methods[0]["id"] if methods else (await offer_tokens(api.world))["USDT"]
     del created  # it is in baht, which no token is pegged to
-    dollars = await api.create(currency="USD", amount="25.50")
-    selected = await select(api, dollars, payment_method_id=method)
+    selected = await _selected(api, "USDT")
     return f"/v1/onchain/sessions/{selected.json['session']['id']}"
+
+
+async def _selected(api: Api, token: str) -> Answer:
+    methods = await api.world.rows("SELECT id FROM payment_method WHERE token = $1", token)
+    method = methods[0]["id"] if methods else (await offer_tokens(api.world))[token]
+    dollars = await api.create(currency="USD", amount="25.50")
+    return await select(api, dollars, payment_method_id=method)
+
+
+async def _wallet_code(api: Api, created: Answer) -> Answer:
+    del created
+    checkout_id = (await _selected(api, "NATIVED")).json["checkout"]["checkout_id"]
+    return await api.send("GET", f"/c/{checkout_id}/wallet.svg")
+
+
+async def _open_in_wallet(api: Api, created: Answer) -> Answer:
+    link = (await _get_session(api, created)).json["links"]["metamask"]
+    return await api.send("GET", "/c/open/" + link.rpartition("/")[2])
 
 
 async def _get_session(api: Api, created: Answer) -> Answer:
@@ -162,6 +177,9 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
+    "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
+    "GET /c/open/{code}": (303, _open_in_wallet),
+    "GET /c/static/pictures/{name}.webp": (404, _get("/c/static/pictures/x.webp")),
     "GET /c/static/{mark}/{name}": (200, _get(static_url("checkout.css"))),
     "GET /c/static/flags/{name}": (200, _get("/c/static/flags/th.svg")),
     "GET /healthz": (200, _get("/healthz")),

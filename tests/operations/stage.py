@@ -48,6 +48,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "merchant_id": "$merchant",
         "name": "Nimbus Books Ltd",
         "logo_url": "https://shop.example.com/logo.png",
+        "accent_colour": "#0B5BD3",
+        "terms_url": "https://shop.example.com/terms",
         "support_url": "https://shop.example.com/help",
         "return_url": "https://shop.example.com/thanks",
         "allowed_origins": ["https://shop.example.com"],

@@ -49,13 +49,19 @@ async def contract_service(settings: Settings, gateway: FakeGateway) -> AsyncIte
 
 async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
     """Add a contract on a chain, and offer its tokens at the merchant; gives the methods' ids."""
+    account_id = await add_contract(world, chain)
+    if chain == "native":
+        await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT))
+    return {symbol: await _offer(world, account_id, symbol) for symbol in TOKENS[chain]}
+
+
+async def add_contract(world: World, chain: str) -> int:
+    """Add a contract on a chain that is watched from now on; gives its account's id."""
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
     await chain_watch.mark_watched(world.service.database, chain, 0, WATCHED_S)
-    if chain == "native":
-        await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT))
-    return {symbol: await _offer(world, contract.account_id, symbol) for symbol in TOKENS[chain]}
+    return contract.account_id
 
 
 async def _offer(world: World, account_id: int, symbol: str) -> int:

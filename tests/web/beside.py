@@ -1,9 +1,11 @@
 """What stands beside a checkout in its states: a provider's script, pictures, and the shop."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 
 from aiohttp import web
+from PIL import Image, ImageDraw
 
 from tests.support.http_server import clean_up
 from tests.support.world import free_port
@@ -36,10 +38,27 @@ window.Stripe = () => ({
   }),
 });
 """
-_PICTURE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><rect width="64" \
-height="64" fill="#0b5bd3"/><path d="M16 14h32v36H16z" fill="#fff"/></svg>"""
-_LOGO = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48"><circle cx="24" cy="24" \
-r="22" fill="#6f42c1"/></svg>"""
+
+
+def _png(draw: Callable[[ImageDraw.ImageDraw], None], size: int) -> bytes:
+    picture = Image.new("RGBA", (size, size))
+    draw(ImageDraw.Draw(picture))
+    written = BytesIO()
+    picture.save(written, "PNG")
+    return written.getvalue()
+
+
+def _book(draw: ImageDraw.ImageDraw) -> None:
+    draw.rectangle((0, 0, 400, 400), fill="#123a5c")
+    draw.ellipse((240, 50, 340, 150), fill="#f2b134")
+    for row in range(6):
+        draw.arc((-40, 200 + 30 * row, 440, 330 + 30 * row), 200, 340, fill="#8fc1e3", width=6)
+
+
+def _cloud(draw: ImageDraw.ImageDraw) -> None:
+    draw.rounded_rectangle((0, 0, 200, 200), 40, fill="#6f42c1")
+    draw.ellipse((40, 80, 110, 150), fill="#fff")
+    draw.ellipse((80, 60, 160, 150), fill="#fff")
 
 
 @asynccontextmanager
@@ -48,14 +67,14 @@ async def beside() -> AsyncIterator[str]:
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     app = web.Application()
-    contents = {
+    contents: dict[str, tuple[str, str | bytes]] = {
         "/v3.js": ("text/javascript", _SCRIPT.replace("BASE", origin)),
         "/fields": ("text/html", _FIELDS),
-        "/picture.svg": ("image/svg+xml", _PICTURE),
-        "/logo.svg": ("image/svg+xml", _LOGO),
+        "/picture.png": ("image/png", _png(_book, 400)),
+        "/logo.png": ("image/png", _png(_cloud, 200)),
     }
-    for path, (kind, text) in contents.items():
-        app.router.add_get(path, _giving(kind, text))
+    for path, (kind, content) in contents.items():
+        app.router.add_get(path, _giving(kind, content))
     app.router.add_get("/shop", _nothing)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -64,9 +83,10 @@ async def beside() -> AsyncIterator[str]:
     await clean_up(runner)
 
 
-def _giving(kind: str, text: str):
+def _giving(kind: str, content: str | bytes):
     async def give(_: web.Request) -> web.Response:
-        return web.Response(text=text, content_type=kind)
+        body = content if isinstance(content, bytes) else content.encode()
+        return web.Response(body=body, content_type=kind)
 
     return give
 

@@ -38,6 +38,7 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
+from tests.support.contracts import add_contract
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.world import ALL_FIAT, World, free_port, make_world
@@ -50,7 +51,7 @@ BANNED = "banned-buyer"
 _HALF_AN_HOUR_S = 1800
 PRODUCT = (
     '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","detail":"Paperback, first edition",'
-    '"vendor":"Penguin","quantity":2,"image":"%s/picture.svg"}}'
+    '"vendor":"Penguin","quantity":2,"image":"%s/picture.png"}}'
 )
 
 
@@ -117,6 +118,21 @@ class Gallery:
     overdue: Mapping[str, Payment]  # whose time was over before the gallery opened
     _stack: AsyncExitStack
     _ground: list[ChainWorld] = field(default_factory=list)
+    _everything: list[World] = field(default_factory=list)
+
+    async def everything(self) -> World:
+        """Give a merchant with eight ways to pay; one token is taken on two chains."""
+        if not self._everything:
+            ground = await self.ground()
+            world = await _other(self.plain, "Nimbus Bazaar")
+            await _face(world, self.origin, "US")
+            await _ways_of_every_sort(world, self.shop)
+            for slug, name in (("ethereum", "Ethereum"), ("bsc", "BNB Smart Chain")):
+                account_id = await add_contract(world, slug)
+                await _offer_token(world, account_id, "USDT", name)
+            await _offer_token(world, ground.account_id, "NATIVED", "Native")
+            self._everything.append(world)
+        return self._everything[0]
 
     async def ground(self) -> ChainWorld:
         """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""
@@ -191,17 +207,24 @@ async def _overdue(world: World) -> dict[str, Payment]:
 
 async def _shop(world: World, origin: str) -> World:
     shop = await _other(world, "Nimbus Books")
+    await _face(shop, origin)
+    return shop
+
+
+async def _face(world: World, origin: str, country: str = "TH") -> None:
+    """Give a merchant all that a page can show of it."""
     await world.perform(
         SetMerchantProfile(
-            merchant_id=shop.merchant_id,
-            logo_url=f"{origin}/logo.svg",
+            merchant_id=world.merchant_id,
+            logo_url=f"{origin}/logo.png",
+            accent_colour="#6f42c1",
+            terms_url=f"{origin}/shop?terms",
             support_url=f"{origin}/shop?help",
             return_url=f"{origin}/shop",
             allowed_origins=[origin],
-            default_country="TH",
+            default_country=country,
         )
     )
-    return shop
 
 
 async def _taxed(world: World) -> World:
@@ -238,6 +261,32 @@ async def _ways_on(shop: World) -> dict[str, int]:
         name: await _offer(shop, await _account(shop, name), kind, label, position=position)
         for position, (name, (kind, label)) in enumerate(offered.items())
     }
+
+
+async def _ways_of_every_sort(world: World, shop: World) -> None:
+    sorts = {
+        "Card": ("card", "card"),
+        "Bank transfer": ("redirect", "redirect"),
+        "PromptPay": ("qr", "qr"),
+        "Convenience store": ("form", "redirect"),
+        "Mobile banking app": ("wait", "redirect"),
+    }
+    for position, (label, (path, kind)) in enumerate(sorts.items()):
+        account_id = await _account(shop, path)
+        await _offer(world, account_id, kind, label, position=position)
+
+
+async def _offer_token(world: World, account_id: int, symbol: str, chain: str) -> None:
+    await world.perform(
+        AddPaymentMethod(
+            merchant_id=world.merchant_id,
+            account_id=account_id,
+            kind="onchain",
+            label=f"{symbol} on {chain}",
+            currencies=[symbol],
+            token=symbol,
+        )
+    )
 
 
 async def _other(world: World, name: str) -> World:

@@ -19,10 +19,10 @@ from tests.web.states import STATES
 from tests.web.visiting import SMALL_PX, look_at, screen
 
 FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
-LOOKS = ("light", "dark", "320", "ar")
+LOOKS = ("light", "dark", "320", "wide", "ar")
 _CONSOLE = "console-"  # what the name of a page of the console begins with
-_WIDE_PX = 640
-_PORTAL_PX = 1280
+_USUAL_PX = 640
+_WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
 
 
@@ -56,8 +56,8 @@ async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
 async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> int:
     await page.goto(address)
     for look, scheme, width in (
-        ("light", "light", _PORTAL_PX),
-        ("dark", "dark", _PORTAL_PX),
+        ("light", "light", _WIDE_PX),
+        ("dark", "dark", _WIDE_PX),
         ("320", "light", SMALL_PX),
     ):
         await page.emulate_media(color_scheme=scheme)
@@ -67,17 +67,18 @@ async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> in
 
 async def _looks(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
     page = (await look_at(context, gallery, name)).page
-    await _take(page, folder / f"{name}-light.png", _WIDE_PX)
+    await _take(page, folder / f"{name}-light.png", _USUAL_PX)
     await page.emulate_media(color_scheme="dark")
     await _take(page, folder / f"{name}-dark.png", _WIDE_PX)
     await page.emulate_media(color_scheme="light")
     await _take(page, folder / f"{name}-320.png", SMALL_PX)
+    await _take(page, folder / f"{name}-wide.png", _WIDE_PX)
     await page.close()
 
 
 async def _arabic(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
     page = (await look_at(context, gallery, name, "ar")).page
-    await _take(page, folder / f"{name}-ar.png", _WIDE_PX)
+    await _take(page, folder / f"{name}-ar.png", _USUAL_PX)
     await page.close()
 
 

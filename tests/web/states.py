@@ -87,6 +87,13 @@ async def choose_tokens(gallery: Gallery) -> Visit:
 
 
 @state
+async def choose_everything(gallery: Gallery) -> Visit:
+    """Eight ways to pay of all sorts; one token on two chains."""
+    world = await gallery.everything()
+    return _of(await world.create(**_USD), texts=("kind_onchain", "group_bank", "choose_chain"))
+
+
+@state
 async def choose_nothing(gallery: Gallery) -> Visit:
     return _of(await gallery.bare.create(), texts=("nothing_here",))
 
@@ -129,6 +136,19 @@ async def redirect(gallery: Gallery) -> Visit:
 @state
 async def redirect_embedded(gallery: Gallery) -> Visit:
     return await _under_way(gallery, "redirect", _embedded(gallery), texts=("continue",))
+
+
+@state
+async def qr(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "qr", texts=("qr_how",))
+
+
+@state
+async def redirect_taxed(gallery: Gallery) -> Visit:
+    """Under way with a fee and a tax."""
+    payment = await gallery.taxed.create(tax_manager=TaxManager.SERVICE)
+    await gallery.taxed.select(payment, gallery.taxed.card)
+    return _of(payment, texts=("fee", "tax"))
 
 
 @state

@@ -31,7 +31,7 @@ from tests.support.stripe import (
     running_stripe,
 )
 from tests.support.world import World
-from tests.web.till import choose
+from tests.web.till import choose, unfold
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
@@ -262,6 +262,7 @@ async def test_a_provider_whose_script_is_away_is_told_and_another_way_can_be_ch
     await counter.page.route("**/element/v3.js", lambda route: route.abort())
     await counter.begin()
     await counter.says("cannot be loaded just now")
+    await unfold(counter.page)
     await expect(counter.page.get_by_role("radio", name="Transfer")).to_be_visible()
     await expect(counter.page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 
@@ -276,6 +277,7 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         # By its place, since Playwright finds no text in there.
         await expect(page.locator("noscript p")).to_contain_text("needs JavaScript")
         await expect(page.locator("noscript p")).to_be_visible()
+        await unfold(page)
         await expect(page.get_by_role("radio", name="Transfer")).to_be_visible()
         await expect(page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 

@@ -22,7 +22,7 @@ from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, SHOP, Desk, another_tab, make_desk
-from tests.web.till import choose
+from tests.web.till import choose, unfold
 from tests.web.wallet import PATIENCE_S
 
 LOOP = "session"
@@ -161,11 +161,11 @@ async def _look_until(page: Page, title: str) -> None:
 
 async def test_a_buyer_changes_the_method_and_the_old_one_is_closed(desk: Desk) -> None:
     payment = await desk.chosen("Card")
-    await expect(desk.page.get_by_role("heading", name="Card: 1,590.00")).to_be_visible()
+    await expect(desk.page.get_by_role("heading", name="Card")).to_be_visible()
     await choose(desk.page, "Transfer")
     await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
     await desk.show(payment)
-    await expect(desk.page.get_by_role("heading", name="Transfer: 1,590.00")).to_be_visible()
+    await expect(desk.page.get_by_role("heading", name="Transfer")).to_be_visible()
     lives = await desk.world.rows("SELECT life FROM session ORDER BY opened_at")
     assert [row["life"] for row in lives] == ["closing", "open"]
 
@@ -202,7 +202,7 @@ async def test_another_tab_shows_what_was_chosen_in_this_one(desk: Desk) -> None
         await other.show(payment)
         await choose(other.page, "Transfer")
         await expect(other.page).to_have_url(f"{GATEWAY}/pay")
-    await expect(desk.page.get_by_role("heading", name="Transfer: 1,590.00")).to_be_visible()
+    await expect(desk.page.get_by_role("heading", name="Transfer")).to_be_visible()
     assert desk.page.url == desk.address(payment)
 
 
@@ -229,6 +229,7 @@ async def test_the_time_runs_out_in_front_of_the_buyer(desk: Desk) -> None:
 
 async def test_the_choice_ends_with_the_time_though_a_payment_is_under_way(desk: Desk) -> None:
     await desk.chosen()
+    await unfold(desk.page)
     await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_visible()
     await desk.world.move_clock(HALF_AN_HOUR_S + 1)
     assert (await desk.asked())["can"]["select"] is False
@@ -410,7 +411,6 @@ async def test_the_amount_of_every_way_is_what_is_asked_for_there(desk: Desk) ->
     await choose(desk.page, "Card")
     await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
     await desk.show(payment)
-    heading = desk.page.get_by_role("heading", name="Card: 1,246,913.48")
-    await expect(heading).to_be_visible()
+    await expect(desk.page.locator(".amount")).to_contain_text("1,246,913.48")
     [asked] = desk.world.gateway.created
     assert asked.amount_minor == 124_691_348

@@ -5,7 +5,7 @@ from playwright.async_api import Browser, BrowserContext, expect
 
 from payintent.api.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
-from tests.web.till import Till, make_till
+from tests.web.till import Till, make_till, unfold
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -21,9 +21,11 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
     await expect(till.page.get_by_text("There is no wallet in this browser.")).to_be_visible()
     link = till.page.get_by_role("link", name="Open in the MetaMask app")
     base = till.ground.world.service.settings.checkout_base.removeprefix("http://")
-    assert await link.get_attribute("href") == (
-        f"https://link.metamask.io/dapp/{base}/{payment.checkout_id}"
-    )
+    href = await link.get_attribute("href")
+    assert href is not None
+    assert href.startswith(f"https://link.metamask.io/dapp/{base}/open/")
+    assert payment.checkout_id not in href
+    await unfold(till.page)
     await expect(till.page.get_by_role("radio", name="Card")).to_be_visible()
     await till.fits(_SMALL_PX)
 

@@ -20,9 +20,16 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 async def choose(page: Page, label: str) -> None:
-    """Choose a way to pay."""
+    """Choose a way to pay, or another one than what is under way."""
+    await unfold(page)
     await page.get_by_role("radio", name=label).check()
     await page.get_by_role("button", name="Continue", exact=True).click()
+
+
+async def unfold(page: Page) -> None:
+    """Show the other ways to pay while one is under way."""
+    if await (folded := page.locator("details.other:not([open]) > summary")).count():
+        await folded.click()
 
 
 @dataclass

@@ -135,7 +135,7 @@ export interface CheckoutView {
   amount: string;
   currency: string;
   decimals: number;
-  merchant: { name: string; logo_url?: string; support_url?: string };
+  merchant: { name: string; logo_url?: string; support_url?: string; terms_url?: string };
   product?: {
     name?: string;
     detail?: string;
@@ -351,7 +351,7 @@ export interface OnchainSession {
   expires_at: string;
   steps: OnchainStep[];
   checks: { balance: OnchainCheck; allowance?: OnchainCheck; already_paid: OnchainCheck };
-  links: { metamask?: string };
+  links: { metamask?: string; eip681?: string };
   confirmations: { mode: string; seen: number; needed: number | null; eta_seconds: number };
   transactions: { tx_hash: string; step: string; state: string }[];
 }

@@ -2,7 +2,9 @@
 // What is typed there never comes here, and the service alone says when a payment is paid.
 // @ts-check
 
-import { swap, word } from "./checkout.js";
+import { learn, swap, word } from "./checkout.js";
+
+learn({/* texts */});
 
 const POLL_MS = 2_000; // while something is decided
 const FETCH_TIMEOUT_MS = 15_000;

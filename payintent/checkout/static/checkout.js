@@ -15,7 +15,15 @@ const MINUTE_MS = 60_000;
 const ANNOUNCED_MINUTES = [5, 1];
 
 /** @type {Record<string, string>} */
-const words = JSON.parse(document.getElementById("words")?.textContent ?? "{}");
+const words = {/* texts */}; // the service puts in those of a language that a script names
+
+/**
+ * Adds the texts of another script.
+ * @param {Record<string, string>} more
+ */
+export function learn(more) {
+  Object.assign(words, more);
+}
 
 /**
  * Gives a text with its values.

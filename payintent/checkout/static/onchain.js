@@ -2,7 +2,7 @@
 // The service gives every call ready to send, and it alone says when a payment is paid.
 // @ts-check
 
-import { swap, word } from "./checkout.js";
+import { learn, swap, word } from "./checkout.js";
 import { PATIENCE_MS, Problem, Reverted, price, words } from "./wallet.js";
 import { account, discover, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
 import { send } from "./wallet.js";
@@ -13,23 +13,28 @@ import { send } from "./wallet.js";
 /** @typedef {import("./wallet.js").Asked} Asked */
 /** @typedef {{ hash: string, at: number, mined: boolean }} Sent */
 
+learn({/* texts */});
+
 const BUSY_POLL_MS = 2_000; // while a payment is on its way
 const IDLE_POLL_MS = 5_000;
 const FETCH_TIMEOUT_MS = 15_000;
 const TELLS_MAX = 3; // of one hash
 const GONE = 410;
 const AWAY = new Set(["chain_halted", "chain_not_watched"]); // nobody would see the payment now
+const SEEN = new Set(["detected", "confirming"]); // what the service accepts nothing else after
 const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that pays nothing
 const UNREACHABLE = word("wallet_unreachable");
 const ENDED = word("wallet_ended");
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-session]"));
+/** @param {string} name @returns {HTMLElement} */
+const part = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
 const url = root.dataset.onchainSession ?? "";
 const memory = `payintent:${url}`;
 const opened = Date.now();
 
 /** @type {Bill} */
-let bill; // the session as the service saw it last
+let bill = take(JSON.parse(part("session").textContent ?? "")); // as the service saw it last
 let sent = recall(); // what this tab has sent and nobody has decided: its hash, when, whether mined
 let lost = ""; // the hash that the wallet's node says is refused, which the service may not know yet
 let anew = false; // the buyer says that it is lost
@@ -37,9 +42,6 @@ let running = false;
 let asking = false;
 let tells = 0;
 let timer = 0;
-
-/** @param {string} name @returns {HTMLElement} */
-const part = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
 
 // What the page shows
 
@@ -51,17 +53,21 @@ function say(text, bad = false) {
 }
 
 function show() {
-  const payable = bill?.payable === true;
+  const { payable } = bill;
   part("offer").hidden = isUnderWay() || !payable;
   part("again").hidden = running || !isUnderWay() || !payable || !isSlow();
   for (const button of root.querySelectorAll("button")) button.disabled = running;
+  const scan = /** @type {HTMLElement | null} */ (root.querySelector("[data-scan]"));
+  if (scan) scan.hidden = isUnderWay() || !payable;
+  const other = /** @type {HTMLElement | null} */ (document.querySelector(".other"));
+  if (other) other.hidden = SEEN.has(bill.status);
 }
 
 /** Tells whether a payment was sent, from here or another tab, and is not decided. */
 function isUnderWay() {
   if (sent !== null) return true;
   const open = (/** @type {{ tx_hash: string, state: string }} */ one) => one.tx_hash !== lost && !LOST.has(one.state);
-  return bill?.status === "submitted" && !anew && bill.transactions.some(open);
+  return bill.status === "submitted" && !anew && bill.transactions.some(open);
 }
 
 function isSlow() {
@@ -75,7 +81,7 @@ function posted() {
 /** Says what the service knows; nothing where that is nothing new. */
 function progress() {
   const { status, chain, confirmations, payable } = bill;
-  if (status === "detected" || status === "confirming") {
+  if (SEEN.has(status)) {
     return word("wallet_seen", { chain: chain.name, when: soon(confirmations.eta_seconds) });
   }
   if (sent?.mined || posted()?.state === "mined") return word("wallet_mined");
@@ -242,7 +248,14 @@ async function read() {
     throw new Problem(ENDED);
   }
   if (!answer.ok) throw new Problem(UNREACHABLE);
-  bill = { ...(await answer.json()), price: root.dataset.price };
+  bill = take(await answer.json());
+}
+
+/** @param {any} session @returns {Bill} */
+function take(session) {
+  const link = /** @type {HTMLAnchorElement | null} */ (root.querySelector("[data-metamask]"));
+  if (link && session.links.metamask) link.href = session.links.metamask; // it does not last
+  return { ...session, price: root.dataset.price };
 }
 
 async function refresh() {
@@ -273,12 +286,17 @@ async function follow() {
   try {
     await read();
     await digest();
-  } catch (error) {
-    if (!bill) say(words(error), true);
+  } catch {
+    // What was read last still shows; the next look may succeed.
   }
   asking = false;
+  later();
+}
+
+/** Shows the session, and looks again after a while. */
+function later() {
   show();
-  timer = setTimeout(follow, isUnderWay() || !bill?.payable ? BUSY_POLL_MS : IDLE_POLL_MS);
+  timer = setTimeout(follow, isUnderWay() || !bill.payable ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
 async function digest() {
@@ -299,10 +317,10 @@ part("again").addEventListener("click", () => {
 });
 // A phone lets a page sleep while its wallet is in front.
 document.addEventListener("visibilitychange", follow);
-addEventListener("pageshow", follow);
+addEventListener("pageshow", (event) => event.persisted && follow());
 addEventListener("online", follow);
 addEventListener("pay:onchain", follow); // the service has seen something
 discover(offer, (any) => {
   part("no-wallet").hidden = any;
 });
-follow();
+digest().then(later); // the session came with the page

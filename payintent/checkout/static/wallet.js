@@ -1,7 +1,7 @@
 // Talks to a browser's wallets: EIP-6963 discovery, EIP-1193 calls, and their errors in words.
 // @ts-check
 
-import { word } from "./checkout.js";
+import { learn, word } from "./checkout.js";
 
 /** @typedef {import("../sdk/v1").Eip1193Provider} Provider */
 /** @typedef {import("../sdk/v1").OnchainSession & { price: string }} Bill */
@@ -9,6 +9,8 @@ import { word } from "./checkout.js";
 /** @typedef {import("../sdk/v1").OnchainCheck} Check */
 /** @typedef {Bill["chain"]} Chain */
 /** @typedef {ReturnType<typeof questions>} Asked */
+
+learn({/* texts */});
 
 const FIND_MS = 300; // how long wallets have to announce themselves
 const PAUSE_MAX_MS = 1_000;

@@ -1,0 +1,93 @@
+"""A merchant's colour on the checkout: shades of it that can be read in both themes."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Contrasts that WCAG 2.2 asks for: of texts (1.4.3), and of what can be pressed (1.4.11).
+TEXT_CONTRAST = 4.5
+CONTROL_CONTRAST = 3.0
+_STEPS = 64
+_BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
+_LINEAR_BELOW = 0.04045
+
+_Rgb = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shades:
+    """A colour as one theme shows it: a button, the text on it, and links; each as `#rrggbb`."""
+
+    button: str
+    text: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The grounds of a theme: of the page, and of what is raised from it."""
+
+    paper: str
+    raised: str
+
+
+#: As in checkout.css.
+BRIGHT = Theme(paper="#ffffff", raised="#f6f8fa")
+DARK = Theme(paper="#16191d", raised="#1e2329")
+
+
+@lru_cache(maxsize=1_000)
+def accent_shades(colour: str, theme: Theme) -> Shades:
+    """Return the nearest shades of a colour that can be read and seen in a theme.
+
+    A bright theme darkens what is too pale, a dark one lightens what is too dim; the hue stays.
+    """
+    paper, raised = _rgb(theme.paper), _rgb(theme.raised)
+    end = _BLACK if _luminance(paper) > _luminance(_rgb("#808080")) else _WHITE
+    grounds = (paper, raised)
+    button = _nearest(_rgb(colour), end, grounds, CONTROL_CONTRAST)
+    link = _nearest(_rgb(colour), end, grounds, TEXT_CONTRAST)
+    text = _WHITE if _contrast(button, _WHITE) >= TEXT_CONTRAST else _BLACK
+    return Shades(_hex(button), _hex(text), _hex(link))
+
+
+def contrast(colour: str, other: str) -> float:
+    """Return the contrast of two colours, from 1 to 21 (WCAG 2.2)."""
+    return _contrast(_rgb(colour), _rgb(other))
+
+
+def _nearest(colour: _Rgb, end: _Rgb, grounds: tuple[_Rgb, ...], wanted: float) -> _Rgb:
+    for step in range(_STEPS + 1):
+        shade = _mixed(colour, end, step)
+        if all(_contrast(shade, ground) >= wanted for ground in grounds):
+            return shade
+    return end
+
+
+def _mixed(colour: _Rgb, end: _Rgb, step: int) -> _Rgb:
+    red, green, blue = (
+        (part * (_STEPS - step) + goal * step) // _STEPS
+        for part, goal in zip(colour, end, strict=True)
+    )
+    return red, green, blue
+
+
+def _contrast(colour: _Rgb, other: _Rgb) -> float:
+    low, high = sorted((_luminance(colour), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: _Rgb) -> float:
+    red, green, blue = (_linear(part / 255) for part in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= _LINEAR_BELOW else ((part + 0.055) / 1.055) ** 2.4
+
+
+def _rgb(colour: str) -> _Rgb:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _hex(colour: _Rgb) -> str:
+    return "#" + "".join(f"{part:02x}" for part in colour)

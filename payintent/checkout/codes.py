@@ -1,0 +1,70 @@
+"""Codes to scan, and the way of a page into a wallet's own browser."""
+
+from io import BytesIO
+
+import segno
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api import checkout
+from payintent.api.checkout_fields import next_action_fields
+from payintent.api.context import AppContext, get_context
+from payintent.checkout.page_fields import read_page_url
+from payintent.checkout.refusal_pages import answers_with_pages
+from payintent.checkout.rendering import HEADERS
+from payintent.checkout.wallet_step import wallet_step
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.storage import payments, sessions
+from payintent.storage.payments import PaymentSnapshot
+
+
+@answers_with_pages
+async def get_qr(request: Request) -> Response:
+    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page on a phone."""
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
+    return _drawn(page_address(app, snapshot, request))
+
+
+@answers_with_pages
+async def get_wallet_qr(request: Request) -> Response:
+    """`GET /c/{checkout_id}/wallet.svg`: the payment as a request that wallets read (EIP-681)."""
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
+    base = app.service.settings.checkout_base
+    step = await wallet_step(app, next_action_fields(snapshot.payment, snapshot.session, base))
+    links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
+    if "eip681" not in links:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "there is no such request to a wallet")
+    return _drawn(links["eip681"])
+
+
+@answers_with_pages
+async def get_open(request: Request) -> Response:
+    """`GET /c/open/{code}`: the page of the session that a wallet's link names, for a while."""
+    app = get_context(request)
+    app.addresses.take(app.viewers.viewer_address(request))
+    database = app.service.database
+    now = await payments.now(database)
+    session_id = app.service.wallet_handoff.read(request.path_params["code"], now)
+    session = await sessions.get(database, session_id) if session_id else None
+    found = await payments.get(database, session.payment_id) if session else None
+    if found is None:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has ended")
+    address = read_page_url(request, found.payment.checkout_id)
+    return RedirectResponse(address.current, 303, HEADERS)
+
+
+def page_address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
+    """Return the page's absolute address, for another device."""
+    base = app.service.settings.checkout_base
+    base = base or f"{request.url.scheme}://{request.url.netloc}/c"
+    return f"{base}/{snapshot.payment.checkout_id}"
+
+
+def _drawn(text: str) -> Response:
+    drawn = BytesIO()
+    code = segno.make(text, error="m")
+    code.save(drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
+    headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
+    return Response(drawn.getvalue(), 200, headers, "image/svg+xml")

@@ -1,0 +1,37 @@
+"""Pictures on the hosted page: served from our own origin, so that browsers ask no other."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import AppContext, get_context
+from payintent.api.errors import error_response
+from payintent.domain.errors import ErrorCode
+from payintent.domain.web_origin import web_origin
+from payintent.web.static_files import HEADERS
+
+_URL_CHARS_MAX = 2_048  # a longer one was cut
+_FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
+
+
+def picture_path(app: AppContext, url: str | None) -> str | None:
+    """Return our own path of a picture; None where it is known that there is none to show."""
+    service = app.service
+    if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
+        return None
+    if not (service.settings.sandbox or url.startswith("https://")):
+        return None
+    if service.pictures.has_failed(url):
+        return None
+    return f"/c/static/pictures/{service.pictures.name_of(url)}.webp"
+
+
+async def get_picture(request: Request) -> Response:
+    """`GET /c/static/pictures/{name}.webp`: a picture whose name we have signed."""
+    pictures = get_context(request).service.pictures
+    url = pictures.url_of(request.path_params["name"])
+    content = await pictures.get(url) if url else None
+    if content is None:
+        missing = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
+        missing.headers["Cache-Control"] = "no-store"  # it may be there in a while
+        return missing
+    return Response(content, 200, HEADERS | _FOR_A_WHILE, "image/webp")

@@ -1,0 +1,123 @@
+"""The ways to pay as the page lists them: grouped, with signs, and a token's chains together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from payintent.checkout.languages import Language
+from payintent.checkout.signs import draw_chain, draw_method, draw_token, method_sign
+
+_CARDS, _BANKS, _TOKENS = "kind_card", "group_bank", "kind_onchain"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One quote to choose; of a token on several chains its name is that of a chain."""
+
+    quote: dict[str, Any]
+    name: str
+    sign: Markup
+
+    @property
+    def way(self) -> str:
+        """Return what the form names it by."""
+        return f"{self.quote['payment_method_id']}|{self.quote['currency']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to pay: one choice, or a token with a choice for each of its chains."""
+
+    name: str
+    sign: Markup
+    choices: Sequence[Choice]
+    note: str | None = None  # a text's key: what happens then
+
+    @property
+    def total(self) -> dict[str, Any] | None:
+        """Return a quote whose total all choices have; None where they differ."""
+        first = self.choices[0].quote
+        totals = {(choice.quote["total_amount"], *_extras(choice.quote)) for choice in self.choices}
+        return first if len(totals) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ways to pay of one sort, with a heading where there are several of them."""
+
+    title: str | None  # a text's key
+    ways: Sequence[Way]
+
+
+def group_ways(quotes: Iterable[dict[str, Any]], texts: Language) -> list[Group]:
+    """Group quotes into cards, banks and the like, and tokens; each group in the given order."""
+    sorts: dict[str, list[dict[str, Any]]] = {_CARDS: [], _BANKS: [], _TOKENS: []}
+    for quote in quotes:
+        sorts[_sort_of(quote)].append(quote)
+    groups: list[Group] = []
+    for title, found in sorts.items():
+        ways = _token_ways(found) if title == _TOKENS else [_way(quote) for quote in found]
+        if ways:
+            groups.append(_group(title, ways, texts))
+    return groups
+
+
+def sign_of(quote: dict[str, Any]) -> Markup:
+    """Draw the sign of a quote: its token's, or that of its kind."""
+    if quote.get("token"):
+        return draw_token(quote["token"])
+    return draw_method(method_sign(quote["kind"], quote["label"]))
+
+
+def _sort_of(quote: dict[str, Any]) -> str:
+    if quote["kind"] == "onchain":
+        return _TOKENS
+    return _CARDS if method_sign(quote["kind"], quote["label"]) == "card" else _BANKS
+
+
+def _group(title: str, ways: list[Way], texts: Language) -> Group:
+    """Leave away what would be said twice: by a heading and a line, or by a line and a name."""
+    has_title = len(ways) > 1
+    said = {texts.t(title)} if has_title else set[str]()
+    shown = [
+        Way(way.name, way.sign, way.choices, _note(way, texts, said, is_alone=not has_title))
+        for way in ways
+    ]
+    return Group(title if has_title else None, shown)
+
+
+def _note(way: Way, texts: Language, said: set[str], *, is_alone: bool) -> str | None:
+    kind: str = way.choices[0].quote["kind"]
+    if kind == "card" or (kind == "redirect" and not is_alone):
+        return None
+    text = texts.t(f"kind_{kind}")
+    return None if text in said or text.casefold() == way.name.casefold() else f"kind_{kind}"
+
+
+def _way(quote: dict[str, Any]) -> Way:
+    sign = sign_of(quote)
+    return Way(quote["label"], sign, [Choice(quote, quote["label"], sign)])
+
+
+def _token_ways(quotes: Iterable[dict[str, Any]]) -> list[Way]:
+    by_token: dict[str, list[dict[str, Any]]] = {}
+    for quote in quotes:
+        by_token.setdefault(quote.get("token") or quote["currency"], []).append(quote)
+    return [
+        _way(found[0])
+        if len(found) == 1
+        else Way(token, draw_token(token), [_chain_choice(quote, token) for quote in found])
+        for token, found in by_token.items()
+    ]
+
+
+def _chain_choice(quote: dict[str, Any], token: str) -> Choice:
+    """Name a choice by what its label says beside the token: `USDT on Native` is `Native`."""
+    name = quote["label"].removeprefix(f"{token} on ")
+    return Choice(quote, name, draw_chain(quote.get("chain") or ""))
+
+
+def _extras(quote: dict[str, Any]) -> tuple[str, str, str]:
+    return quote["fee_mode"], quote["fee_amount"], quote["estimated_tax"]

@@ -1,0 +1,1 @@
+"""Pictures of shops and products: fetched from elsewhere, made small, and kept in memory."""

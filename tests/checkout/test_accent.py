@@ -1,0 +1,48 @@
+"""A merchant's colour can be read and seen in both themes, whatever it is."""
+
+import random
+import re
+
+import pytest
+
+from payintent.checkout.accent import (
+    BRIGHT,
+    CONTROL_CONTRAST,
+    DARK,
+    TEXT_CONTRAST,
+    Theme,
+    accent_shades,
+    contrast,
+)
+from payintent.checkout.static_files import style_url
+
+_CHANCE = random.Random(64)
+_ANY = [f"#{_CHANCE.randrange(2**24):06x}" for _ in range(300)]
+_HARD = ["#000000", "#ffffff", "#ffff00", "#16191d", "#767676", "#00ff00", "#0000ff", "#ffd400"]
+
+
+@pytest.mark.parametrize("theme", [BRIGHT, DARK], ids=["bright", "dark"])
+def test_every_colour_is_corrected_until_it_can_be_read(theme: Theme) -> None:
+    for colour in (*_HARD, *_ANY):
+        shades = accent_shades(colour, theme)
+        for ground in (theme.paper, theme.raised):
+            assert contrast(shades.link, ground) >= TEXT_CONTRAST, colour
+            assert contrast(shades.button, ground) >= CONTROL_CONTRAST, colour
+        assert contrast(shades.text, shades.button) >= TEXT_CONTRAST, colour
+
+
+def test_a_colour_with_enough_contrast_stays_as_it_is() -> None:
+    assert accent_shades("#6f42c1", BRIGHT).button == "#6f42c1"
+    assert accent_shades("#6f42c1", BRIGHT).link == "#6f42c1"
+    assert accent_shades("#7ab0ff", DARK).link == "#7ab0ff"
+
+
+def test_contrast_is_that_of_wcag() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#ffffff", "#ffffff") == 1
+
+
+def test_the_address_of_a_style_sheet_names_its_colour() -> None:
+    assert re.fullmatch(r"/c/static/\w{12}-th/accent-0b5bd3\.css", style_url("#0b5bd3", "th"))
+    assert re.fullmatch(r"/c/static/\w{12}-en/checkout\.css", style_url(None, "en"))

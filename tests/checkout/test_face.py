@@ -1,0 +1,268 @@
+"""What the page shows of a merchant, and how it lists the ways to pay."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from payintent.checkout.accent import BRIGHT, DARK, accent_shades
+from payintent.checkout.languages import load_language
+from payintent.checkout.signs import draw_chain, draw_token, method_sign
+from payintent.checkout.static_files import static_url, style_url
+from payintent.checkout.ways import group_ways
+from payintent.config import Settings
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.service import Service
+from payintent.web.minify import minify_style
+from tests.api.arrange import bring_to
+from tests.api.refunding import in_status
+from tests.support.contracts import bill, contract_service, offer_tokens
+from tests.support.fakes import FakeGateway
+from tests.support.world import Answer, Api
+
+_ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED")
+
+
+async def _profile(api: Api, **fields: Any) -> None:
+    await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, **fields))
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Policies are read with every page, so that all pages ask the same."""
+    return settings.model_copy(update={"policy_cache_s": 0.0})
+
+
+async def _page(api: Api, created: Answer, rest: str = "") -> str:
+    return (await api.send("GET", f"/c/{created.json['checkout_id']}{rest}")).body.decode()
+
+
+@pytest.mark.parametrize("status", _ENDS)
+async def test_every_end_leads_back_and_to_help_and_terms(api: Api, status: str) -> None:
+    await _profile(
+        api,
+        return_url="https://shop.test/thanks",
+        support_url="https://shop.test/help",
+        terms_url="https://shop.test/terms",
+    )
+    page = await _page(api, await in_status(api, status))
+    assert page.count('class="button" href="https://shop.test/thanks?checkout_id=') == 1
+    assert 'href="https://shop.test/help"' in page
+    assert 'href="https://shop.test/terms"' in page
+
+
+async def test_a_merchants_colour_is_on_the_page_corrected_for_each_theme(api: Api) -> None:
+    created = await api.create()
+    assert f'href="{static_url("checkout.css")}"' in await _page(api, created)
+    await _profile(api, accent_colour="#FFD400")
+    assert f'href="{style_url("#ffd400", "ja")}"' in await _page(api, created, "?lang=ja")
+    answer = await api.send("GET", style_url("#ffd400", "ja"))
+    plain = (await api.send("GET", static_url("checkout.css"))).body.decode()
+    style = answer.body.decode()
+    assert (answer.status, answer.headers["Content-Type"][:8]) == (200, "text/css")
+    assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert style.startswith(plain)
+    tint = style.removeprefix(plain)
+    for theme in (BRIGHT, DARK):
+        shades = accent_shades("#ffd400", theme)
+        properties = f"--act:{shades.button};--on:{shades.text};--link:{shades.link}"
+        assert properties in tint
+    await _profile(api, accent_colour="")
+    assert f'href="{static_url("checkout.css")}"' in await _page(api, created)
+
+
+@pytest.mark.parametrize("name", ["accent-ffd40.css", "accent-FFD400.css", "accent-ffd400.css%0a"])
+async def test_what_names_no_colour_is_no_style_sheet(api: Api, name: str) -> None:
+    mark = static_url("x").rpartition("/")[0]
+    assert (await api.send("GET", f"{mark}/{name}")).status == 404
+
+
+async def test_a_merchant_is_read_with_its_face_by_no_statement_more(api: Api) -> None:
+    created = await api.create()
+    await _page(api, created)
+    counted = [await _statements(api, created)]
+    await _profile(api, accent_colour="#0b5bd3", terms_url="https://shop.test/terms")
+    await _page(api, created)
+    counted.append(await _statements(api, created))
+    assert counted[0] == counted[1]
+
+
+async def _statements(api: Api, created: Answer) -> list[str]:
+    """List what a page asks of the database."""
+    database = api.world.service.database
+    asked: list[str] = []
+    ask_row, ask_rows = database.row, database.fetch
+
+    async def row(sql: str, *values: Any) -> Any:
+        asked.append(sql)
+        return await ask_row(sql, *values)
+
+    async def rows(sql: str, *values: Any) -> Any:
+        asked.append(sql)
+        return await ask_rows(sql, *values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "row", row)
+        patch.setattr(database, "fetch", rows)
+        await _page(api, created)
+    return asked
+
+
+# The ways to pay
+
+
+def _quote(kind: str, label: str, number: int = 1, **fields: Any) -> dict[str, Any]:
+    usual = {
+        "payment_method_id": number,
+        "kind": kind,
+        "label": label,
+        "currency": fields.get("token", "USD"),
+        "fee_mode": "INCLUSIVE",
+        "fee_amount": "0",
+        "estimated_tax": "0",
+        "total_amount": "25.50",
+    }
+    return usual | fields
+
+
+def _token(token: str, chain: str, label: str = "", **fields: Any) -> dict[str, Any]:
+    return _quote("onchain", label or f"{token} on {chain}", token=token, chain=chain, **fields)
+
+
+_EIGHT = [
+    _quote("card", "Card"),
+    _token("USDT", "Ethereum"),
+    _quote("redirect", "Bank transfer"),
+    _quote("qr", "PromptPay"),
+    _quote("redirect", "Convenience store"),
+    _token("USDT", "BNB Smart Chain"),
+    _token("USDC", "Ethereum"),
+    _quote("redirect", "2C2P"),
+]
+
+
+def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
+    groups = group_ways(_EIGHT, load_language("en"))
+    listed = [
+        (group.title, [(way.name, [choice.name for choice in way.choices]) for way in group.ways])
+        for group in groups
+    ]
+    assert listed == [
+        (None, [("Card", ["Card"])]),
+        (
+            "group_bank",
+            [
+                (name, [name])
+                for name in ("Bank transfer", "PromptPay", "Convenience store", "2C2P")
+            ],
+        ),
+        (
+            "kind_onchain",
+            [
+                ("USDT", ["Ethereum", "BNB Smart Chain"]),
+                ("USDC on Ethereum", ["USDC on Ethereum"]),
+            ],
+        ),
+    ]
+    way = groups[2].ways[0]
+    assert way.total == _EIGHT[1]
+    dearer = group_ways([_EIGHT[1], _EIGHT[5] | {"total_amount": "26"}], load_language("en"))
+    assert dearer[0].ways[0].total is None  # each chain says its own
+
+
+def test_nothing_is_said_twice() -> None:
+    texts = load_language("en")
+    for quotes in (
+        _EIGHT,
+        _EIGHT[:1],
+        _EIGHT[1:2],
+        [_quote("card", "Card"), _quote("card", "Two")],
+    ):
+        for group in group_ways(quotes, texts):
+            for way in group.ways:
+                said = [way.name, *([texts.t(way.note)] if way.note else [])]
+                said += [texts.t(group.title)] if group.title else []
+                if said != ["Card", "Card"]:  # a heading over several cards, one of them so named
+                    assert len({one.casefold() for one in said}) == len(said), said
+    named = group_ways([_quote("qr", texts.t("kind_qr"))], texts)
+    assert named[0].ways[0].note is None
+
+
+def test_eight_ways_have_signs_to_tell_them_apart() -> None:
+    signs = [
+        str(way.sign) for group in group_ways(_EIGHT, load_language("en")) for way in group.ways
+    ]
+    assert len(set(signs)) == len(signs) == 7
+    assert {"card", "bank", "qr", "store", "phone", "page"} == {
+        method_sign("card", "anything"),
+        method_sign("redirect", "Bank transfer"),
+        method_sign("qr", "PromptPay"),
+        method_sign("redirect", "Konbini"),
+        method_sign("redirect", "GrabPay"),
+        method_sign("redirect", "2C2P"),
+    }
+    assert len({draw_chain("ethereum"), draw_chain("bsc"), draw_chain("native")}) == 3
+
+
+def test_a_sign_of_what_is_not_known_is_its_letter_and_no_markup() -> None:
+    assert ">D</text>" in draw_token("DAI")
+    assert ">&lt;</text>" in draw_chain("<script>")
+
+
+# One thing at a time
+
+
+def _primary(page: str) -> list[str]:
+    """List the buttons that stand out, of what is not folded away."""
+    shown = re.sub(r"<details(?! open).*?</details>", "", page, flags=re.DOTALL)
+    shown = re.sub(r"<form class=\"methods\".*?<button", "<button", shown, flags=re.DOTALL)
+    return re.findall(r'<button type="submit">|<a class="button" ', shown)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", *_ENDS])
+async def test_a_page_has_one_primary_action(api: Api, status: str) -> None:
+    await _profile(api, return_url="https://shop.test/thanks")
+    page = await _page(api, await in_status(api, status))
+    assert len(_primary(page)) == 1, page
+
+
+async def test_while_a_way_is_under_way_the_others_are_folded(api: Api) -> None:
+    page = await _page(api, await in_status(api, "PROCESSING"))
+    folded = page.partition('<details class="other">')[2].partition("</details>")[0]
+    assert folded.count('name="method"') == page.count('name="method"') == 2
+    assert '<button type="submit" class="quiet">' in folded
+
+
+async def test_a_choice_that_was_refused_is_not_folded_away(api: Api) -> None:
+    created = await api.create()
+    await bring_to(api, created, "PROCESSING")
+    answer = await api.send(
+        "POST", f"/c/{created.json['checkout_id']}/select", data={"method": "999|THB|1.00"}
+    )
+    assert '<details class="other" open>' in answer.body.decode()
+
+
+class TestInTokens:
+    @pytest.fixture
+    async def service(self, settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+        async with contract_service(settings, gateway) as service:
+            yield service
+
+    async def test_the_total_stands_first_with_what_it_is_made_of(self, api: Api) -> None:
+        methods = await offer_tokens(api.world)
+        payment, _ = await bill(api.world, methods["USDT"])
+        page = (await api.send("GET", f"/c/{payment.checkout_id}")).body.decode()
+        head = page.partition("<header")[2].partition("</header>")[0]
+        assert str(draw_token("USDT")) in head
+        assert re.search(r">25\.5&nbsp;<abbr[^>]*>USDT<", head)
+        assert "<dt>Price</dt><dd><bdi>25.50\u00a0USD</bdi></dd>" in head
+
+
+def test_a_style_sheet_is_made_smaller_and_says_the_same() -> None:
+    style = """/* a */ a:not(.b) { margin: 0 auto ; color : red; }
+    @media (min-width: 900px) { p > q, i::after { content: "a  {b}"; } }"""
+    assert minify_style(style) == (
+        "a:not(.b){margin:0 auto;color :red}"
+        '@media (min-width:900px){p>q,i::after{content:"a  {b}"}}'
+    )

@@ -1,0 +1,461 @@
+"""Pictures of shops and products: fetched by the service alone, within bounds, and made small."""
+
+import asyncio
+import struct
+import zlib
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+
+import pytest
+from aiohttp import web
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.pictures import cache, fetch
+from payintent.pictures.cache import PictureCache
+from payintent.pictures.encode import PIXELS_MAX, SIDE_PX, encode_picture
+from payintent.pictures.errors import NoPictureError
+from payintent.pictures.fetch import PictureFetcher
+from payintent.webhooks.egress import EgressRules
+from tests.checkout.drawing import opened, picture
+from tests.support.http_server import clean_up
+from tests.support.world import Answer, Api, free_port
+
+_SANDBOX = EgressRules(sandbox=True)
+_SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+@dataclass
+class Shop:
+    """A shop's server: what it gives at each path, and what was asked of it."""
+
+    host: str
+    port: int
+    gives: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(
+        default_factory=dict
+    )
+    asked: list[str] = field(default_factory=list)
+
+    def url(self, path: str) -> str:
+        return f"http://{self.host}:{self.port}{path}"
+
+    def give(self, path: str, content: bytes, kind: str = "image/png", **headers: str) -> str:
+        """Give these bytes at a path; returns the whole address."""
+
+        async def given(_: web.Request) -> web.Response:
+            return web.Response(body=content, content_type=kind, headers=headers)
+
+        self.gives[path] = given
+        return self.url(path)
+
+    def send(self, path: str, location: str) -> str:
+        """Redirect from a path to elsewhere."""
+
+        async def sent(_: web.Request) -> web.Response:
+            return web.Response(status=302, headers={"Location": location})
+
+        self.gives[path] = sent
+        return self.url(path)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        return await self.gives[request.path](request)
+
+
+async def _opened(host: str) -> tuple[Shop, web.AppRunner]:
+    shop = Shop(host, free_port())
+    app = web.Application()
+    app.router.add_get("/{path:.*}", shop.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, host, shop.port).start()
+    return shop, runner
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    shop, runner = await _opened("127.0.0.1")
+    yield shop
+    await clean_up(runner)
+
+
+@pytest.fixture
+async def allowed_shop() -> AsyncIterator[Shop]:
+    """A shop at an address that the rules of a test allow by itself."""
+    shop, runner = await _opened("127.0.0.2")
+    yield shop
+    await clean_up(runner)
+
+
+@pytest.fixture
+async def fetcher() -> AsyncIterator[PictureFetcher]:
+    fetcher = PictureFetcher(_SANDBOX)
+    yield fetcher
+    await fetcher.close()
+
+
+async def _refusal(fetcher: PictureFetcher, url: str) -> str:
+    with pytest.raises(NoPictureError) as refused:
+        await fetcher.fetch(url)
+    return str(refused.value)
+
+
+# What is fetched
+
+
+async def test_a_picture_is_fetched_also_after_a_redirect(
+    shop: Shop, fetcher: PictureFetcher
+) -> None:
+    content = picture()
+    shop.give("/book.png", content)
+    assert await fetcher.fetch(shop.send("/old", "/book.png")) == content
+    assert shop.asked == ["/old", "/book.png"]
+
+
+async def test_redirects_are_not_followed_for_ever(shop: Shop, fetcher: PictureFetcher) -> None:
+    assert await _refusal(fetcher, shop.send("/round", "/round")) == "too many redirects"
+    assert len(shop.asked) == fetch.REDIRECTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/x",
+        "http://localhost:{port}/x",
+        "http://[::ffff:127.0.0.1]:{port}/x",
+        "http://2130706433:{port}/x",
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1:8080/x",
+        "file:///etc/passwd",
+        "data:image/png;base64,AAAA",
+        "http://user:word@127.0.0.1:{port}/x",
+        "//127.0.0.1:{port}/x",
+        "https://bücher.example/x",
+    ],
+)
+async def test_outside_the_sandbox_no_address_that_is_not_public_is_asked(
+    shop: Shop, url: str
+) -> None:
+    shop.give("/x", picture())
+    fetcher = PictureFetcher(EgressRules(ports=frozenset({80, 443, 8080, shop.port})))
+    await _refusal(fetcher, url.format(port=shop.port))
+    await fetcher.close()
+    assert shop.asked == []
+
+
+async def test_a_redirect_to_this_machine_is_not_followed(shop: Shop, allowed_shop: Shop) -> None:
+    shop.give("/x", picture())
+    rules = EgressRules(
+        networks=(ip_network("127.0.0.2/32"),), ports=frozenset({shop.port, allowed_shop.port})
+    )
+    fetcher = PictureFetcher(rules)
+    fetcher._needs_https = False
+    reason = await _refusal(fetcher, allowed_shop.send("/old", shop.url("/x")))
+    await fetcher.close()
+    assert "loopback" in reason
+    assert (allowed_shop.asked, shop.asked) == (["/old"], [])
+
+
+async def test_outside_the_sandbox_only_https_is_asked(allowed_shop: Shop) -> None:
+    rules = EgressRules(
+        networks=(ip_network("127.0.0.2/32"),), ports=frozenset({allowed_shop.port})
+    )
+    fetcher = PictureFetcher(rules)
+    reason = await _refusal(fetcher, allowed_shop.give("/x", picture()))
+    await fetcher.close()
+    assert (reason, allowed_shop.asked) == ("the address must be https", [])
+
+
+async def test_a_body_that_is_announced_too_large_is_not_read(
+    shop: Shop, fetcher: PictureFetcher
+) -> None:
+    async def announced(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": str(50 * 1024 * 1024)})
+        await answer.prepare(request)
+        return answer  # and never a byte
+
+    shop.gives["/large"] = announced
+    assert "more than" in await _refusal(fetcher, shop.url("/large"))
+
+
+async def test_a_body_that_never_ends_is_cut_off(shop: Shop, fetcher: PictureFetcher) -> None:
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(bytes(256 * 1024))
+            sent += 256 * 1024
+
+    shop.gives["/endless"] = endless
+    assert "more than" in await _refusal(fetcher, shop.url("/endless"))
+    assert sent < 50 * 1024 * 1024
+
+
+async def test_a_slow_body_is_given_up(shop: Shop) -> None:
+    gone = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(picture()[:20])
+        await gone.wait()
+        return answer
+
+    shop.gives["/slow"] = slow
+    fetcher = PictureFetcher(_SANDBOX, timeout_s=0.2)
+    assert await _refusal(fetcher, shop.url("/slow")) == "no complete answer in time"
+    gone.set()
+    await fetcher.close()
+
+
+async def test_an_answer_that_is_an_error_is_no_picture(
+    shop: Shop, fetcher: PictureFetcher
+) -> None:
+    async def away(_: web.Request) -> web.Response:
+        return web.Response(status=503, body=picture())
+
+    shop.gives["/away"] = away
+    assert await _refusal(fetcher, shop.url("/away")) == "HTTP 503"
+    assert await _refusal(fetcher, f"http://127.0.0.1:{free_port()}/x") == "no connection"
+
+
+# What is made of it
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_a_picture_is_made_small_and_keeps_its_shape(kind: str) -> None:
+    made = opened(encode_picture(picture(800, 400, kind)))
+    assert (made.format, made.size) == ("WEBP", (SIDE_PX, SIDE_PX // 2))
+
+
+def test_a_transparent_picture_stays_so() -> None:
+    made = opened(encode_picture(picture(40, 40, mode="RGBA", colour=(255, 0, 0, 0))))
+    assert made.mode == "RGBA"
+    assert made.getpixel((20, 20))[3] == 0  # type: ignore[index]
+
+
+def test_nothing_but_pixels_stays() -> None:
+    secret = b"taken at 52.5200 N 13.4050 E"
+    text = PngInfo()
+    text.add_text("Comment", secret.decode())
+    exif = Image.Exif()
+    exif[0x010E] = secret.decode()
+    for content in (
+        picture(pnginfo=text, exif=exif, icc_profile=secret),
+        picture(kind="JPEG", exif=exif, comment=secret, icc_profile=secret),
+        picture(kind="WEBP", exif=exif, xmp=secret, icc_profile=secret),
+    ):
+        assert secret in content or b"iCCP" in content
+        made = encode_picture(content)
+        assert not any(mark in made for mark in (secret, b"EXIF", b"ICCP", b"XMP ", b"ANIM"))
+        assert not opened(made).getexif()
+
+
+def test_a_picture_is_turned_as_its_camera_says() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert opened(encode_picture(picture(400, 200, "JPEG", exif=exif))).size == (128, 256)
+
+
+def test_of_a_film_the_first_picture_is_shown() -> None:
+    frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "blue")]
+    film = picture(kind="WEBP", of=frames[0], save_all=True, append_images=frames[1:])
+    made = opened(encode_picture(film))
+    assert getattr(made, "n_frames", 1) == 1
+    red, _, blue = made.convert("RGB").getpixel((16, 16))  # type: ignore[misc]
+    assert red > blue
+
+
+def _png_header(width: int, height: int) -> bytes:
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    crc = struct.pack(">I", zlib.crc32(header))
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + crc
+
+
+def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoded(*_: object, **__: object) -> None:
+        pytest.fail("it was decoded")
+
+    monkeypatch.setattr(Image.Image, "convert", decoded)
+    monkeypatch.setattr(Image.Image, "thumbnail", decoded)
+    for width, height in ((40_000, 40_000), (PIXELS_MAX + 1, 1), (2**31 - 1, 2**31 - 1)):
+        with pytest.raises(NoPictureError, match=r"pixels|readable"):
+            encode_picture(_png_header(width, height) + bytes(100))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _SVG,
+        b"",
+        b"<!doctype html><script>alert(1)</script>",
+        b"GIF89a\x01\x00\x01\x00\x00\x00\x00;",
+        b"%PDF-1.7",
+        b"\x89PNG\r\n\x1a\n",
+        _png_header(10, 10),
+        picture()[: len(picture()) // 2],
+        picture(kind="TIFF"),
+        picture(kind="BMP"),
+        picture(kind="GIF"),
+        picture(kind="ICO"),
+    ],
+    ids=str,
+)
+def test_what_is_no_whole_picture_of_three_formats_is_refused(content: bytes) -> None:
+    with pytest.raises(NoPictureError, match="no readable"):
+        encode_picture(content)
+
+
+# What is kept, and what is shown
+
+
+async def _page(api: Api, image: object) -> Answer:
+    created = await api.create(metadata={"product": {"name": "Book", "image": image}})
+    return await api.send("GET", f"/c/{created.json['checkout_id']}")
+
+
+def _sources(page: Answer) -> list[str]:
+    text = page.body.decode()
+    return [part.partition('"')[0] for part in text.split('<img src="')[1:] if "/pictures/" in part]
+
+
+async def test_a_page_shows_the_picture_of_a_product_from_its_own_origin(
+    api: Api, shop: Shop
+) -> None:
+    page = await _page(api, shop.give("/book.png", picture(600, 300)))
+    assert shop.asked == []  # neither the create nor the page has waited for it
+    assert str(shop.port) not in page.body.decode().replace("data-", "")
+    assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
+    [source] = _sources(page)
+    for _ in range(2):
+        answer = await api.send("GET", source)
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "image/webp")
+        assert answer.headers["Cache-Control"] == "public, max-age=3600"
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert opened(answer.body).size == (SIDE_PX, SIDE_PX // 2)
+    assert shop.asked == ["/book.png"]
+
+
+async def test_a_logo_is_shown_like_a_picture(api: Api, shop: Shop) -> None:
+    logo = shop.give("/logo.png", picture())
+    await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, logo_url=logo))
+    created = await api.create()
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    source = page.partition('class="logo" src="')[2].partition('"')[0]
+    assert (await api.send("GET", source)).status == 200
+    assert shop.asked == ["/logo.png"]
+
+
+async def test_a_picture_that_cannot_be_had_shows_nothing_and_is_left_alone_for_a_while(
+    api: Api, shop: Shop
+) -> None:
+    url = shop.give("/book.svg", _SVG, "image/svg+xml")
+    [source] = _sources(await _page(api, url))
+    for _ in range(3):
+        answer = await api.send("GET", source)
+        assert answer.status == 404
+        assert answer.headers["Cache-Control"] == "no-store"
+    assert shop.asked == ["/book.svg"]
+    assert _sources(page := await _page(api, url)) == []
+    assert "Book" in page.body.decode()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "data:image/svg+xml,<svg/>",
+        "javascript:alert(1)",
+        "//shop.test/book.jpg",
+        "https://shop.test\\@evil.test/x",
+        "https://user@shop.test/x",
+        "https://shop.test/" + "x" * 2_100,
+        "https://shop.test/\u00e4",
+        "\ud800",
+        7,
+        None,
+        {"url": "https://shop.test/x"},
+    ],
+    ids=str,
+)
+async def test_what_is_no_address_of_a_picture_is_not_shown(api: Api, image: object) -> None:
+    page = await _page(api, image)
+    assert (page.status, _sources(page)) == (200, [])
+
+
+async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) -> None:
+    url = shop.give("/secret.png", picture())
+    pictures = api.world.service.pictures
+    ours = pictures.name_of(url)
+    assert pictures.url_of(ours) == url
+    encoded = urlsafe_b64encode(url.encode()).decode().rstrip("=")
+    other = pictures.name_of(shop.url("/other.png"))
+    for name in (
+        encoded,
+        "A" * 20 + encoded,
+        other[:20] + encoded,
+        ours[:-2],
+        ours + "AA",
+        "x",
+        "%",
+    ):
+        assert (await api.send("GET", f"/c/static/pictures/{name}.webp")).status == 404
+    assert shop.asked == []
+
+
+async def test_all_who_want_a_picture_wait_for_one_fetch(api: Api, shop: Shop) -> None:
+    pictures = api.world.service.pictures
+    url = shop.give("/book.png", picture())
+    found = await asyncio.gather(*(pictures.get(url) for _ in range(20)))
+    assert len(set(found)) == 1
+    assert shop.asked == ["/book.png"]
+
+
+async def test_the_pictures_in_memory_are_bounded(
+    api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(encode_picture(picture()))
+    monkeypatch.setattr(cache, "KEPT_BYTES_MAX", 3 * size)
+    pictures = api.world.service.pictures
+    urls = [shop.give(f"/{number}.png", picture()) for number in range(5)]
+    for url in urls:
+        assert await pictures.get(url) is not None
+    assert pictures.bytes_kept <= 3 * size
+    await pictures.get(urls[-1])
+    assert len(shop.asked) == 5
+    await pictures.get(urls[0])
+    assert len(shop.asked) == 6
+
+
+async def test_more_pictures_than_can_wait_are_not_fetched(
+    api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "WAITING_MAX", 0)
+    url = shop.give("/book.png", picture())
+    assert await api.world.service.pictures.get(url) is None
+    assert shop.asked == []
+    assert not api.world.service.pictures.has_failed(url)
+
+
+async def test_a_cache_that_is_closed_ends_its_fetches(api: Api, shop: Shop) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        begun.set()
+        await never.wait()
+        return web.Response()
+
+    shop.gives["/hang"] = hang
+    pictures = PictureCache(api.world.service.encryption, _SANDBOX)
+    waiting = asyncio.create_task(pictures.get(shop.url("/hang")))
+    await begun.wait()
+    await pictures.close()
+    never.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
