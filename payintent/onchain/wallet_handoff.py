@@ -28,7 +28,7 @@ class WalletHandoff:
         _, separator, rest = self.checkout_base.partition("://")
         if not separator:
             return None
-        return f"https://link.metamask.io/dapp/{rest}/open/{self.code(session_id, now)}"
+        return f"https://link.metamask.io/dapp/{rest}/wallet/open/{self.code(session_id, now)}"
 
     def code(self, session_id: UUID, now: datetime) -> str:
         """Return a code that names a session for a while."""

@@ -180,15 +180,15 @@ async def test_a_wallets_browser_is_sent_to_the_hosted_page_by_a_code_that_does_
     links = (await _view(api, session))["links"]
     assert payment.checkout_id not in str(links)
     assert "eip681" not in links  # the token has to be allowed first
-    before, _, code = links["metamask"].partition("/open/")
+    before, _, code = links["metamask"].partition("/wallet/open/")
     assert before == "https://link.metamask.io/dapp/pay.test/c"
-    answer = await api.send("GET", f"/c/open/{code}?lang=ja")
+    answer = await api.send("GET", f"/c/wallet/open/{code}?lang=ja")
     assert (answer.status, answer.headers["Location"]) == (303, f"/c/{payment.checkout_id}?lang=ja")
     assert answer.headers["Cache-Control"] == "no-store"
     for forged in (code[:-1] + ("A" if code[-1] != "A" else "B"), code[1:], "", "x", "%00", "ä"):
-        assert (await api.send("GET", f"/c/open/{forged}")).status == 404
+        assert (await api.send("GET", f"/c/wallet/open/{forged}")).status == 404
     await api.world.move_clock(15 * 60)
-    late = await api.send("GET", f"/c/open/{code}")
+    late = await api.send("GET", f"/c/wallet/open/{code}")
     assert (late.status, "There is no such payment" in late.body.decode()) == (404, True)
 
 

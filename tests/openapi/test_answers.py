@@ -136,7 +136,7 @@ async def _wallet_code(api: Api, created: Answer) -> Answer:
 
 async def _open_in_wallet(api: Api, created: Answer) -> Answer:
     link = (await _get_session(api, created)).json["links"]["metamask"]
-    return await api.send("GET", "/c/open/" + link.rpartition("/")[2])
+    return await api.send("GET", "/c/wallet/open/" + link.rpartition("/")[2])
 
 
 async def _get_session(api: Api, created: Answer) -> Answer:
@@ -178,7 +178,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
     "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
-    "GET /c/open/{code}": (303, _open_in_wallet),
+    "GET /c/wallet/open/{code}": (303, _open_in_wallet),
     "GET /c/static/pictures/{name}.webp": (404, _get("/c/static/pictures/x.webp")),
     "GET /c/static/{mark}/{name}": (200, _get(static_url("checkout.css"))),
     "GET /c/static/flags/{name}": (200, _get("/c/static/flags/th.svg")),

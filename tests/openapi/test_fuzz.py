@@ -72,7 +72,7 @@ REQUESTS = {
     "GET /c/{checkout_id}/receipt": 20,
     "GET /c/{checkout_id}/qr.svg": 20,
     "GET /c/{checkout_id}/wallet.svg": 20,
-    "GET /c/open/{code}": 20,
+    "GET /c/wallet/open/{code}": 20,
     "GET /c/static/pictures/{name}.webp": 10,
     "GET /c/static/{mark}/{name}": 20,
     "GET /c/static/flags/{name}": 10,
