@@ -63,6 +63,8 @@ async def _hold_linear(
     for name, make in bodies.items():
         await lines(make(1))  # what a process reads or renders once is in memory then
         half, whole = await lines(make(size // 2)), await lines(make(size))
+        if whole > 2 * half + _SOME_LINES:  # a loop of the service may have run beside it
+            whole = min(whole, await lines(make(size)))
         assert 0 < whole <= 2 * half + _SOME_LINES, (method, path, name, half, whole)
 
 
@@ -99,7 +101,8 @@ async def _named(api: Api) -> dict[str, str]:
 
 @pytest.mark.parametrize(("method", "path"), _taking(OPERATOR_ROUTES), ids=str)
 async def test_nor_does_one_at_the_operators_port(operator: Api, method: str, path: str) -> None:
-    named = {"event_id": str(uuid4()), "subject": "tax", "verb": "set"}
+    ids = {name: str(uuid4()) for name in ("event_id", "session_id", "approval_id")}
+    named = ids | {"subject": "tax", "verb": "set", "decision": "approve"}
     headers = operator.bearer(await operator.world.operator_token())
     await _hold_linear(operator, method, path.format_map(named), headers)
 
