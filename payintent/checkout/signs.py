@@ -20,7 +20,7 @@ _METHODS = {
 _LABELS = (
     ("card", re.compile(r"\b(cards?|credit|debit)\b", re.IGNORECASE)),
     ("store", re.compile(r"\b(stores?|konbini|counter|cash|cvs)\b", re.IGNORECASE)),
-    ("phone", re.compile(r"\b(mobile|app|wallet|e-?wallet|\w+pay)\b", re.IGNORECASE)),
+    ("phone", re.compile(r"\b(mobile|app|wallet|e-?wallet)\b|(?<=\w)pay\b", re.IGNORECASE)),
     ("bank", re.compile(r"\b(bank|banking|transfer|account|atm)\b", re.IGNORECASE)),
 )
 _KINDS = {"card": "card", "qr": "qr"}

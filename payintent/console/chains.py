@@ -22,7 +22,7 @@ from payintent.storage import payments
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord
 
-_LINK = re.compile(r'<a href="[^"]*">(.*?)</a>', re.DOTALL)
+_LINK_TAG = re.compile(r'<a href="[^"<]*">|</a>')
 _HALTED = "A chain is halted"
 _UNWATCHED = "A chain is not watched"
 
@@ -98,7 +98,7 @@ def runbook_section(heading: str) -> str:
     _, _, following = read_document("runbook.md").partition(f"\n### {heading}\n")
     section = following.partition("\n### ")[0].partition("\n## ")[0]
     _, _, steps = section.partition("\n\n- **See**")
-    return _LINK.sub(r"\1", render_markdown("- **See**" + steps)[1])
+    return _LINK_TAG.sub("", render_markdown("- **See**" + steps)[1])
 
 
 def _finality(chain: ChainRecord) -> str:
