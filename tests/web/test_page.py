@@ -23,7 +23,7 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
     base = till.ground.world.service.settings.checkout_base.removeprefix("http://")
     href = await link.get_attribute("href")
     assert href is not None
-    assert href.startswith(f"https://link.metamask.io/dapp/{base}/open/")
+    assert href.startswith(f"https://link.metamask.io/dapp/{base}/wallet/open/")
     assert payment.checkout_id not in href
     await unfold(till.page)
     await expect(till.page.get_by_role("radio", name="Card")).to_be_visible()
