@@ -1105,7 +1105,7 @@ CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
-CREATE INDEX chain_receipt_payer ON public.chain_receipt USING hash (payer);
+CREATE INDEX chain_receipt_payer_address ON public.chain_receipt USING btree (payer);
 
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
 
@@ -1163,8 +1163,6 @@ CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btre
 
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
-CREATE INDEX payment_email ON public.payment USING hash (lower(payer_email));
-
 CREATE INDEX payment_ended ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE (status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
@@ -1176,6 +1174,8 @@ CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, pa
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 
 CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextended(public.payment_order_id(metadata), (0)::bigint)) WHERE (public.payment_order_id(metadata) IS NOT NULL);
+
+CREATE INDEX payment_payer_email ON public.payment USING btree (lower(payer_email)) WHERE (payer_email IS NOT NULL);
 
 CREATE INDEX payment_processing ON public.payment USING btree (created_at) WHERE (status = 'PROCESSING'::text);
 

@@ -138,26 +138,32 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
         await _read(crowded, asked, pages=pages, mode=mode)
 
 
-async def test_payments_that_share_an_order_number_make_no_other_one_slower(
-    world: World, raw: asyncpg.Connection
+@pytest.mark.parametrize(
+    "change",
+    ["metadata = json_build_object('order_id', '%s')", "payer_email = '%s@shop.example'"],
+    ids=["order number", "e-mail"],
+)
+async def test_payments_that_share_a_searched_value_make_no_other_payment_slower(
+    world: World, raw: asyncpg.Connection, change: str
 ) -> None:
     """An index that keeps equal values in one chain of pages would be walked through each time."""
     await write_payments(world, _ROWS)
-    await raw.execute('UPDATE payment SET metadata = \'{"order_id":"A-1009"}\'')
+    await raw.execute(f"UPDATE payment SET {change % 'shared'}")
     await raw.execute("VACUUM (ANALYZE)")
-    pages = {}
-    for number in ("A-1009", "A-1"):
-        told = await raw.fetchval(
-            """
-            EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-            UPDATE payment
-            SET metadata = json_build_object('order_id', $1::text), updated_at = clock()
-            WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)
-            """,
-            number,
-        )
-        pages[number] = pages_read(json.loads(told)[0]["Plan"])
-    assert pages["A-1009"] <= pages["A-1"] + 10
+    shared = await _pages_of_change(raw, change % "before", change % "shared")
+    fresh = await _pages_of_change(raw, change % "before", change % "fresh")
+    assert shared <= fresh + 10
+
+
+async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> int:
+    """Count the pages of an update: the least of three, since a full page is tidied first."""
+    update = "UPDATE payment SET %s WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)"
+    counts = []
+    for _ in range(3):
+        await raw.execute(update % before)
+        shown = await raw.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {update % after}")
+        counts.append(pages_read(json.loads(shown)[0]["Plan"]))
+    return min(counts)
 
 
 async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
