@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
-# A file's tests run in one process, so that what they share starts once.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile
+# A file's tests run in one process, so that what they share starts once. Tests wait more than they
+# compute: four such processes keep two cores busy.
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 

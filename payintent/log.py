@@ -5,21 +5,50 @@ import sys
 import traceback
 from collections.abc import MutableMapping
 from contextvars import ContextVar
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _SECRET_WORDS = ("secret", "authorization", "api_key", "password", "credential", "email")
 _FRAMES_MAX = 12
 _LEVELS = logging.getLevelNamesMapping()
-
+_chosen_level: list[str] = []  # by `configure_logging`; the last one counts
 
 #: The id of the request that this task answers; the API sets it, every log line has it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
+class _Logger:
+    """A module's logger, which imports structlog for its first line: most commands write none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened: FilteringBoundLogger | None = None
+
+    def __getattr__(self, method: str) -> Any:
+        load_logging()
+        if self._opened is None:
+            import structlog
+
+            self._opened = structlog.get_logger(part=self._name)
+        return getattr(self._opened, method)
+
+
 def configure_logging(level: str = "INFO") -> None:
     """Set up JSON logging for this process."""
+    _chosen_level.append(level)
+    load_logging.cache_clear()
+
+
+@cache
+def load_logging() -> None:
+    """Import what writes lines; a process that serves does it before it accepts requests."""
+    import structlog
+
+    if not _chosen_level:
+        return
     structlog.configure(
         processors=[
             _name_request,
@@ -29,15 +58,15 @@ def configure_logging(level: str = "INFO") -> None:
             _locate,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[_chosen_level[-1].upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
 
 
-def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+def get_logger(name: str) -> "FilteringBoundLogger":
     """Return the logger of one module."""
-    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(part=name))
+    return cast("FilteringBoundLogger", _Logger(name))
 
 
 def _name_request(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

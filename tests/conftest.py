@@ -48,21 +48,53 @@ _SLOW_FOLDERS = {
     "web",
 }
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
-#: Each runs in one process from end to end; what begins last must not be one of them.
-_LONGEST_FILES = (
+#: Each takes more than ten seconds in its one process; what begins last must not be one of them.
+LONGEST_FILES = (
+    "web/test_console.py",
     "openapi/test_fuzz.py",
     "web/test_axe.py",
-    "web/test_checkout.py",
-    "payments/test_pairs.py",
-    "e2e/test_webhooks.py",
     "e2e/test_chains.py",
-    "e2e/test_cards.py",
+    "e2e/test_webhooks.py",
+    "cli/test_commands.py",
     "api/test_operator_operations.py",
-    "operations/test_reconcile.py",
-    "e2e/test_install.py",
-    "web/test_sdk_ways.py",
-    "web/test_trouble.py",
+    "storage/test_search.py",
+    "payments/test_pairs.py",
+    "cli/test_processes.py",
+    "e2e/test_one_payment.py",
+    "e2e/test_cards.py",
+    "e2e/test_kill.py",
+    "e2e/test_gateways.py",
+    "web/test_checkout.py",
+    "e2e/test_backup.py",
+    "storage/test_listing.py",
+    "processes/test_supervisor.py",
     "onchain/test_faults.py",
+    "web/test_trouble.py",
+    "clients/test_generated.py",
+    "bench/test_bench_smoke.py",
+    "api/test_storm.py",
+    "docs/test_operate.py",
+    "web/test_sdk_ways.py",
+    "payments/test_history.py",
+    "conformance/test_callbacks.py",
+    "web/test_portal.py",
+    "e2e/test_outage.py",
+    "onchain/test_refunds.py",
+    "e2e/test_database_restart.py",
+    "onchain/test_chaos.py",
+    "bench/test_web.py",
+    "docs/test_runbook.py",
+    "web/test_card_step.py",
+    "e2e/test_install.py",
+    "operations/test_reconcile.py",
+    "e2e/test_rolling_restart.py",
+    "conformance/test_silence.py",
+    "cli/test_gateway_package.py",
+    "web/test_sdk.py",
+    "web/test_paying.py",
+    "console/test_operations.py",
+    "operations/test_two_people.py",
+    "api/test_refunds.py",
 )
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
@@ -118,7 +150,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> int:
     name = item.path.relative_to(_TESTS).as_posix()
-    return _LONGEST_FILES.index(name) if name in _LONGEST_FILES else len(_LONGEST_FILES)
+    return LONGEST_FILES.index(name) if name in LONGEST_FILES else len(LONGEST_FILES)
 
 
 @pytest.hookimpl(tryfirst=True)

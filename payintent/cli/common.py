@@ -26,7 +26,6 @@ from payintent.domain.errors import (
 from payintent.encryption import EncryptionKeyError
 from payintent.gateways.packages import GatewayPackageError
 from payintent.log import configure_logging
-from payintent.operations.approvals import proposal_view
 from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
@@ -120,6 +119,8 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     result = with_service(work)
     if not isinstance(result, Proposal):
         return result
+    from payintent.operations.approvals import proposal_view
+
     print_record(proposal_view(result), as_json="--json" in sys.argv)
     print("payintent: waits for another person's approval", file=sys.stderr)
     raise typer.Exit(PROPOSED)

@@ -46,9 +46,10 @@ class FieldParameter:
 
 def add_to(group: typer.Typer, subject: str) -> None:
     """Add a command for every operation whose action begins with the subject."""
-    for action, operation in OPERATIONS.items():
+    for action in OPERATIONS:
         first, name = action.split(".")
         if first == subject:
+            operation = OPERATIONS[action]
             group.command(name, help=summarize(operation))(_build_command(operation))
 
 

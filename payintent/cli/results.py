@@ -5,44 +5,30 @@ An operation whose result is printed otherwise has its function here.
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from payintent.cli.common import fail, one_line, print_record, print_table, wrap_at_terminal
-from payintent.domain.fraud import FraudRule
-from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
-from payintent.operations.accounts import AccountCheckResult
-from payintent.operations.approvals import Approve, Approved
 from payintent.operations.base import ChangeOperation, ReadOperation
-from payintent.operations.cases import CaseView, ShowCase
-from payintent.operations.chain_views import ChainView
-from payintent.operations.chains import ListChains, SetChain
-from payintent.operations.fraud import ListFraudRules
 from payintent.operations.json_values import to_json_value
-from payintent.operations.merchants import (
-    CreatedMerchant,
-    CreateMerchant,
-    SetCallbackUrl,
-    SetMerchantProfile,
-    ShowMerchant,
-)
-from payintent.operations.payment_details import ShowPayment
-from payintent.operations.payment_methods import ListPaymentMethods
-from payintent.operations.payment_timeline import TimelineEntry
-from payintent.operations.rate_limits import ClearRateLimit
-from payintent.operations.webhooks import (
-    EventAttempts,
-    ReplayedEvents,
-    ReplayMissedEvents,
-    ShowEvent,
-)
-from payintent.storage.outbox import StoredAttempt
 
-#: A record, a list with the columns of its table, or lines of text.
-Part = tuple[Any, tuple[str, ...]]
+if TYPE_CHECKING:  # a command imports the operations of its own subject alone
+    from payintent.domain.fraud import FraudRule
+    from payintent.domain.merchant import Merchant, PaymentMethod
+    from payintent.operations.approvals import Approved
+    from payintent.operations.cases import CaseView
+    from payintent.operations.chain_views import ChainView
+    from payintent.operations.merchants import CreatedMerchant, CreateMerchant
+    from payintent.operations.payment_timeline import TimelineEntry
+    from payintent.operations.rate_limits import ClearRateLimit
+    from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
+    from payintent.storage.outbox import StoredAttempt
+
+#: A record, a list with the columns of its table (None: the operation's), or lines of text.
+Part = tuple[Any, tuple[str, ...] | None]
 _ANSWER_CHARS_MAX = 200
 _HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
@@ -53,26 +39,27 @@ def print_result(
     operation: ReadOperation[Any] | ChangeOperation[Any], result: Any, *, as_json: bool
 ) -> None:
     """Print what an operation gave, for people or as JSON."""
-    kind = type(operation)
-    if kind in _REPLACED:
-        result = _REPLACED[kind](operation, result)
-    parts: Iterator[Part] = iter([(result, operation.columns)])
-    if kind in _FOR_PEOPLE and not as_json:
-        parts = _FOR_PEOPLE[kind](result)
+    action = operation.action
+    if action in REPLACED:
+        result = REPLACED[action](operation, result)
+    parts: Iterator[Part] = iter([(result, None)])
+    if action in FOR_PEOPLE and not as_json:
+        parts = FOR_PEOPLE[action](result)
     for number, (value, columns) in enumerate(parts):
         if number:
             print()
         if isinstance(value, str):
             print(value)
         elif isinstance(value, list):
-            print_table(cast("list[object]", value), columns, as_json=as_json)
+            shown = operation.columns if columns is None else columns
+            print_table(cast("list[object]", value), shown, as_json=as_json)
         else:
             print_record(value, as_json=as_json)
-    if isinstance(result, AccountCheckResult) and not result.works:
+    if action == "account.check" and not result.works:
         raise typer.Exit(1)
 
 
-def _secrets(_: CreateMerchant, created: CreatedMerchant) -> dict[str, object]:
+def _secrets(_: "CreateMerchant", created: "CreatedMerchant") -> dict[str, object]:
     return {
         "id": created.merchant.id,
         "api_key": created.api_key,
@@ -80,24 +67,24 @@ def _secrets(_: CreateMerchant, created: CreatedMerchant) -> dict[str, object]:
     }
 
 
-def _cleared_limit(cleared: ClearRateLimit, _: None) -> dict[str, object]:
+def _cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, object]:
     return {"merchant_id": cleared.merchant_id, "kind": cleared.kind, "cleared": True}
 
 
-def _replayed_events(_: ReplayMissedEvents, replayed: ReplayedEvents) -> ReplayedEvents:
+def _replayed_events(_: "ReplayMissedEvents", replayed: "ReplayedEvents") -> "ReplayedEvents":
     if not replayed.events:
         fail("nothing to send again")
     return replayed
 
 
-def _merchant(merchant: Merchant) -> Iterator[Part]:
+def _merchant(merchant: "Merchant") -> Iterator[Part]:
     """Show where a merchant takes payments as two lines of words."""
     fields: dict[str, Any] = to_json_value(merchant)
     market = fields.pop("market")
     yield fields | {name: market[name] or "all" for name in market}, ()
 
 
-def _methods(methods: list[PaymentMethod]) -> Iterator[Part]:
+def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
     """Show fees and countries as words."""
     rows = [
         asdict(method)
@@ -107,32 +94,32 @@ def _methods(methods: list[PaymentMethod]) -> Iterator[Part]:
         }
         for method in methods
     ]
-    yield rows, ListPaymentMethods.columns
+    yield rows, None
 
 
-def _fraud_rules(rules: list[FraudRule]) -> Iterator[Part]:
+def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
     """Show what each rule denies in words."""
     rows = [
         asdict(rule) | {"denies": rule.value or f"more than {rule.count_max} in {rule.window_s} s"}
         for rule in rules
     ]
-    yield rows, ListFraudRules.columns
+    yield rows, None
 
 
-def _chains(chains: list[ChainView]) -> Iterator[Part]:
+def _chains(chains: "list[ChainView]") -> Iterator[Part]:
     """Show contracts and tokens of all chains in tables of their own."""
-    yield chains, ListChains.columns
+    yield chains, None
     yield [contract for chain in chains for contract in chain.contracts], _CONTRACT
     yield [token for chain in chains for token in chain.tokens], _TOKEN
 
 
-def _chain(chain: ChainView) -> Iterator[Part]:
+def _chain(chain: "ChainView") -> Iterator[Part]:
     """Leave out contracts and tokens, which `chain list` shows."""
     fields: dict[str, Any] = to_json_value(chain)
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
-def _case(case: CaseView) -> Iterator[Part]:
+def _case(case: "CaseView") -> Iterator[Part]:
     """Show what was expected beside what came, in words."""
     fields: dict[str, Any] = to_json_value(case)
     money = {
@@ -152,7 +139,7 @@ def _payment(payment: dict[str, Any]) -> Iterator[Part]:
     yield "\n".join(map(_happened, payment["timeline"])), ()
 
 
-def _happened(entry: TimelineEntry) -> str:
+def _happened(entry: "TimelineEntry") -> str:
     """Write one thing that happened: its time, what it was, its id, in words, and by whom."""
     at = format_timestamp(entry.at)
     head = f"{at[:10]} {at[11:]} {entry.what}"
@@ -161,14 +148,14 @@ def _happened(entry: TimelineEntry) -> str:
     return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
 
 
-def _event(shown: EventAttempts) -> Iterator[Part]:
+def _event(shown: "EventAttempts") -> Iterator[Part]:
     """Show the event, then each attempt with where it went and what was answered."""
     yield shown.event, ()
     if shown.attempts:
         yield "\n".join(map(_attempt, shown.attempts)), ()
 
 
-def _attempt(attempt: StoredAttempt) -> str:
+def _attempt(attempt: "StoredAttempt") -> str:
     at = format_timestamp(attempt.started_at)
     status = "" if attempt.status is None else f" HTTP {attempt.status}"
     head = f"{attempt.number:3}  {at[:10]} {at[11:]}  {attempt.outcome}{status}"
@@ -180,30 +167,30 @@ def _attempt(attempt: StoredAttempt) -> str:
     return "\n".join(wrap_at_terminal(line, 5) for line in lines)
 
 
-def _approved(approved: Approved) -> Iterator[Part]:
+def _approved(approved: "Approved") -> Iterator[Part]:
     """Show the approval, then what its operation gave."""
     yield approved.approval, ()
     if approved.result:
         yield approved.result, ()
 
 
-#: What is printed in place of a result.
-_REPLACED: dict[type, Callable[[Any, Any], object]] = {
-    CreateMerchant: _secrets,
-    ClearRateLimit: _cleared_limit,
-    ReplayMissedEvents: _replayed_events,
+#: What is printed in place of a result, by the action of its operation.
+REPLACED: dict[str, Callable[[Any, Any], object]] = {
+    "merchant.create": _secrets,
+    "limit.clear": _cleared_limit,
+    "webhooks.replay-missed": _replayed_events,
 }
-#: What people are shown of a result that JSON has whole.
-_FOR_PEOPLE: dict[type, Callable[[Any], Iterator[Part]]] = {
-    ShowMerchant: _merchant,
-    SetMerchantProfile: _merchant,
-    SetCallbackUrl: _merchant,
-    ListPaymentMethods: _methods,
-    ListFraudRules: _fraud_rules,
-    ListChains: _chains,
-    SetChain: _chain,
-    ShowCase: _case,
-    ShowPayment: _payment,
-    ShowEvent: _event,
-    Approve: _approved,
+#: What people are shown of a result that JSON has whole, by the action of its operation.
+FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
+    "merchant.show": _merchant,
+    "merchant.profile": _merchant,
+    "merchant.set-callback-url": _merchant,
+    "method.list": _methods,
+    "fraud.list": _fraud_rules,
+    "chain.list": _chains,
+    "chain.set": _chain,
+    "case.show": _case,
+    "payment.show": _payment,
+    "webhooks.show": _event,
+    "approval.approve": _approved,
 }

@@ -15,7 +15,8 @@ from payintent.app import Application, StoppedEarlyError, build_app, build_opera
 from payintent.cli.common import STOPPING, fail
 from payintent.cli.supervised import Address, become_member
 from payintent.config import Settings
-from payintent.log import get_logger
+from payintent.log import get_logger, load_logging
+from payintent.operations.registry import load_operations
 from payintent.processes.cores import usable_cores
 from payintent.processes.member import Member
 
@@ -33,6 +34,8 @@ class ApiAddresses:
 
 def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None) -> None:
     """Serve HTTP until stopped, in so many processes; None: one for each core."""
+    load_logging()
+    load_operations()
     if processes == 1:
         _serve_api(settings, addresses, None)
         return

@@ -13,6 +13,7 @@ from prometheus_client import start_http_server
 from payintent.cli.common import STOPPING, fail
 from payintent.cli.supervised import Address, become_member
 from payintent.config import Settings
+from payintent.log import load_logging
 from payintent.processes.cores import usable_cores
 from payintent.processes.metrics_server import serve_metrics
 from payintent.workers import run_worker
@@ -22,6 +23,7 @@ _METRICS = "metrics"
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
     """Run the background loops until stopped, in so many processes; None: one for each core."""
+    load_logging()
     if processes == 1:
         if metrics is not None:
             host, port = metrics

@@ -14,9 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import structlog
-
 from payintent.encryption import Encryption
+from payintent.log import get_logger
 from payintent.pictures.errors import NoPictureError
 from payintent.webhooks.egress import EgressRules
 
@@ -32,7 +31,7 @@ WAITING_MAX = 32
 _MARK_BYTES = 15
 _MARK_CHARS = 20  # of base64
 _CONTEXT = "picture:"
-_log = structlog.get_logger()
+_log = get_logger("pictures")
 
 
 @dataclass(frozen=True, slots=True)

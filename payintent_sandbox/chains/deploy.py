@@ -65,7 +65,7 @@ class ChainBuyer:
     @classmethod
     def make(cls) -> Self:
         """Make a buyer with a key of its own."""
-        from eth_account import Account  # imported when used: only a chain's first start needs it
+        from eth_account import Account  # imported when used: it takes a second of CPU
 
         account = Account.create()
         return cls(account.address.lower(), account.key.to_0x_hex())

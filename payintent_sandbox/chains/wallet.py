@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from eth_account import Account
-
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 GAS_MAX = 300_000
@@ -42,4 +40,6 @@ class Wallet:
 
 def sign(transaction: dict[str, Any], private_key: str) -> str:
     """Sign a transaction for its `chainId` (EIP-155); gives its bytes as hex digits with 0x."""
+    from eth_account import Account  # imported when used: it takes a second of CPU
+
     return Account.sign_transaction(transaction, private_key).raw_transaction.to_0x_hex()

@@ -12,6 +12,7 @@ _SERVERS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
 _CLIENTS = {"asyncpg", "pydantic", "pydantic_core", "cryptography"}
 _CHAINS = {"eth_account", "eth_abi", "eth_utils"}
 _RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # of 2C2P's refunds and of addresses on chains
+_UNUSED = {"markdown_it", "structlog", "rich"}  # it writes no line of a log, and no table
 _HEAVY = _SERVERS | _CLIENTS | _CHAINS | _RARE | {"structlog", "prometheus_client", "msgspec"}
 _SPOKEN = """
 import sys
@@ -23,10 +24,14 @@ except SystemExit:
 """
 
 
-def _loaded_by(module: str) -> set[str]:
-    code = f"import sys, {module}; print(*sys.modules)"
+def _modules_of(imported: str) -> set[str]:
+    code = f"import sys, {imported}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split()).intersection(_SERVERS | {"typer"})
+    return set(done.stdout.split())
+
+
+def _loaded_by(module: str) -> set[str]:
+    return _modules_of(module).intersection(_SERVERS | {"typer"})
 
 
 def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
@@ -58,7 +63,8 @@ def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
         PAYINTENT_SANDBOX="true",
     )
     assert "payintent.operations.merchants" in loaded
-    assert loaded & (_SERVERS | _CHAINS | _RARE | {"markdown_it"}) == set()
+    assert "payintent.operations.chains" not in loaded, "only its own subject's operations"
+    assert loaded & (_SERVERS | _CHAINS | _RARE | _UNUSED) == set()
 
 
 def test_operations_say_what_their_commands_are_without_its_library() -> None:
@@ -88,3 +94,8 @@ def test_a_process_that_serves_has_its_http_client_before_the_first_buyer_waits(
     process: str,
 ) -> None:
     assert "aiohttp" in _loaded_by(process)
+
+
+def test_a_library_that_takes_a_second_is_imported_by_what_signs_alone() -> None:
+    starting = "payintent_sandbox.dev, payintent_sandbox.demo.tokens, tests.support.onchain"
+    assert "py_ecc" not in _modules_of(starting)

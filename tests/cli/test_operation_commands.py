@@ -9,6 +9,7 @@ import typer
 
 from payintent.cli import operation_commands
 from payintent.cli.commands import build, find_group
+from payintent.cli.results import FOR_PEOPLE, REPLACED
 from payintent.operations.base import ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.registry import OPERATIONS
@@ -53,6 +54,16 @@ def test_a_list_has_columns_that_its_records_have() -> None:
             made = {"fee", "denies"}  # made of other fields, for people
             unknown = set(operation.columns) - made - set(get_type_hints(record))
             assert unknown == set(), action
+
+
+def test_an_operation_is_found_by_its_own_action() -> None:
+    assert {action: operation.action for action, operation in OPERATIONS.items()} == {
+        action: action for action in OPERATIONS
+    }
+
+
+def test_what_is_printed_otherwise_is_the_result_of_an_operation() -> None:
+    assert set(REPLACED) | set(FOR_PEOPLE) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("group", ["merchant", "webhooks", "audit"])

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from eth_account import Account
 from eth_utils import to_checksum_address
 
 from payintent_sandbox.chains.anvil import Anvil
@@ -69,6 +68,8 @@ def balance(evm: Evm, token: PlannedToken, owner: str) -> int:
 def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(
     evm: Evm, plan: ChainPlan
 ) -> None:
+    from eth_account import Account
+
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
     assert buyer.address not in evm.accounts
     assert Account.from_key(buyer.private_key).address == to_checksum_address(buyer.address)
@@ -94,6 +95,8 @@ def sign_and_send(
     evm: Evm, buyer: ChainBuyer, to: Deployed, function: str, *arguments: Any, value: int = 0
 ) -> None:
     """Send as a wallet does: the node gets a signed transaction, and sees no key."""
+    from eth_account import Account
+
     nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")
     transaction = {
         "to": to_checksum_address(to.address),

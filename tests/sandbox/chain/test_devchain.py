@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 from typer.testing import CliRunner, Result
 
 from payintent_sandbox.chains.anvil_binary import Binary
@@ -73,6 +72,8 @@ def block(evm: Evm, tag: str = "latest") -> dict[str, Any]:
 
 
 def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal: Terminal) -> None:
+    from eth_account import Account
+
     said = terminal.up()
     chains = terminal.chains()
     assert stat.S_IMODE((terminal.var_dir / "devchain.json").stat().st_mode) == 0o600

@@ -4,7 +4,6 @@ import secrets
 
 import pytest
 import rlp
-from eth_account import Account
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +43,8 @@ def test_the_example_of_eip_155_is_signed_to_the_byte() -> None:
 def test_a_signed_transaction_is_the_keys_owners_and_says_what_was_signed(
     nonce: int, price: int, value: int, data: bytes, chain_id: int
 ) -> None:
+    from eth_account import Account
+
     key = f"0x{secrets.randbelow(ORDER - 1) + 1:064x}"
     transaction = {
         "nonce": nonce,
@@ -67,5 +68,7 @@ def test_a_signed_transaction_is_the_keys_owners_and_says_what_was_signed(
 
 @pytest.mark.parametrize("key", [1, ORDER - 1])
 def test_the_smallest_and_the_largest_key_sign_too(key: int) -> None:
+    from eth_account import Account
+
     raw = sign(EXAMPLE, f"0x{key:064x}")
     assert Account.recover_transaction(raw) == Account.from_key(f"0x{key:064x}").address
