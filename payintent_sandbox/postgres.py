@@ -27,7 +27,7 @@ STOP_FAST_TIMEOUT_S = 20.0
 STOP_IMMEDIATE_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
 POLL_S = 0.02
-LOG_BYTES_MAX = 10 * 1024 * 1024  # a longer log is empprefix at the next start
+LOG_BYTES_MAX = 10 * 1024 * 1024  # a longer log is emptied at the next start
 LINES_SHOWN_MAX = 20  # of PostgreSQL's log, in an error
 
 # Fast (disconnect everyone, write everything), then immediate (recover at the next start).
