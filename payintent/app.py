@@ -23,6 +23,7 @@ from payintent.api.context import AppContext
 from payintent.api.errors import HANDLERS, error_response
 from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
+from payintent.api.oidc.provider import IdentityProvider
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
@@ -81,6 +82,8 @@ def build_app(
         for writer in writers:
             await writer.flush()
         app.state.refusals.flush()
+        if (provider := app.state.context.identity_provider) is not None:
+            await provider.close()
         await service.close()
 
     app = Starlette(
@@ -141,6 +144,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         Readiness(settings),
         OverviewCache(service.reading),
         EndpointComparison(settings),
+        IdentityProvider(settings) if settings.oidc_issuer else None,
     )
 
 

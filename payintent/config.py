@@ -16,9 +16,10 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from payintent.domain.claim_roles import parse_claim_roles
 from payintent.domain.ip_address import Network, parse_ip_network
 from payintent.domain.rate_limit import RateLimit
-from payintent.domain.web_origin import web_origin
+from payintent.domain.web_origin import is_confidential, web_origin
 
 #: Seconds that something may take.
 Timeout = Annotated[float, Field(gt=0, le=300)]
@@ -62,6 +63,18 @@ def _check_origin(url: str) -> str:
     if url and (web_origin(url) != url or not url.startswith("https://")):
         raise ValueError("is no origin such as https://console.example.com")
     return url
+
+
+def _check_issuer(url: str) -> str:
+    """Refuse what is no issuer; it is compared as a text, so a slash at its end stays."""
+    if url and (not is_confidential(url) or "?" in url or "#" in url):
+        raise ValueError("is no https address such as https://login.example.com, without query")
+    return url
+
+
+def _check_claim_roles(text: str) -> str:
+    parse_claim_roles(text)
+    return text
 
 
 def _check_networks(text: str) -> str:
@@ -141,6 +154,8 @@ def _check_ca_file(path: str) -> str:
 Base = Annotated[str, AfterValidator(_check_base)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
+Issuer = Annotated[str, AfterValidator(_check_issuer)]
+ClaimRoles = Annotated[str, AfterValidator(_check_claim_roles)]
 Networks = Annotated[str, AfterValidator(_check_networks)]
 PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
 PortNumbers = Annotated[str, AfterValidator(_check_ports)]
@@ -197,6 +212,13 @@ class Settings(BaseSettings):
     #: `/merchant` at the origin of api_base.
     portal_base: Base = ""
     sandbox: bool = False  # loopback and private addresses may receive webhooks
+
+    # Signing in to the console by OpenID Connect; without an issuer by tokens alone
+    oidc_issuer: Issuer = ""  # such as https://login.example.com/realms/staff
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr = SecretStr("")
+    oidc_claim: str = "groups"  # the claim that gives roles, a text or a list of texts
+    oidc_roles: ClaimRoles = ""  # `value=role,value=role`
 
     # The edge network, which knows the viewer's country; trusted only with the secret
     edge_country_header: str = "CloudFront-Viewer-Country"  # or CF-IPCountry
@@ -304,6 +326,13 @@ class Settings(BaseSettings):
             )
         if self.amount_min > self.amount_max:
             raise ValueError("PAYINTENT_AMOUNT_MIN must not be above PAYINTENT_AMOUNT_MAX")
+        if self.oidc_issuer and not (
+            self.oidc_client_id and self.oidc_client_secret.get_secret_value() and self.oidc_roles
+        ):
+            raise ValueError(
+                "PAYINTENT_OIDC_ISSUER needs PAYINTENT_OIDC_CLIENT_ID, "
+                "PAYINTENT_OIDC_CLIENT_SECRET and PAYINTENT_OIDC_ROLES"
+            )
         if self.webhook_lease_s <= self.webhook_timeout_s:
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self

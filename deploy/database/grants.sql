@@ -43,7 +43,8 @@ GRANT SELECT ON hourly_figure, figure_mark TO payintent_read;
 
 -- The API's alone.
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
-GRANT SELECT, INSERT, UPDATE, DELETE ON console_session TO payintent_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON console_session, completed_sign_in TO payintent_api;
+GRANT SELECT, INSERT, UPDATE ON operator_identity TO payintent_api;
 GRANT SELECT, INSERT ON audit TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON member, member_link, member_passkey, member_session
 TO payintent_api;

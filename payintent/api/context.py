@@ -10,6 +10,7 @@ from starlette.responses import Response
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.concurrent_creates import ConcurrentCreates
+from payintent.api.oidc.provider import IdentityProvider
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.viewer import ViewerReader
@@ -39,6 +40,7 @@ class AppContext:
     readiness: Readiness
     overview: OverviewCache
     endpoints: EndpointComparison
+    identity_provider: IdentityProvider | None  # None: operators sign in by tokens alone
 
 
 def get_context(request: Request) -> AppContext:

@@ -93,6 +93,8 @@ def _examine(report: _Report) -> None:
     can_open = _examine_addresses(report, chosen)
     can_open &= _examine_secrets(report, chosen)
     can_open &= _examine_gateways(report)
+    if chosen.oidc_issuer:
+        asyncio.run(_examine_identity_provider(report, chosen))
     can_open &= asyncio.run(_examine_database(report, chosen))
     if can_open:
         asyncio.run(_examine_service(report, chosen))
@@ -109,6 +111,14 @@ def _examine_gateways(report: _Report) -> bool:
     packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
     report.right("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
     return True
+
+
+async def _examine_identity_provider(report: _Report, chosen: Settings) -> None:
+    """Ask the provider by which operators sign in; without it they sign in by tokens."""
+    from payintent.cli.identity_checks import check_identity_provider
+
+    finding = await check_identity_provider(chosen)
+    (report.right if finding.right else report.wrong)("oidc", finding.text)
 
 
 def _examine_addresses(report: _Report, chosen: Settings) -> bool:

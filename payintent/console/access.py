@@ -77,7 +77,7 @@ async def read_own_form(request: Request) -> dict[str, str]:
     """Read a form that was sent from our own origin, which any session may have sent."""
     settings = get_context(request).service.settings
     check_host(request, settings)
-    if request.headers.getlist("origin") != [_own_origin(request, settings)]:
+    if request.headers.getlist("origin") != [own_origin(request, settings)]:
         raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _FORM_TYPE:
@@ -163,7 +163,8 @@ def _own_path(request: Request) -> str:
     return f"{request.url.path}?{query}" if query else request.url.path
 
 
-def _own_origin(request: Request, settings: Settings) -> str:
+def own_origin(request: Request, settings: Settings) -> str:
+    """Return the console's origin as this request's browser sees it."""
     return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
 
 

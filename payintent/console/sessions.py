@@ -1,4 +1,4 @@
-"""Sessions of the console: opened with an operator's token, kept in a cookie, rotated, ended."""
+"""Sessions of the console: opened, kept in a cookie, rotated, ended."""
 
 import hmac
 import secrets
@@ -17,7 +17,12 @@ from payintent.encryption import Encryption
 from payintent.log import get_logger
 from payintent.operations.base import Actor
 from payintent.storage import console_sessions
-from payintent.storage.console_sessions import ConsoleSessionRecord, NewConsoleSession
+from payintent.storage.console_sessions import (
+    ConsoleSessionRecord,
+    NewConsoleSession,
+    SessionHolder,
+)
+from payintent.storage.database import Tx
 
 _log = get_logger("operator")
 _SECRET_BYTES = 32
@@ -35,8 +40,16 @@ class OperatorSession:
     id: UUID
     actor: Actor
     csrf: str = field(repr=False)
-    token_public_id: str
+    holder: SessionHolder
     cookie: str | None = field(repr=False)  # to be set with the answer, where it was rotated
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A session that was just opened, with the value of its cookie."""
+
+    id: UUID
+    cookie: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +98,36 @@ async def open_session(app: AppContext, request: Request, token_text: str) -> tu
             reason = "malformed" if token_text else "missing"
             raise UnauthorizedError(api_key.OPERATOR, reason)
         operator = await authentication.check_operator_token(database, encryption, token)
+    async with database.transaction() as tx:
+        holder = SessionHolder(token_public_id=token.public_id)
+        opened = await add_session(app, tx, request, holder)
+    note_sign_in(app, request, opened, operator.name, "token")
+    return opened.cookie, Actor(operator.name, role=operator.role, over_http=True)
+
+
+async def add_session(
+    app: AppContext, tx: Tx, request: Request, holder: SessionHolder
+) -> OpenedSession:
+    """Add a session of an operator who is authenticated, and forget old ones."""
     session_id, secret = app.service.id_generator.new_id(), _make_secret()
-    address = app.viewers.caller_address(request)
     new = NewConsoleSession(
         id=session_id,
-        token_public_id=token.public_id,
-        digest=_digest(encryption, session_id, secret),
-        address=address,
+        holder=holder,
+        digest=_digest(app.service.encryption, session_id, secret),
+        address=app.viewers.caller_address(request),
         browser=_printable(request.headers.get("user-agent", ""))[:_BROWSER_MAX],
     )
-    async with database.transaction() as tx:
-        await console_sessions.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
-        await console_sessions.add(tx, new)
-    _log.info("console_signed_in", who=operator.name, session=str(session_id), address=address)
-    return f"{session_id}.{secret}", Actor(operator.name, role=operator.role, over_http=True)
+    await console_sessions.delete_old(tx, _DELETED_AFTER_DAYS, _DELETED_MAX)
+    await console_sessions.add(tx, new)
+    return OpenedSession(id=session_id, cookie=f"{session_id}.{secret}")
+
+
+def note_sign_in(
+    app: AppContext, request: Request, opened: OpenedSession, who: str, by: str
+) -> None:
+    """Log who signed in, and from where."""
+    address = app.viewers.caller_address(request)
+    _log.info("console_signed_in", who=who, by=by, session=str(opened.id), address=address)
 
 
 async def find_session(app: AppContext, request: Request) -> OperatorSession | None:
@@ -119,20 +148,20 @@ async def find_session(app: AppContext, request: Request) -> OperatorSession | N
         if not is_present and not _matches(given, found.digest_before):
             await _refuse(app, found, given)
     if not found.is_use_noted:
-        await console_sessions.note_use(app.service.database, found.id, found.token_public_id)
+        await console_sessions.note_use(app.service.database, found.id, found.holder)
     rotated = await _rotate(app, found) if is_present and found.is_rotation_due else None
     return OperatorSession(
         id=found.id,
         actor=Actor(found.name, role=found.role, over_http=True),
         csrf=_csrf_token(app.service.encryption, found.id),
-        token_public_id=found.token_public_id,
+        holder=found.holder,
         cookie=rotated,
     )
 
 
 async def end_session(app: AppContext, session: OperatorSession, session_id: UUID) -> bool:
     """End a session of the signed-in operator; False where it is no open one of theirs."""
-    ended = await console_sessions.revoke(app.service.database, session_id, session.token_public_id)
+    ended = await console_sessions.revoke(app.service.database, session_id, session.holder)
     if ended:
         _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
     return ended
@@ -141,7 +170,7 @@ async def end_session(app: AppContext, session: OperatorSession, session_id: UUI
 async def _refuse(app: AppContext, found: ConsoleSessionRecord, given: bytes) -> None:
     """Refuse a secret that is none, or that was replaced a while ago, which ends the session."""
     if _matches(given, found.was_digest_before):
-        await console_sessions.revoke(app.service.database, found.id, found.token_public_id)
+        await console_sessions.revoke(app.service.database, found.id, found.holder)
         _log.warning("console_session_reused", who=found.name, session=str(found.id))
         raise UnauthorizedError(api_key.OPERATOR, "replaced")
     raise UnauthorizedError(api_key.OPERATOR, "wrong_secret")

@@ -1,7 +1,7 @@
 """Sign in with an operator's token, sign out, and the sessions that are open."""
 
 from contextlib import suppress
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from starlette.requests import Request
@@ -24,6 +24,13 @@ from payintent.storage import console_sessions
 
 _NEXT_MAX = 2_000
 _LISTED_MAX = 50
+_OIDC = "/sign-in/oidc?"
+_EXPLAINED = {
+    "oidc_no_role": "The provider knows you, and gives you no role here. Ask whoever manages it.",
+    "oidc_blocked": "An operator has blocked you.",
+    "oidc_declined": "The provider has signed nobody in.",
+}
+_NOT_COMPLETED = "The sign-in could not be completed. Please begin again."
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -33,34 +40,44 @@ async def get_sign_in(request: Request) -> Response:
     A link on another site brings no cookie, so the page opens itself once more from here.
     """
     check_host(request, get_context(request).service.settings)
-    onward = _onward(request.query_params.get("next", ""))
+    onward = onward_path(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
         return render(request, "onward.html", onward=onward)
-    return render(request, "sign_in.html", onward=onward, refused=None)
+    return _form(request, onward)
 
 
 async def post_sign_in(request: Request) -> Response:
     """`POST /sign-in`: opens a session with an operator's token."""
     app = get_context(request)
     form = await read_own_form(request)
-    onward = _onward(form.get("next", ""))
+    onward = onward_path(form.get("next", ""))
     try:
         cookie, _ = await open_session(app, request, form.get("token", "").strip())
     except RefusedError as refused:
-        response = render(
-            request,
-            "sign_in.html",
-            status=http_status(refused),
-            onward=onward,
-            refused=_explained(refused),
-        )
-        if refused.retry_after_s is not None:
-            response.headers["Retry-After"] = str(refused.retry_after_s)
-        return response
+        return refused_page(request, refused, onward)
     await _end_session_before(request)
     response = RedirectResponse(onward, 303, _NO_STORE)
     set_cookie(response, app.service.settings, cookie)
     return response
+
+
+def refused_page(request: Request, refused: RefusedError, onward: str) -> Response:
+    """Show the form again, with why nobody was signed in."""
+    response = _form(request, onward, _explained(refused), http_status(refused))
+    if refused.retry_after_s is not None:
+        response.headers["Retry-After"] = str(refused.retry_after_s)
+    return response
+
+
+def _form(request: Request, onward: str, refused: str | None = None, status: int = 200) -> Response:
+    provider = get_context(request).identity_provider
+    oidc = None
+    if provider is not None:
+        oidc = {
+            "host": urlsplit(provider.issuer).netloc,
+            "href": _OIDC + urlencode({"next": onward}),
+        }
+    return render(request, "sign_in.html", status=status, onward=onward, refused=refused, oidc=oidc)
 
 
 async def _end_session_before(request: Request) -> None:
@@ -86,9 +103,7 @@ async def get_sessions(request: Request) -> Response:
     """`GET /sessions`: the open sessions of the signed-in operator."""
     app = get_context(request)
     session = await signed_in(request)
-    listed = await console_sessions.list_open(
-        app.service.database, session.token_public_id, _LISTED_MAX
-    )
+    listed = await console_sessions.list_open(app.service.database, session.holder, _LISTED_MAX)
     return render(request, "sessions.html", sessions=listed)
 
 
@@ -106,7 +121,7 @@ async def post_end_session(request: Request) -> Response:
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 
-def _onward(given: str) -> str:
+def onward_path(given: str) -> str:
     """Return the path of our own that a form or link asks for; anything else is `/`."""
     is_path = given.startswith("/") and not given.startswith(("//", "/\\"))
     if not is_path or len(given) > _NEXT_MAX or not given.isprintable() or "\\" in given:
@@ -117,6 +132,8 @@ def _onward(given: str) -> str:
 
 def _explained(refused: RefusedError) -> str:
     if isinstance(refused, UnauthorizedError):
+        if refused.reason.startswith("oidc_"):
+            return _EXPLAINED.get(refused.reason, _NOT_COMPLETED)
         return "This is no valid token of an operator."
     if refused.code is ErrorCode.RATE_LIMITED:
         return "Too many failed attempts from this address: wait a little, then try again."

@@ -7,6 +7,8 @@ PROPOSAL_HOURS = 24
 #: How many days a token is valid by default, and at most.
 TOKEN_DAYS = 90
 TOKEN_DAYS_MAX = 365
+#: How long a role that a provider of identities gave counts: a session, and a proposal made in it.
+IDENTITY_HOURS = 12 + PROPOSAL_HOURS
 #: How many tokens a terminal without a token may issue on an empty installation.
 FIRST_OPERATORS = 2
 

@@ -7,6 +7,7 @@ _PORT_MAX = 65_535
 _PORT_DIGITS_MAX = 5
 _HOST_MAX = 253
 _LABEL_MAX = 63
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -28,6 +29,15 @@ def web_origin(url: str) -> str | None:
         return None
     suffix = "" if port in {0, _DEFAULT_PORTS[scheme]} else f":{port}"
     return f"{scheme}://{host}{suffix}"
+
+
+def is_confidential(url: str) -> bool:
+    """Tell whether nobody on the way reads what an address is sent: https, or this machine."""
+    origin = web_origin(url)
+    if origin is None:
+        return False
+    scheme, _, authority = origin.partition("://")
+    return scheme == "https" or _split(authority)[0] in _LOOPBACK
 
 
 def _split(authority: str) -> tuple[str, int | None]:

@@ -21,8 +21,11 @@ from payintent.webhooks.egress import EgressRules
 R = TypeVar("R")
 #: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
 TERMINAL = "cli:"
-#: Prefixes that no token's name has: of terminals, of merchants' requests, of our own rules.
-RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:")
+#: Prefix of an actor's name who signed in by OpenID Connect; no token's name begins so.
+IDENTITY = "oidc:"
+#: Prefixes that no token's name has: of terminals, of merchants' requests, of our own rules, and of
+#: those who sign in by OpenID Connect.
+RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sessions of the operator's console: each is one token's, for 12 hours, stored as digests."""
+"""Sessions of the operator's console: each is one operator's, 12 hours, stored as digests."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,11 +10,19 @@ from payintent.storage.database import Executor, Row, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHolder:
+    """Whose a session is: the operator of a token, or an identity of OpenID Connect."""
+
+    token_public_id: str | None = None
+    identity_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewConsoleSession:
     """A session that is being opened."""
 
     id: UUID
-    token_public_id: str
+    holder: SessionHolder
     digest: bytes = field(repr=False)
     address: str | None
     browser: str
@@ -25,7 +33,7 @@ class ConsoleSessionRecord:
     """A session that counts, with its operator; the digests are those that a cookie may have."""
 
     id: UUID
-    token_public_id: str
+    holder: SessionHolder
     name: str
     role: Role
     digest: bytes = field(repr=False)
@@ -49,30 +57,37 @@ class ListedConsoleSession:
 
 
 async def add(tx: Tx, new: NewConsoleSession) -> datetime:
-    """Open a session of a token; returns its end, which is at most the token's."""
+    """Open a session; returns its end, which is at most that of its token or identity."""
     row = await tx.row(
         """
-        INSERT INTO console_session (id, token_public_id, digest, address, browser, expires_at)
-        SELECT $1, public_id, $3, $4, $5, least(clock() + interval '12 hours', expires_at)
-        FROM operator_token
-        WHERE public_id = $2
+        INSERT INTO console_session
+            (id, token_public_id, identity_id, digest, address, browser, expires_at)
+        SELECT $1, holder.public_id, holder.id, $4, $5, $6,
+            least(clock() + interval '12 hours', holder.expires_at)
+        FROM (
+            SELECT public_id, NULL::uuid AS id, expires_at FROM operator_token WHERE public_id = $2
+            UNION ALL
+            SELECT NULL, id, expires_at FROM operator_identity WHERE id = $3
+        ) AS holder
         RETURNING expires_at
         """,
         new.id,
-        new.token_public_id,
+        new.holder.token_public_id,
+        new.holder.identity_id,
         new.digest,
         new.address,
         new.browser,
     )
-    assert row is not None  # noqa: S101 - tokens are never deleted
+    assert row is not None  # noqa: S101 - tokens and identities are never deleted
     return row["expires_at"]
 
 
 async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
-    """Find a session that counts: neither it nor its token is revoked or expired."""
+    """Find a session that counts: it and its token or identity are valid."""
     row = await database.row(
         """
-        SELECT s.id, s.token_public_id, t.name, t.role, s.digest,
+        SELECT s.id, s.token_public_id, s.identity_id, coalesce(t.name, i.name) AS name,
+            coalesce(t.role, i.role) AS role, s.digest,
             CASE WHEN s.rotated_at > clock() - interval '1 minute' THEN s.digest_before END
                 AS digest_before,
             s.digest_before AS was_digest_before,
@@ -80,23 +95,30 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
             s.last_used_at > clock() - interval '1 minute' AS is_use_noted,
             s.expires_at
         FROM console_session s
-            JOIN operator_token t ON t.public_id = s.token_public_id
+            LEFT JOIN operator_token t ON t.public_id = s.token_public_id
+                AND t.revoked_at IS NULL
+                AND t.expires_at > clock()
+            LEFT JOIN operator_identity i ON i.id = s.identity_id
+                AND i.blocked_at IS NULL
+                AND i.expires_at > clock()
         WHERE s.id = $1
             AND s.revoked_at IS NULL
             AND s.expires_at > clock()
-            AND t.revoked_at IS NULL
-            AND t.expires_at > clock()
+            AND coalesce(t.name, i.name) IS NOT NULL
         """,
         session_id,
     )
     if row is None:
         return None
     fields: dict[str, Any] = {**row, "role": Role(row["role"])}
-    return ConsoleSessionRecord(**fields)
+    holder = SessionHolder(
+        token_public_id=fields.pop("token_public_id"), identity_id=fields.pop("identity_id")
+    )
+    return ConsoleSessionRecord(holder=holder, **fields)
 
 
-async def note_use(database: Executor, session_id: UUID, token_public_id: str) -> None:
-    """Record that a session, and with it its token, is used now."""
+async def note_use(database: Executor, session_id: UUID, holder: SessionHolder) -> None:
+    """Record that a session, and with it its token if it is of one, is used now."""
     await database.fetch(
         """
         WITH used AS (
@@ -109,7 +131,7 @@ async def note_use(database: Executor, session_id: UUID, token_public_id: str) -
         WHERE id = $1
         """,
         session_id,
-        token_public_id,
+        holder.token_public_id,
     )
 
 
@@ -131,39 +153,41 @@ async def rotate(database: Executor, session_id: UUID, before: bytes, digest: by
     return row is not None
 
 
-async def revoke(database: Executor, session_id: UUID, token_public_id: str) -> bool:
-    """End a session of a token; False where the token has no such session that is open."""
+async def revoke(database: Executor, session_id: UUID, holder: SessionHolder) -> bool:
+    """End a session of its holder; False where there is no such one that is open."""
     row = await database.row(
         """
         UPDATE console_session
         SET revoked_at = clock()
         WHERE id = $1
-            AND token_public_id = $2
+            AND (token_public_id = $2 OR identity_id = $3)
             AND revoked_at IS NULL
             AND expires_at > clock()
         RETURNING id
         """,
         session_id,
-        token_public_id,
+        holder.token_public_id,
+        holder.identity_id,
     )
     return row is not None
 
 
 async def list_open(
-    database: Executor, token_public_id: str, limit: int
+    database: Executor, holder: SessionHolder, limit: int
 ) -> list[ListedConsoleSession]:
-    """List the open sessions of a token, newest first."""
+    """List the open sessions of a token or an identity, newest first."""
     rows = await database.fetch(
         """
         SELECT id, address, browser, created_at, last_used_at, expires_at
         FROM console_session
-        WHERE token_public_id = $1
+        WHERE (token_public_id = $1 OR identity_id = $2)
             AND revoked_at IS NULL
             AND expires_at > clock()
         ORDER BY id DESC
-        LIMIT $2
+        LIMIT $3
         """,
-        token_public_id,
+        holder.token_public_id,
+        holder.identity_id,
         limit,
     )
     return [_listed(row) for row in rows]

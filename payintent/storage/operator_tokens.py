@@ -116,12 +116,16 @@ async def note_use(database: Executor, public_id: str) -> None:
 
 
 async def role_of(database: Executor, name: str) -> Role | None:
-    """Return the role of the operator of this name with a valid token."""
+    """Return the role of the operator of this name, by a valid token or as a valid identity."""
     row = await database.row(
         """
         SELECT role
         FROM operator_token
         WHERE lower(name) = lower($1) AND revoked_at IS NULL AND expires_at > clock()
+        UNION ALL
+        SELECT role
+        FROM operator_identity
+        WHERE lower(name) = lower($1) AND blocked_at IS NULL AND expires_at > clock()
         """,
         name,
     )

@@ -335,6 +335,12 @@ CREATE TABLE public.checkout (
     payment_id uuid NOT NULL
 );
 
+CREATE TABLE public.completed_sign_in (
+    digest bytea NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT completed_sign_in_digest CHECK ((length(digest) = 32))
+);
+
 CREATE TABLE public.configuration_version (
     only_row boolean DEFAULT true NOT NULL,
     version uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -343,7 +349,7 @@ CREATE TABLE public.configuration_version (
 
 CREATE TABLE public.console_session (
     id uuid NOT NULL,
-    token_public_id text NOT NULL,
+    token_public_id text,
     digest bytea NOT NULL,
     digest_before bytea,
     address text,
@@ -353,6 +359,8 @@ CREATE TABLE public.console_session (
     last_used_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
     revoked_at timestamp with time zone,
+    identity_id uuid,
+    CONSTRAINT console_session_holder CHECK ((num_nonnulls(token_public_id, identity_id) = 1)),
     CONSTRAINT console_session_short CHECK ((expires_at <= (created_at + '12:00:00'::interval)))
 );
 
@@ -608,6 +616,22 @@ CREATE TABLE public.money_case (
     CONSTRAINT money_case_subject CHECK (((length(subject) >= 1) AND (length(subject) <= 300)))
 );
 
+CREATE TABLE public.operator_identity (
+    id uuid NOT NULL,
+    issuer text NOT NULL,
+    subject text NOT NULL,
+    name text NOT NULL,
+    role text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    signed_in_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    blocked_at timestamp with time zone,
+    CONSTRAINT operator_identity_issuer CHECK (((length(issuer) >= 1) AND (length(issuer) <= 500))),
+    CONSTRAINT operator_identity_name CHECK ((starts_with(name, 'oidc:'::text) AND ((length(name) >= 6) AND (length(name) <= 200)))),
+    CONSTRAINT operator_identity_role CHECK ((role = ANY (ARRAY['viewer'::text, 'support'::text, 'finance'::text, 'admin'::text]))),
+    CONSTRAINT operator_identity_subject CHECK (((length(subject) >= 1) AND (length(subject) <= 255)))
+);
+
 CREATE TABLE public.operator_token (
     public_id text NOT NULL,
     name text NOT NULL,
@@ -619,6 +643,7 @@ CREATE TABLE public.operator_token (
     last_used_at timestamp with time zone,
     CONSTRAINT operator_token_digest CHECK ((octet_length(digest) = 32)),
     CONSTRAINT operator_token_name CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT operator_token_no_identity CHECK ((NOT starts_with(lower(name), 'oidc:'::text))),
     CONSTRAINT operator_token_public_id CHECK ((length(public_id) = 8)),
     CONSTRAINT operator_token_role CHECK ((role = ANY (ARRAY['viewer'::text, 'support'::text, 'finance'::text, 'admin'::text])))
 );
@@ -949,6 +974,9 @@ ALTER TABLE ONLY public.chain_token
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.completed_sign_in
+    ADD CONSTRAINT completed_sign_in_pkey PRIMARY KEY (digest);
+
 ALTER TABLE ONLY public.configuration_version
     ADD CONSTRAINT configuration_version_pkey PRIMARY KEY (only_row);
 
@@ -1023,6 +1051,9 @@ ALTER TABLE ONLY public.money_case
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.operator_identity
+    ADD CONSTRAINT operator_identity_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.operator_token
     ADD CONSTRAINT operator_token_pkey PRIMARY KEY (public_id);
@@ -1121,7 +1152,11 @@ CREATE INDEX chain_sighting_session ON public.chain_sighting USING btree (sessio
 
 CREATE INDEX chain_sighting_there ON public.chain_sighting USING btree (chain, block) WHERE (gone_at IS NULL);
 
+CREATE INDEX completed_sign_in_expiry ON public.completed_sign_in USING btree (expires_at);
+
 CREATE INDEX console_session_expiry ON public.console_session USING btree (expires_at);
+
+CREATE INDEX console_session_of_identity ON public.console_session USING btree (identity_id, id) WHERE (identity_id IS NOT NULL);
 
 CREATE INDEX console_session_of_token ON public.console_session USING btree (token_public_id, id);
 
@@ -1158,6 +1193,10 @@ CREATE INDEX money_case_merchant ON public.money_case USING btree (merchant_id, 
 CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
 
 CREATE INDEX money_case_payment ON public.money_case USING btree (payment_id) WHERE (payment_id IS NOT NULL);
+
+CREATE UNIQUE INDEX operator_identity_name_once ON public.operator_identity USING btree (lower(name));
+
+CREATE UNIQUE INDEX operator_identity_person ON public.operator_identity USING btree (issuer, subject);
 
 CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));
 
@@ -1313,6 +1352,9 @@ ALTER TABLE ONLY public.chain_sighting
 
 ALTER TABLE ONLY public.chain_token
     ADD CONSTRAINT chain_token_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.console_session
+    ADD CONSTRAINT console_session_identity_id_fkey FOREIGN KEY (identity_id) REFERENCES public.operator_identity(id);
 
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES public.event(id);

@@ -16,6 +16,7 @@ from payintent.config import Settings
 from payintent.settings_problems import set_names, unknown_settings, variable_of
 from tests.support.authority import Authority
 from tests.support.databases import at_database
+from tests.support.identity_provider import CLIENT_ID, identity_provider
 from tests.support.terminal import Said, Terminal
 from tests.support.world import free_port
 
@@ -113,6 +114,25 @@ def test_development_tools_are_looked_at_in_a_sandbox_alone(
         assert "hammer     ok    a tool" in Terminal(settings, patch).run("doctor").out
 
 
+async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor) -> None:
+    async with identity_provider() as provider:
+        named = {
+            "PAYINTENT_OIDC_ISSUER": provider.issuer,
+            "PAYINTENT_OIDC_CLIENT_ID": CLIENT_ID,
+            "PAYINTENT_OIDC_CLIENT_SECRET": _SECRET,
+            "PAYINTENT_OIDC_ROLES": "staff=viewer",
+        }
+        said = await asyncio.to_thread(examine, **named)
+        assert ("oidc", f"{provider.issuer} answers; keys: 2") in _lines(said, "ok")
+        provider.metadata = {"issuer": "https://login.example.com"}
+        said = await asyncio.to_thread(examine, **named)
+        [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
+        assert "names another issuer" in why
+    said = await asyncio.to_thread(examine, **named)
+    [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
+    assert "no connection" in why
+
+
 _UNREADABLE: list[tuple[str, str, str]] = [
     ("API_BASE", "pay.example.com/v1", "is no address such as"),
     ("API_BASE", "https://pay example.com/v1", "is no address such as"),
@@ -121,6 +141,12 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("API_BASE", "https://pay.example.com/v1/", "no slash at its end"),
     ("CHECKOUT_BASE", "https://pay.example.com/c?x=1", "no query and no fragment"),
     ("CHECKOUT_BASE", "/c", "is no address such as"),
+    ("OIDC_ISSUER", "http://login.example.com", "is no https address such as"),
+    ("OIDC_ISSUER", "https://login.example.com/?x", "is no https address such as"),
+    ("OIDC_ISSUER", "https://login.example.com", "needs PAYINTENT_OIDC_CLIENT_ID"),
+    ("OIDC_ROLES", "staff=viewer,admins", "number 2, that is not as payments-admins=admin"),
+    ("OIDC_ROLES", "staff=root", "roles are viewer, support, finance, admin"),
+    ("OIDC_ROLES", "staff=viewer,staff=admin", "two roles for the entry number 2"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
     ("GATEWAY_ORIGINS", "https://a.example,b.example", "number 2, that is no origin"),

@@ -38,7 +38,18 @@ _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL}
-_TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
+_SIGN_IN = """
+    INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
+    VALUES (gen_random_uuid(), 'https://login.example.com', 'u-1', 'oidc:grace/1', 'viewer',
+        clock())
+"""
+_TWO_PEOPLE = {
+    "operator.issue",
+    "operator.extend",
+    "operator.unblock",
+    "account.add",
+    "chain.add-contract",
+}
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
@@ -160,6 +171,8 @@ async def _arrange(settings: Settings, name: str) -> None:
     connection = await asyncpg.connect(settings.database_url)
     if name == "payment.search":
         await _happen(settings)
+    elif name == "operator.block":
+        await connection.execute(_SIGN_IN)
     elif name == "payment.cancel":
         await _wait(settings)
     elif name == "payment.refund":
@@ -238,6 +251,10 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         **dict.fromkeys(
             ("operator.set-role", "operator.extend", "operator.revoke"),
             "SELECT public_id FROM operator_token WHERE name = 'Grace'",
+        ),
+        **dict.fromkeys(
+            ("operator.block", "operator.unblock"),
+            "SELECT name FROM operator_identity",
         ),
         **dict.fromkeys(
             ("approval.show", "approval.approve", "approval.reject"),

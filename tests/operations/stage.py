@@ -26,7 +26,8 @@ from payintent.operations.registry import OPERATIONS
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.transitions import lock_payments
 from payintent.service import Service, open_service
-from payintent.storage import captures, refunds
+from payintent.storage import captures, operator_identities, refunds
+from payintent.storage.operator_identities import NewSignIn
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
 from tests.support.contract_node import contract_node, with_node
@@ -92,6 +93,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "operator.extend": {"public_id": "$token", "days": 30},
     "operator.replace": {},
     "operator.revoke": {"public_id": "$token"},
+    "operator.identities": {},
+    "operator.block": {"name": "$identity"},
+    "operator.unblock": {"name": "$identity"},
     "approval.list": {"status": "ALL", "limit": 5},
     "approval.show": {"approval_id": "$approval"},
     "approval.approve": {"approval_id": "$approval", "note": "as agreed"},
@@ -235,6 +239,7 @@ TWO_PEOPLE = frozenset(
     {
         "operator.issue",
         "operator.extend",
+        "operator.unblock",
         "account.add",
         "account.change",
         "chain.set-token",
@@ -358,6 +363,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "rule": (await service.run_operation(rule, ADA)).id,
         "key": key.api_key.split("_")[2],
         "token": tokens["Eve"].split("_")[1],
+        "identity": await _identity(service),
         "approval": await _proposed(service, "101"),
         "other_approval": await _proposed(service, "102"),
         "contract": await _contract(service),
@@ -408,6 +414,20 @@ async def resting_refund(world: World) -> UUID:
     _, refund_id, _ = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'queued', next_at = NULL WHERE id = $1", refund_id)
     return refund_id
+
+
+async def _identity(service: Service) -> str:
+    """Let somebody have signed in by OpenID Connect."""
+    new = NewSignIn(
+        id=service.id_generator.new_id(),
+        issuer="https://login.example.com",
+        subject="u-1",
+        name="oidc:grace@example.com/3f0c9a1b7d2e",
+        role=Role.VIEWER,
+    )
+    async with service.database.transaction() as tx:
+        await operator_identities.sign_in(tx, new)
+    return new.name
 
 
 async def _contract(service: Service) -> int:

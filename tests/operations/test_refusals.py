@@ -88,6 +88,12 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ),
     ("approval.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("approval.reject", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("operator.identities", {"limit": 0}, _BAD, "limit must be from 1 to"),
+    ("operator.issue", {"name": "Oidc:x"}, _BAD, "a name does not start with oidc:"),
+    *(
+        (f"operator.{verb}", {"name": "oidc:x"}, _UNKNOWN, "nobody signed in as 'oidc:x'")
+        for verb in ("block", "unblock")
+    ),
     ("operator.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'"),
     ("account.add", {"provider": "stripe"}, _BAD, "provider must be one of fake"),
     ("account.add", {"name": "\x00"}, _BAD, "name has 1 to 100"),

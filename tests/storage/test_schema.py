@@ -154,6 +154,14 @@ ADD_CASE = """
 ADD_TOKEN = """
     INSERT INTO operator_token (public_id, name, digest) VALUES ({}, {}, {})
 """
+ADD_IDENTITY = """
+    INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
+    VALUES (gen_random_uuid(), {}, {}, {}, {}, clock())
+"""
+ADD_CONSOLE_SESSION = """
+    INSERT INTO console_session (id, token_public_id, digest, browser, expires_at)
+    VALUES (gen_random_uuid(), NULL, '', '', clock())
+"""
 ADD_MEMBER = """
     INSERT INTO member (id, merchant_id, email, role, invited_by)
     VALUES (gen_random_uuid(), :merchant_id, {}, {}, {})
@@ -552,6 +560,19 @@ BROKEN: list[tuple[str, str]] = [
     ("member_passkey_sign_count", ADD_PASSKEY.format("'c'", "'k'", -1)),
     ("operator_token_role", ADD_TOKEN.format("'12345678'", "'x'", "sha256('')")
         + "; UPDATE operator_token SET role = 'x'"),
+    ("operator_token_no_identity",
+        ADD_TOKEN.format("'12345678'", "'OIDC:x'", "sha256('')")),
+    ("operator_identity_issuer", ADD_IDENTITY.format("''", "'u'", "'oidc:x'", "'viewer'")),
+    ("operator_identity_subject", ADD_IDENTITY.format("'i'", "''", "'oidc:x'", "'viewer'")),
+    ("operator_identity_name", ADD_IDENTITY.format("'i'", "'u'", "'ann'", "'viewer'")),
+    ("operator_identity_role", ADD_IDENTITY.format("'i'", "'u'", "'oidc:x'", "'x'")),
+    ("operator_identity_person", ";".join(
+        ADD_IDENTITY.format("'i'", "'u'", f"'oidc:{name}'", "'viewer'") for name in "xy")),
+    ("operator_identity_name_once", ";".join(
+        ADD_IDENTITY.format("'i'", f"'{name}'", f"'oidc:{name}'", "'viewer'") for name in "xX")),
+    ("completed_sign_in_digest",
+        "INSERT INTO completed_sign_in (digest, expires_at) VALUES ('', clock())"),
+    ("console_session_holder", ADD_CONSOLE_SESSION),
     ("operator_token_name_once", ";".join(
         ADD_TOKEN.format(f"'1234567{name}'", f"'{name}nn'", "sha256('')") for name in "aA")),
     ("proposal_changes", ADD_PROPOSAL.format("changes = '{}'")),

@@ -1,0 +1,217 @@
+"""Sign in by OpenID Connect: the way to the provider of identities, and back from it."""
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.context import AppContext, get_context
+from payintent.api.oidc.id_token import IdToken, check_id_token
+from payintent.api.oidc.provider import Exchange, IdentityProvider
+from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, resume_flow
+from payintent.config import Settings
+from payintent.console.access import check_host, own_origin
+from payintent.console.rendering import render
+from payintent.console.sessions import OpenedSession, add_session, note_sign_in, set_cookie
+from payintent.console.sign_in import onward_path, refused_page
+from payintent.domain import api_key
+from payintent.domain.claim_roles import parse_claim_roles, role_of_claim
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.base import IDENTITY
+from payintent.storage import audit, operator_identities, payments
+from payintent.storage.audit import NewAuditEntry
+from payintent.storage.console_sessions import SessionHolder
+from payintent.storage.database import Tx
+from payintent.storage.operator_identities import NewSignIn, SignedIn
+
+_CALLBACK = "/sign-in/oidc/callback"
+_LABEL_MAX = 100
+_MARK_CHARS = 12
+_CODE = "code"
+
+
+async def get_oidc_sign_in(request: Request) -> Response:
+    """`GET /sign-in/oidc`: leads to the provider, with a state that this browser alone has."""
+    app = get_context(request)
+    check_host(request, app.service.settings)
+    provider = _provider(app)
+    onward = onward_path(request.query_params.get("next", ""))
+    try:
+        metadata = await provider.metadata()
+    except RefusedError as refused:
+        return refused_page(request, refused, onward)
+    flow = begin_flow(app.service.encryption, onward, await payments.now(app.service.database))
+    fields = {
+        "response_type": _CODE,
+        "client_id": provider.client_id,
+        "redirect_uri": _redirect_uri(request, app.service.settings),
+        "scope": "openid profile email",
+        "state": flow.state,
+        "nonce": flow.nonce,
+        "code_challenge": flow.challenge,
+        "code_challenge_method": "S256",
+    }
+    at = metadata.authorization_endpoint
+    response = RedirectResponse(
+        f"{at}{'&' if '?' in at else '?'}{urlencode(fields)}", 303, {"Cache-Control": "no-store"}
+    )
+    _set_flow_cookie(response, app.service.settings, flow.cookie)
+    return response
+
+
+async def get_oidc_callback(request: Request) -> Response:
+    """`GET /sign-in/oidc/callback`: opens a session for whom the provider vouches.
+
+    The provider's redirect is another site's, so the page opens the next one from here.
+    """
+    app = get_context(request)
+    settings = app.service.settings
+    check_host(request, settings)
+    provider = _provider(app)
+    cookie = request.cookies.get(_cookie_name(settings), "")
+    onward = "/"
+    try:
+        with app.attempts.attempt(request, api_key.OPERATOR, f"console sign-in {cookie}"):
+            now = await payments.now(app.service.database)
+            state = request.query_params.get("state", "")
+            flow = resume_flow(app.service.encryption, cookie, state, now)
+            onward = onward_path(flow.onward)
+            token = await _fetch_token(request, provider, flow)
+            opened, who = await _open_session(app, request, flow, token)
+    except RefusedError as refused:
+        response = refused_page(request, refused, onward)
+        _delete_flow_cookie(response, settings)
+        return response
+    note_sign_in(app, request, opened, who.name, "oidc")
+    response = render(request, "onward.html", onward=onward)
+    _delete_flow_cookie(response, settings)
+    set_cookie(response, settings, opened.cookie)
+    return response
+
+
+async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> IdToken:
+    """Exchange the code of the provider's answer, and check the token that it gives."""
+    answer, app = request.query_params, get_context(request)
+    if "error" in answer:
+        raise _refused("declined")
+    metadata = await provider.metadata()
+    issuer = answer.get("iss")  # RFC 9207: an answer of another provider is none
+    is_needed = metadata.authorization_response_iss_parameter_supported
+    if (issuer is not None or is_needed) and issuer != provider.issuer:
+        raise _refused("issuer")
+    exchange = Exchange(
+        code=answer.get(_CODE, ""),
+        redirect_uri=_redirect_uri(request, app.service.settings),
+        verifier=flow.verifier,
+    )
+    text = await provider.exchange(exchange)
+    return await check_id_token(
+        provider, text, flow.nonce, await payments.now(app.service.database)
+    )
+
+
+async def _open_session(
+    app: AppContext, request: Request, flow: SignInFlow, token: IdToken
+) -> tuple[OpenedSession, SignedIn]:
+    """Open a session in the role of the claims; one sign-in opens one."""
+    settings, database = app.service.settings, app.service.database
+    claim = token.claims.get(settings.oidc_claim)
+    role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
+    if role is None:
+        async with database.transaction() as tx:
+            await operator_identities.end_role(tx, token.issuer, token.subject)
+        raise _refused("no_role")
+    new = NewSignIn(
+        id=app.service.id_generator.new_id(),
+        issuer=token.issuer,
+        subject=token.subject,
+        name=_name(token),
+        role=role,
+    )
+    digest = app.service.encryption.digest(f"completed console sign-in:{flow.state}")
+    async with database.transaction() as tx:
+        if not await operator_identities.complete(tx, digest, VALID_S):
+            raise _refused("replayed")
+        who = await operator_identities.sign_in(tx, new)
+        if who is None:
+            raise _refused("blocked")
+        if who.role is not who.role_before:
+            await _audit(app, tx, who, token)
+        opened = await add_session(app, tx, request, SessionHolder(identity_id=who.id))
+    return opened, who
+
+
+async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: IdToken) -> None:
+    """Record who became an operator, or got another role, by what the provider says."""
+    details: Mapping[str, Any] = {
+        "issuer": token.issuer,
+        "subject": token.subject,
+        "role": who.role,
+        "role_before": who.role_before,
+    }
+    entry = NewAuditEntry(
+        id=app.service.id_generator.new_id(),
+        who=who.name,
+        why="signed in by OpenID Connect",
+        action="operator.sign-in",
+        merchant_id=None,
+        details=details,
+    )
+    await audit.add(tx, entry)
+
+
+def _name(token: IdToken) -> str:
+    """Return a name for people to read, with a mark of issuer and subject, which say who it is."""
+    claims = token.claims
+    email = claims.get("email") if claims.get("email_verified") is True else None
+    labels = (email, claims.get("preferred_username"), token.subject)
+    given = next(label for label in labels if isinstance(label, str) and label.strip())
+    plain = unicodedata.normalize("NFKC", given[:_LABEL_MAX])
+    kept = "".join(char for char in plain if char.isprintable() and char not in "/ ")
+    person = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
+    return f"{IDENTITY}{kept[:_LABEL_MAX]}/{person[:_MARK_CHARS]}"
+
+
+def _provider(app: AppContext) -> IdentityProvider:
+    if app.identity_provider is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, "there is no such page")
+    return app.identity_provider
+
+
+def _redirect_uri(request: Request, settings: Settings) -> str:
+    return own_origin(request, settings) + _CALLBACK
+
+
+def _cookie_name(settings: Settings) -> str:
+    prefix = "__Host-" if settings.console_base else ""
+    return f"{prefix}payintent-console-sign-in"
+
+
+def _set_flow_cookie(response: Response, settings: Settings, value: str) -> None:
+    """Set a short cookie; lax, for the provider's redirect comes from another site."""
+    response.set_cookie(
+        _cookie_name(settings),
+        value,
+        max_age=VALID_S,
+        secure=bool(settings.console_base),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _delete_flow_cookie(response: Response, settings: Settings) -> None:
+    response.delete_cookie(
+        _cookie_name(settings),
+        secure=bool(settings.console_base),
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _refused(reason: str) -> UnauthorizedError:
+    return UnauthorizedError(api_key.OPERATOR, f"oidc_{reason}")

@@ -1,0 +1,71 @@
+"""People who sign in to the console by OpenID Connect: listed, blocked, let in again."""
+
+from typing import Annotated, ClassVar
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import argument
+from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
+from payintent.storage import operator_identities
+from payintent.storage.database import Tx
+from payintent.storage.operator_identities import OperatorIdentityRecord
+
+_Name = Annotated[str, argument("Its whole name, such as oidc:ada@example.com/3f0c9a1b7d2e.")]
+
+
+class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
+    """List who has signed in by OpenID Connect."""
+
+    action: ClassVar[str] = "operator.identities"
+    columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
+    limit: int = LISTED_MAX
+
+    async def read(self, context: OperationContext) -> list[OperatorIdentityRecord]:
+        """Return identities, those who signed in last first."""
+        check_list_limit(self.limit)
+        return await operator_identities.list_identities(context.database, self.limit)
+
+
+class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
+    """Block somebody who signs in by OpenID Connect; the sessions end at once."""
+
+    action: ClassVar[str] = "operator.block"
+    is_destructive: ClassVar[bool] = True
+    name: _Name
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
+        """Block the identity; raise `NOT_FOUND` for one that there is not."""
+        del context
+        return _known(await operator_identities.block(tx, self.name), self.name)
+
+
+class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
+    """Let somebody sign in again by OpenID Connect."""
+
+    action: ClassVar[str] = "operator.unblock"
+    name: _Name
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: it makes one more operator."""
+        del context
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe who may sign in again."""
+        del context
+        return [f"{quote_input(self.name)} may sign in again, in the role that its provider gives"]
+
+    async def check(self, context: OperationContext) -> None:
+        """Raise `NOT_FOUND` for an unknown identity."""
+        _known(await operator_identities.get(context.database, self.name), self.name)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
+        """Let it sign in; sessions from before stay ended."""
+        del context
+        return _known(await operator_identities.unblock(tx, self.name), self.name)
+
+
+def _known(found: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
+    if found is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"nobody signed in as {quote_input(name)}")
+    return found

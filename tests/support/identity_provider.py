@@ -1,0 +1,174 @@
+"""A provider of identities on a socket of its own: OpenID Connect with real keys, and lies.
+
+It signs with the primitives of `cryptography`, where the service checks with a library.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from aiohttp import BasicAuth, web
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests.support.http_server import clean_up
+
+CLIENT_ID, CLIENT_SECRET = "payintent-console", "s3cret/with+signs:and%more"
+Claims = dict[str, Any]
+
+
+@dataclass
+class IdentityProvider:
+    """Signs in `person` to whoever asks; what it says can be changed before it is signed."""
+
+    issuer: str
+    person: Claims = field(
+        default_factory=lambda: {
+            "sub": "u-1",
+            "email": "ada@example.com",
+            "email_verified": True,
+            "groups": ["staff", "payments-admins"],
+        }
+    )
+    key: int = 0  # which of the keys signs; the others are not published
+    algorithm: str = "RS256"
+    lie: Callable[[Claims], None] = lambda _: None
+    head: Claims = field(default_factory=dict)
+    answer: Claims = field(default_factory=dict)  # laid over the query of the way back
+    metadata: Claims = field(default_factory=dict)  # laid over what it says of itself
+    accepts_codes_twice: bool = False
+    asked: list[str] = field(default_factory=list)
+    codes: dict[str, Claims] = field(default_factory=dict)
+
+    async def get_discovery(self, _: web.Request) -> web.Response:
+        self.asked.append("discovery")
+        said = {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize?tenant=1",
+            "token_endpoint": f"{self.issuer}/token",
+            "jwks_uri": f"{self.issuer}/keys",
+        }
+        return web.json_response(said | self.metadata)
+
+    async def get_keys(self, _: web.Request) -> web.Response:
+        self.asked.append("keys")
+        return web.json_response({"keys": [_rsa_jwk(self.key), _ec_jwk()]})
+
+    async def get_authorize(self, request: web.Request) -> web.Response:
+        asked = dict(request.query)
+        assert (asked["tenant"], asked["client_id"]) == ("1", CLIENT_ID)
+        assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+        assert "openid" in asked["scope"].split()
+        code = secrets.token_urlsafe(16)
+        self.codes[code] = asked
+        back = {"code": code, "state": asked["state"], "iss": self.issuer} | self.answer
+        raise web.HTTPSeeOther(f"{asked['redirect_uri']}?{urlencode(back)}")
+
+    async def post_token(self, request: web.Request) -> web.Response:
+        self.asked.append("token")
+        client = BasicAuth.decode(request.headers["Authorization"])
+        decoded = parse_qs(f"id={client.login}&secret={client.password}")
+        given = await request.post()
+        asked = self.codes.get(str(given["code"]))
+        if decoded != {"id": [CLIENT_ID], "secret": [CLIENT_SECRET]}:
+            return web.json_response({"error": "invalid_client"}, status=401)
+        challenge = _text(hashlib.sha256(str(given["code_verifier"]).encode()).digest())
+        if (
+            asked is None
+            or given["redirect_uri"] != asked["redirect_uri"]
+            or challenge != asked["code_challenge"]
+        ):
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        if not self.accepts_codes_twice:
+            del self.codes[str(given["code"])]
+        return web.json_response({"id_token": self.token(asked["nonce"]), "token_type": "Bearer"})
+
+    def token(self, nonce: str) -> str:
+        """Make an ID token of the person, as true as it is told to."""
+        now = int(time.time())
+        claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300}
+        claims |= self.person | {"nonce": nonce}
+        self.lie(claims)
+        kid = "ec" if self.algorithm == "ES256" else str(self.key)
+        head = {"alg": self.algorithm, "kid": kid, "typ": "JWT"} | self.head
+        signed = f"{_json(head)}.{_json(claims)}"
+        return f"{signed}.{_text(_sign(self.algorithm, self.key, signed.encode()))}"
+
+
+@asynccontextmanager
+async def identity_provider(host: str = "127.0.0.1") -> AsyncIterator[IdentityProvider]:
+    """Serve a provider on loopback; `localhost` is another site than 127.0.0.1 to a browser."""
+    provider = IdentityProvider("")
+    app = web.Application()
+    app.router.add_get("/.well-known/openid-configuration", provider.get_discovery)
+    app.router.add_get("/keys", provider.get_keys)
+    app.router.add_get("/authorize", provider.get_authorize)
+    app.router.add_post("/token", provider.post_token)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    provider.issuer = f"http://{host}:{runner.addresses[0][1]}"
+    try:
+        yield provider
+    finally:
+        await clean_up(runner)
+
+
+def query_of(url: str) -> dict[str, str]:
+    """Return the query of an address, each name once."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+
+
+@cache
+def _rsa(number: int) -> rsa.RSAPrivateKey:
+    del number
+    return rsa.generate_private_key(65537, 2048)
+
+
+@cache
+def _ec() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _rsa_jwk(number: int) -> Claims:
+    numbers = _rsa(number).public_key().public_numbers()
+    modulus, exponent = numbers.n.to_bytes(256, "big"), numbers.e.to_bytes(3, "big")
+    return {"kty": "RSA", "kid": str(number), "n": _text(modulus), "e": _text(exponent)}
+
+
+def _ec_jwk() -> Claims:
+    numbers = _ec().public_key().public_numbers()
+    x, y = (_text(one.to_bytes(32, "big")) for one in (numbers.x, numbers.y))
+    return {"kty": "EC", "crv": "P-256", "use": "sig", "kid": "ec", "x": x, "y": y}
+
+
+def _sign(algorithm: str, number: int, content: bytes) -> bytes:
+    if algorithm == "RS256":
+        return _rsa(number).sign(content, padding.PKCS1v15(), hashes.SHA256())
+    if algorithm == "ES256":
+        r, s = decode_dss_signature(_ec().sign(content, ec.ECDSA(hashes.SHA256())))
+        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    if algorithm == "HS256":  # with what everybody knows
+        public = _rsa(number).public_key()
+        pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        return hmac.digest(pem, content, "sha256")
+    return b""
+
+
+def _json(value: Claims) -> str:
+    return _text(json.dumps(value).encode())
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -1,0 +1,73 @@
+"""Signing in by OpenID Connect in a browser: over another site, and back with the strict cookie."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+from playwright.async_api import Browser, expect
+from pydantic import SecretStr
+from pytest_asyncio import fixture
+
+from payintent.config import Settings
+from payintent.service import Service
+from tests.support.identity_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    IdentityProvider,
+    identity_provider,
+)
+from tests.support.world import World
+from tests.web import checks
+from tests.web.test_console_today import operating
+from tests.web.visiting import screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+
+@fixture(loop_scope=LOOP)
+async def provider() -> AsyncGenerator[IdentityProvider]:
+    async with identity_provider("localhost") as one:  # another site than 127.0.0.1
+        yield one
+
+
+async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
+    settings: Settings,
+    service: Service,
+    world: World,
+    browser: Browser,
+    provider: IdentityProvider,
+) -> None:
+    settings = settings.model_copy(
+        update={
+            "oidc_issuer": provider.issuer,
+            "oidc_client_id": CLIENT_ID,
+            "oidc_client_secret": SecretStr(CLIENT_SECRET),
+            "oidc_roles": "payments-admins=admin",
+        }
+    )
+    async with operating(settings, _with(service, settings)) as base:
+        context = await screen(browser, base_url=base)
+        page = await context.new_page()
+        await page.goto("/audit")
+        assert await checks.axe(page) + await checks.too_small(page) == []
+        way = page.get_by_role("link", name="Sign in at localhost")
+        await expect(way).to_be_visible()
+        await page.keyboard.press("Tab")
+        await way.focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
+        await expect(page.get_by_role("cell", name="operator sign-in")).to_be_visible()
+        provider.person |= {"groups": []}
+        await page.goto("/sign-in")
+        await way.click()
+        await expect(page.get_by_role("alert")).to_contain_text("gives you no role here")
+        assert await checks.axe(page) == []
+        await page.goto("/audit")
+        await expect(way).to_be_visible()
+        await context.close()
+
+
+def _with(service: Service, settings: Settings) -> Service:
+    """Give the service the settings of an installation with a provider."""
+    return replace(service, settings=settings)
