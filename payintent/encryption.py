@@ -125,6 +125,11 @@ def first_account_place(account_id: int) -> str:
     return f"provider_account:{account_id}"
 
 
+def mail_context(mail_id: UUID) -> str:
+    """Return the encryption context of a mail that waits."""
+    return f"mail:{mail_id}"
+
+
 def proposal_place(proposal_id: UUID, action: str, proposed_by: str) -> str:
     """Return the encryption context of a proposal's arguments."""
     return f"proposal:{proposal_id}:{action}:{proposed_by}"

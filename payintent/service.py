@@ -117,6 +117,7 @@ class Service:
             optional_credentials=self.accounts.optional_credentials,
             api_base=self.settings.api_base,
             portal_base=self.settings.portal_address,
+            sends_mail=bool(self.settings.smtp_host),
             check_account=self.accounts.check,
             repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,

@@ -4,15 +4,19 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge
 
+from payintent.checkout.receipt_mail import compose_receipt
 from payintent.config import Settings
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.garbage_collection import collect_rarely
 from payintent.log import get_logger
+from payintent.mail.send_due import MailSender
+from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
 from payintent.payments.expire import expire_due_pending, expire_processing
@@ -25,6 +29,7 @@ from payintent.storage import (
     fraud,
     hourly_figures,
     idempotency,
+    mails,
     payments,
     proposals,
     refunds,
@@ -41,6 +46,7 @@ from payintent.webhooks.sender import WebhookSender
 _log = get_logger("workers")
 _LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
 _COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
+_MAIL_EVERY_S = 5.0
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
@@ -54,6 +60,9 @@ PENDING_OVERDUE = Gauge(
 )
 WEBHOOK_OVERDUE = Gauge(
     "payintent_webhook_overdue_seconds", "How long the first delivery that is due has waited"
+)
+MAIL_OVERDUE = Gauge(
+    "payintent_mail_overdue_seconds", "How long the mail that waits longest has waited"
 )
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
 
@@ -103,6 +112,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("count", _COUNT_EVERY_S, lambda: hourly_figures.count_next(service.database)),
     ]
+    if settings.smtp_host:
+        steps.append(("mail", _MAIL_EVERY_S, open_mail_sender(service).step))
     loops: list[Coroutine[Any, Any, None]] = [
         run_periodically(name, step, every, stop) for name, every, step in steps
     ]
@@ -151,6 +162,7 @@ async def measure(service: Service) -> bool:
     OLDEST.set(await payments.oldest_processing_s(service.reading))
     PENDING_OVERDUE.set(await backlog.pending_overdue_s(service.reading))
     WEBHOOK_OVERDUE.set(await backlog.webhook_overdue_s(service.reading))
+    MAIL_OVERDUE.set(await mails.overdue_s(service.reading))
     cases = await backlog.count_open_cases(service.reading)
     for kind in CaseKind:
         OPEN_CASES.labels(kind).set(cases.get(kind, 0))
@@ -177,7 +189,21 @@ async def _prune(service: Service) -> bool:
     )
     calls = await api_calls.delete_old(service.database, service.settings.api_calls_days, limit)
     lapsed = await proposals.forget_lapsed(service.database, limit)
-    return limit in (keys, unknown, bodies, screened, calls, lapsed)
+    unsent = await mails.delete_old(service.database, limit)
+    if unsent:
+        _log.warning("mails_forgotten", count=unsent)  # nothing sends them
+    return limit in (keys, unknown, bodies, screened, calls, lapsed, unsent)
+
+
+def open_mail_sender(service: Service) -> MailSender:
+    """Return the sender of what waits in the outbox of mail."""
+    return MailSender(
+        service.database,
+        service.encryption,
+        SmtpClient(service.settings),
+        service.settings.smtp_from,
+        partial(compose_receipt, service.database),
+    )
 
 
 T = TypeVar("T")

@@ -309,6 +309,7 @@ async def _invite_members(service: Service, installation: SandboxInstallation) -
             role=role,
         )
         invited = await service.run_operation(invitation, ACTOR)
+        assert invited.link is not None  # noqa: S101 - the sandbox mails nothing
         installation.portal_links[role] = invited.link
 
 

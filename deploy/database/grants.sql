@@ -36,6 +36,9 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
+-- Mail that waits, and is forgotten once it was sent.
+GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
+
 -- Figures of each hour: workers count them, the console shows them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON hourly_figure TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON figure_mark TO payintent_api, payintent_worker;

@@ -95,6 +95,8 @@ def _examine(report: _Report) -> None:
     can_open &= _examine_gateways(report)
     if chosen.oidc_issuer:
         asyncio.run(_examine_identity_provider(report, chosen))
+    if chosen.smtp_host:
+        asyncio.run(_examine_mail_server(report, chosen))
     can_open &= asyncio.run(_examine_database(report, chosen))
     if can_open:
         asyncio.run(_examine_service(report, chosen))
@@ -119,6 +121,18 @@ async def _examine_identity_provider(report: _Report, chosen: Settings) -> None:
 
     finding = await check_identity_provider(chosen)
     (report.right if finding.right else report.wrong)("oidc", finding.text)
+
+
+async def _examine_mail_server(report: _Report, chosen: Settings) -> None:
+    """Connect to the mail server and sign in there; nothing is sent."""
+    from payintent.mail.smtp_client import SmtpClient
+
+    place = f"{chosen.smtp_host}:{chosen.smtp_port}"
+    problem = await SmtpClient(chosen).examine()
+    if problem is None:
+        report.right("mail", f"{place} takes mail of {chosen.smtp_from}, {chosen.smtp_security}")
+    else:
+        report.wrong("mail", f"{place}: {problem}")
 
 
 def _examine_addresses(report: _Report, chosen: Settings) -> bool:

@@ -45,6 +45,7 @@ class Merchant:
     allow_http: bool = False  # its callback URL need not be https
     accent_colour: str | None = None  # on the checkout, such as `#0b5bd3`
     terms_url: str | None = None
+    mail_receipts: bool = False  # buyers who gave an address get a receipt by e-mail
 
     @property
     def origins(self) -> frozenset[str]:

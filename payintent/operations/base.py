@@ -57,6 +57,7 @@ class OperationContext:
     optional_credentials: Mapping[str, frozenset[str]]  # names of those that it may have besides
     api_base: str  # the public address of the API, for gateways' callbacks
     portal_base: str  # the public address of the merchant portal
+    sends_mail: bool  # there is a mail server
     #: Asks the gateway of an account something harmless.
     check_account: Callable[[int, str], Awaitable[AccountCheck]] = field(repr=False)
     #: Providers that do a refund once per id, however often it is sent.

@@ -12,11 +12,12 @@ from payintent.encryption import (
     EncryptionKeyError,
     account_context,
     callback_secret_context,
+    mail_context,
     open_account,
     proposal_place,
 )
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.storage import accounts, encryption_keys, proposals
+from payintent.storage import accounts, encryption_keys, mails, proposals
 from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Database, Tx
 from payintent.storage.encryption_keys import EncryptionKeyRecord, SealedCredentials
@@ -79,6 +80,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         secrets = await _reseal_secrets(context.encryption, tx)
         sealed_accounts = await _reseal_accounts(context.encryption, tx)
         await _reseal_proposals(context.encryption, tx)
+        await _reseal_mails(context.encryption, tx)
         retired = await encryption_keys.retire_other_keys(tx, context.encryption.writer)
         return KeyringRotation(context.encryption.writer, secrets, sealed_accounts, retired)
 
@@ -162,6 +164,16 @@ async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
             if anew := _anew(encryption, proposal.sealed, encryption_context):
                 await proposals.seal(tx, proposal.id, anew)
             after = proposal.id
+
+
+async def _reseal_mails(encryption: Encryption, tx: Tx) -> None:
+    after = UUID(int=0)
+    while batch := await mails.sealed_after(tx, after, _BATCH):
+        for mail in batch:
+            assert mail.sealed is not None  # noqa: S101 - the query selects only these
+            if anew := _anew(encryption, mail.sealed, mail_context(mail.id)):
+                await mails.seal(tx, mail.id, anew)
+            after = mail.id
 
 
 def _anew(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:

@@ -6,9 +6,13 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.member import EMAIL_MAX, MemberRole, is_email
+from payintent.domain.mail import MailKind, is_mail_address
+from payintent.domain.member import EMAIL_MAX, LINK_HOURS, MemberRole, is_email
+from payintent.mail.message import Mail
+from payintent.mail.outbox import add_mail
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import MerchantId, argument, option
+from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
     LISTED_MAX,
     check_list_limit,
@@ -20,18 +24,27 @@ from payintent.storage.database import Tx
 from payintent.storage.members import MemberRecord, NewMember
 
 _LINK_BYTES = 32
+_INVITATION = """\
+You are invited to the merchant portal of {merchant}.
+
+Open this link to sign in. It works once, within {hours} hours:
+
+{link}
+
+If you expect no invitation, leave it unopened: whoever sent it has your address by mistake.
+"""
 _Email = Annotated[str, argument("The person's e-mail address.")]
 
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """A member with a link that signs in once; it is shown only now."""
+    """A member with a link that signs in once: it is mailed, or shown only now."""
 
     merchant_id: int
     email: str
     role: MemberRole
     expires_at: datetime
-    link: str
+    link: str | None  # None: it is mailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +57,10 @@ class RemovedMember:
 
 
 class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
-    """Invite a person of a merchant to the merchant portal; prints a link, this once.
+    """Invite a person of a merchant to the merchant portal; mails a link, or prints it, this once.
 
-    The link works once, for 72 hours. For somebody who is a member already it is another link, and
-    the one before works no more.
+    It is mailed where there is a mail server. The link works once, for 72 hours. For somebody who
+    is a member already it is another link, and the one before works no more.
     """
 
     action: ClassVar[str] = "merchant.invite"
@@ -67,19 +80,25 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
                 f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
                 f"({quote_input(merchant.name)}) as {self.role}"
             ),
-            "the approver is shown the link, and hands it over",
+            "the link is mailed there"
+            if context.sends_mail
+            else "the approver is shown the link, and hands it over",
         ]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no e-mail address, and another role than the member has."""
         await require_merchant(context.database, self.merchant_id)
         _check_email(self.email)
+        if context.sends_mail and not is_mail_address(self.email):
+            raise RefusedError(ErrorCode.BAD_REQUEST, "email must be an address that mail reaches")
         member = await members.find_by_email(context.database, self.merchant_id, self.email)
         if member is not None:
             self._check_role(member)
 
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
         """Add the member unless it is there, and store the digest of a new link."""
+        if context.sends_mail:
+            await ensure_writing_key(context, tx)
         new = NewMember(
             id=context.id_generator.new_id(),
             merchant_id=self.merchant_id,
@@ -94,7 +113,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         self._check_role(member)
         token = chance.token_urlsafe(_LINK_BYTES)
         expires_at = await members.set_link(tx, member.id, link_digest(context, token))
-        return hand_over_link(context, member, token, expires_at)
+        return await hand_over_link(context, tx, member, token, expires_at)
 
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
@@ -161,9 +180,21 @@ def link_digest(context: OperationContext, token: str) -> bytes:
     return context.encryption.digest(f"member link:{token}")
 
 
-def hand_over_link(
-    context: OperationContext, member: MemberRecord, token: str, expires_at: datetime
+async def hand_over_link(
+    context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Return a new link, to be shown this once: the one place where a link leaves the service."""
-    link = f"{context.portal_base}/link/{token}"
+    """Mail a new link, or return it to be shown this once: here alone links leave the service."""
+    link: str | None = f"{context.portal_base}/link/{token}"
+    if context.sends_mail:
+        merchant = await require_merchant(tx, member.merchant_id)
+        mail = Mail(
+            recipient=member.email,
+            subject=f"Your access to the payments of {merchant.name}",
+            text=_INVITATION.format(
+                merchant=" ".join(merchant.name.split()), link=link, hours=LINK_HOURS
+            ),
+        )
+        mail_id = context.id_generator.new_id()
+        await add_mail(tx, context.encryption, mail_id, MailKind.INVITATION, mail)
+        link = None
     return InvitedMember(member.merchant_id, member.email, member.role, expires_at, link)

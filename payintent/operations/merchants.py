@@ -165,9 +165,16 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         option("Whose rate applies: of the buyer's selection, or of the default country."),
     ] = None
     auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
+    mail_receipts: Annotated[
+        bool | None, option("Mail a receipt to buyers whose e-mail address is known.")
+    ] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
+        if self.mail_receipts and not context.sends_mail:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST"
+            )
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
         for what in ("logo_url", "support_url", "terms_url", "return_url"):

@@ -12,7 +12,8 @@ from payintent.storage.database import Executor, Row, Tx
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
-    m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url
+    m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
+    m.mail_receipts
 """
 
 
@@ -113,7 +114,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         UPDATE merchant
         SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
             default_country = $7, locale = $8, tax_manager = $9, tax_country = $10,
-            auto_refund = $11, accent_colour = $12, terms_url = $13
+            auto_refund = $11, accent_colour = $12, terms_url = $13, mail_receipts = $14
         WHERE id = $1
         """,
         merchant.id,
@@ -129,6 +130,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         merchant.auto_refund,
         merchant.accent_colour,
         merchant.terms_url,
+        merchant.mail_receipts,
     )
 
 
@@ -196,4 +198,5 @@ def from_row(row: Row) -> Merchant:
         allow_http=row["allow_http"],
         accent_colour=row["accent_colour"],
         terms_url=row["terms_url"],
+        mail_receipts=row["mail_receipts"],
     )

@@ -106,7 +106,10 @@ class DeliveryRecord:
 
 
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
-    """Store events in the transaction of their change; without a callback URL they are skipped."""
+    """Store events in the transaction of their change; without a callback URL they are skipped.
+
+    A payment's completion also leaves a receipt to be mailed, where its merchant has that on.
+    """
     if not events:
         return
     tx.wakes_delivery = True
@@ -117,7 +120,14 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
             SELECT *
             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
                 $6::timestamptz[])
-            RETURNING id, merchant_id, occurred_at
+            RETURNING id, payment_id, merchant_id, type, occurred_at
+        ), receipts AS (
+            INSERT INTO mail (kind, payment_id)
+            SELECT 'receipt', t.payment_id
+            FROM told t
+            JOIN merchant m ON m.id = t.merchant_id AND m.mail_receipts
+            JOIN payment p ON p.id = t.payment_id AND p.payer_email IS NOT NULL
+            WHERE t.type = 'payment.completed'
         )
         INSERT INTO delivery (event_id, merchant_id, state, next_at)
         SELECT t.id, t.merchant_id,

@@ -503,6 +503,19 @@ CREATE TABLE public.installation (
     CONSTRAINT installation_only_one CHECK (only_one)
 );
 
+CREATE TABLE public.mail (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    kind text NOT NULL,
+    payment_id uuid,
+    sealed bytea,
+    attempts integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    next_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT mail_attempts CHECK ((attempts >= 0)),
+    CONSTRAINT mail_content CHECK ((((kind = 'receipt'::text) = (payment_id IS NOT NULL)) AND ((kind = 'receipt'::text) = (sealed IS NULL)))),
+    CONSTRAINT mail_kind CHECK ((kind = ANY (ARRAY['invitation'::text, 'receipt'::text])))
+);
+
 CREATE TABLE public.member (
     id uuid NOT NULL,
     merchant_id bigint NOT NULL,
@@ -573,6 +586,7 @@ CREATE TABLE public.merchant (
     allow_http boolean DEFAULT false NOT NULL,
     accent_colour text,
     terms_url text,
+    mail_receipts boolean DEFAULT false NOT NULL,
     CONSTRAINT merchant_accent_colour CHECK ((accent_colour ~ '^#[0-9a-f]{6}$'::text)),
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
@@ -1019,6 +1033,9 @@ ALTER TABLE ONLY public.idempotency
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
+ALTER TABLE ONLY public.mail
+    ADD CONSTRAINT mail_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.member_link
     ADD CONSTRAINT member_link_digest_key UNIQUE (digest);
 
@@ -1181,6 +1198,12 @@ CREATE INDEX fraud_decision_decided ON public.fraud_decision USING btree (decide
 CREATE UNIQUE INDEX fraud_decision_once ON public.fraud_decision USING btree (payment_id, rule_id) WHERE (payment_id IS NOT NULL);
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
+
+CREATE INDEX mail_created ON public.mail USING btree (created_at);
+
+CREATE INDEX mail_due ON public.mail USING btree (next_at);
+
+CREATE UNIQUE INDEX mail_receipt_once ON public.mail USING btree (payment_id);
 
 CREATE UNIQUE INDEX member_email_once ON public.member USING btree (merchant_id, lower(email));
 
@@ -1379,6 +1402,9 @@ ALTER TABLE ONLY public.fraud_rule
 
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.mail
+    ADD CONSTRAINT mail_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
 
 ALTER TABLE ONLY public.member_link
     ADD CONSTRAINT member_link_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;

@@ -11,8 +11,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from payintent.config import Settings, split_list
+from payintent.config import Settings
 from payintent.domain.ip_address import parse_ip_network
+from payintent.setting_types import split_list
 
 if TYPE_CHECKING:
     from aiohttp.abc import ResolveResult

@@ -17,6 +17,7 @@ from payintent.settings_problems import set_names, unknown_settings, variable_of
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider
+from tests.support.smtp_server import PASSWORD, USER, smtp_server
 from tests.support.terminal import Said, Terminal
 from tests.support.world import free_port
 
@@ -133,6 +134,26 @@ async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor
     assert "no connection" in why
 
 
+def test_the_mail_server_is_signed_in_to_and_sent_nothing(examine: _Doctor, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with smtp_server(starttls=authority.server()) as server:
+        named = {
+            "PAYINTENT_SMTP_HOST": "127.0.0.1",
+            "PAYINTENT_SMTP_PORT": str(server.port),
+            "PAYINTENT_SMTP_FROM": "payments@example.com",
+            "PAYINTENT_SMTP_USER": USER,
+            "PAYINTENT_SMTP_PASSWORD": PASSWORD,
+            "PAYINTENT_CA_FILE": str(authority.ca_file),
+        }
+        place = f"127.0.0.1:{server.port}"
+        text = f"{place} takes mail of payments@example.com, starttls"
+        assert ("mail", text) in _lines(examine(**named), "ok")
+        named["PAYINTENT_SMTP_PASSWORD"] = _SECRET
+        failed = _lines(examine(**named), "FAIL")
+        assert ("mail", f"{place}: SMTPAuthenticationError 535") in failed
+        assert server.received == []
+
+
 _UNREADABLE: list[tuple[str, str, str]] = [
     ("API_BASE", "pay.example.com/v1", "is no address such as"),
     ("API_BASE", "https://pay example.com/v1", "is no address such as"),
@@ -147,6 +168,10 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("OIDC_ROLES", "staff=viewer,admins", "number 2, that is not as payments-admins=admin"),
     ("OIDC_ROLES", "staff=root", "roles are viewer, support, finance, admin"),
     ("OIDC_ROLES", "staff=viewer,staff=admin", "two roles for the entry number 2"),
+    ("SMTP_HOST", "mail.example.com", "needs PAYINTENT_SMTP_FROM"),
+    ("SMTP_HOST", "mail.example.com/x", "is no name of a host such as mail.example.com"),
+    ("SMTP_FROM", "Shop <a@b.test>", "is no address such as payments@example.com"),
+    ("SMTP_SECURITY", "ssl", "must be one of starttls, tls, none"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
     ("GATEWAY_ORIGINS", "https://a.example,b.example", "number 2, that is no origin"),

@@ -20,6 +20,7 @@ _HARMLESS = {
     *("merchant.create", "merchant.profile", "merchant.set-callback-url", "merchant.request"),
     *("merchant.apply", "merchant.validate", "merchant.activate", "merchant.resume"),
     *("key.issue", "merchant.invite", "operator.issue", "operator.set-role", "operator.extend"),
+    "operator.unblock",
     *("account.add", "account.change", "account.enable", "method.add", "method.change"),
     *("method.enable", "provider.enable", "provider.rename", "tax.set", "restriction.add"),
     *("restriction.lift", "fraud.add", "limit.set", "chain.set", "chain.set-token"),

@@ -112,6 +112,7 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         name = _name(words)
         if name == "chain.add-contract":
             terminal.set_endpoints(with_node(settings, node_url))
+        terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
         real = asyncio.run(_really(settings, name, words))

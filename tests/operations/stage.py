@@ -59,6 +59,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tax_manager": "SERVICE",
         "tax_country": "merchant",
         "auto_refund": True,
+        "mail_receipts": False,
     },
     "merchant.set-callback-url": {"merchant_id": "$merchant", **_CALLBACK},
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},

@@ -88,6 +88,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ),
     ("approval.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("approval.reject", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("merchant.profile", {"mail_receipts": True}, _BAD, "needs a mail server, in PAYINTENT_SMTP"),
     ("operator.identities", {"limit": 0}, _BAD, "limit must be from 1 to"),
     ("operator.issue", {"name": "Oidc:x"}, _BAD, "a name does not start with oidc:"),
     *(

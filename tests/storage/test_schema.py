@@ -162,6 +162,7 @@ ADD_CONSOLE_SESSION = """
     INSERT INTO console_session (id, token_public_id, digest, browser, expires_at)
     VALUES (gen_random_uuid(), NULL, '', '', clock())
 """
+ADD_MAIL = "INSERT INTO mail (kind, payment_id, sealed, attempts) VALUES ({}, {}, {}, {})"
 ADD_MEMBER = """
     INSERT INTO member (id, merchant_id, email, role, invited_by)
     VALUES (gen_random_uuid(), :merchant_id, {}, {}, {})
@@ -547,6 +548,14 @@ BROKEN: list[tuple[str, str]] = [
         ("session_quote_frozen", SESSION.format(f"{column} = {column}"))
         for column in ("token_address", "token_decimals", "token_zero_first")
     ),
+    ("mail_kind", ADD_MAIL.format("'news'", "NULL", "''", 0)),
+    ("mail_attempts", ADD_MAIL.format("'invitation'", "NULL", "''", -1)),
+    ("mail_content", ADD_MAIL.format("'invitation'", "NULL", "NULL", 0)),
+    ("mail_content", ADD_MAIL.format("'invitation'", ":payment_id", "''", 0)),
+    ("mail_content", ADD_MAIL.format("'receipt'", "NULL", "NULL", 0)),
+    ("mail_content", ADD_MAIL.format("'receipt'", ":payment_id", "''", 0)),
+    ("mail_receipt_once", ";".join([
+        ADD_MAIL.format("'receipt'", ":payment_id", "NULL", 0)] * 2)),
     ("member_email", ADD_MEMBER.format("'ab'", "'finance'", "'ann'")),
     ("member_role", ADD_MEMBER.format("'a@b.test'", "'admin'", "'ann'")),
     ("member_invited_by", ADD_MEMBER.format("'a@b.test'", "'finance'", "''")),

@@ -70,6 +70,11 @@ class Terminal:
             "PAYINTENT_CHAIN_ANY_ENDPOINTS", str(settings.chain_any_endpoints).lower()
         )
 
+    def set_mail_server(self, host: str) -> None:
+        """Send mail through this server from now on, or, if empty, through none."""
+        self._patch.setenv("PAYINTENT_SMTP_HOST", host)
+        self._patch.setenv("PAYINTENT_SMTP_FROM", "payments@pay.example.com")
+
     def become(self, token: str | None) -> None:
         """Act with an operator's token from now on, or with none."""
         if token is None:

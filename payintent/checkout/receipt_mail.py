@@ -1,0 +1,74 @@
+"""The receipt of a payment as a mail: what the page of the receipt shows, in plain text."""
+
+from typing import Any
+from uuid import UUID
+
+from payintent.api.checkout_fields import checkout_fields
+from payintent.checkout.bill import price_parts
+from payintent.checkout.languages import Language, load_language, negotiate_language
+from payintent.domain.merchant import Merchant
+from payintent.json_format import format_timestamp
+from payintent.mail.message import Mail
+from payintent.storage import merchants, payments
+from payintent.storage.database import Database
+from payintent.storage.payments import PaymentSnapshot
+
+
+async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
+    """Write a payment's receipt in its shop's language; None without an address or a receipt."""
+    snapshot = await payments.get(database, payment_id)
+    if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
+        return None
+    merchant = await merchants.get(database, snapshot.payment.merchant_id)
+    if merchant is None or snapshot.session is None:
+        return None
+    texts = load_language(negotiate_language(None, "", merchant.locale))
+    return Mail(
+        recipient=snapshot.payment.payer_email,
+        subject=f"{texts.t('receipt')} · {merchant.name}",
+        text=_text(snapshot, merchant, texts),
+        sender_name=merchant.name,
+    )
+
+
+def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str:
+    payment = snapshot.payment
+    view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, "")
+    assert payment.paid_at is not None  # noqa: S101 - looked at before
+    paid_at = format_timestamp(payment.paid_at)
+    lines = [
+        ("receipt_number", view["receipt_id"]),
+        ("date", f"{paid_at[:10]} {paid_at[11:16]} UTC"),
+        ("item", _item(view, texts)),
+        ("receipt_order", view.get("order_id")),
+        *_amounts(view["selected"], texts),
+        ("paid_with", view["selected"]["label"]),
+        ("payment", view["payment_id"]),
+    ]
+    listed = "\n".join(f"{texts.t(key)}: {_one_line(value)}" for key, value in lines if value)
+    thanks = texts.t("paid_thanks", merchant=_one_line(merchant.name))
+    return f"{thanks}\n\n{listed}\n" + (
+        f"\n{merchant.support_url}\n" if merchant.support_url else ""
+    )
+
+
+def _amounts(chosen: dict[str, Any], texts: Language) -> list[tuple[str, str]]:
+    currency: str = chosen["currency"]
+    return [
+        ("amount", texts.money(chosen["amount"], currency)),
+        *price_parts(chosen, texts),
+        ("total", texts.money(chosen["total_amount"], currency)),
+    ]
+
+
+def _item(view: dict[str, Any], texts: Language) -> str | None:
+    product: dict[str, Any] = view.get("product", {})
+    name = product.get("name")
+    if name is None or "quantity" not in product:
+        return name
+    return texts.t("quantity", name=name, quantity=product["quantity"])
+
+
+def _one_line(value: str) -> str:
+    """Keep a shop's text on its own line, so that it adds none that looks like ours."""
+    return " ".join(value.split())

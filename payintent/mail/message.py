@@ -1,0 +1,46 @@
+"""A mail as it is written, stored and sent."""
+
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate
+
+from msgspec import Struct
+
+from payintent.domain.mail import header_text, is_mail_address
+
+_POLICY = SMTP.clone(cte_type="7bit")  # servers that take no 8 bits are still there
+_NAME_MAX = 60
+
+
+class Mail(Struct, frozen=True):
+    """A mail in plain text to one person."""
+
+    recipient: str
+    subject: str
+    text: str
+    sender_name: str = ""  # beside our address, such as a shop's name
+
+
+class UnsendableMailError(Exception):
+    """A mail whose address is none; it is not tried again."""
+
+
+def compose(mail: Mail, sender: str, mark: str) -> EmailMessage:
+    """Write a mail's headers and body; one `mark` is one mail, however often it is sent.
+
+    Raises `UnsendableMailError` for an address that is none. Names and subjects lose what could end
+    a header, and the policy refuses what might be left.
+    """
+    if not is_mail_address(mail.recipient):
+        raise UnsendableMailError("the recipient's address is none")
+    name, _, host = sender.rpartition("@")
+    message = EmailMessage(policy=_POLICY)
+    message["From"] = Address(header_text(mail.sender_name, _NAME_MAX), name, host)
+    message["To"] = Address(addr_spec=mail.recipient)
+    message["Subject"] = header_text(mail.subject)
+    message["Date"] = formatdate()
+    message["Message-ID"] = f"<{mark}@{host}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(mail.text)
+    return message

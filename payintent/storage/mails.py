@@ -1,0 +1,117 @@
+"""E-mail that waits to be sent; what was sent or given up is deleted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.mail import KEPT_DAYS, MailKind
+from payintent.storage.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailRecord:
+    """A mail that waits: a receipt by its payment, any other as it was sealed."""
+
+    id: UUID
+    kind: MailKind
+    payment_id: UUID | None
+    sealed: bytes | None = field(repr=False)
+    attempts: int  # this one is counted
+
+
+async def add_sealed(tx: Tx, mail_id: UUID, kind: MailKind, sealed: bytes) -> None:
+    """Store a mail in the transaction of what it tells."""
+    await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
+
+
+async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
+    """Claim what is due for so many seconds, the longest waiting first, and count the attempt."""
+    rows = await database.fetch(
+        """
+        UPDATE mail
+        SET attempts = attempts + 1, next_at = clock() + make_interval(secs => $2)
+        WHERE id IN (
+            SELECT id
+            FROM mail
+            WHERE next_at <= clock()
+            ORDER BY next_at
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id, kind, payment_id, sealed, attempts
+        """,
+        limit,
+        lease_s,
+    )
+    return [_mail(row) for row in rows]
+
+
+async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
+    """Have a mail tried again in so many seconds."""
+    await database.fetch(
+        "UPDATE mail SET next_at = clock() + make_interval(secs => $2) WHERE id = $1",
+        mail_id,
+        wait_s,
+    )
+
+
+async def delete(database: Executor, mail_ids: Sequence[UUID]) -> None:
+    """Forget mail that was sent or given up."""
+    await database.fetch("DELETE FROM mail WHERE id = ANY($1)", list(mail_ids))
+
+
+async def delete_old(database: Executor, limit: int) -> int:
+    """Forget mail that nothing has sent for days; returns how many."""
+    rows = await database.fetch(
+        """
+        DELETE FROM mail
+        WHERE id IN (
+            SELECT id
+            FROM mail
+            WHERE created_at < clock() - make_interval(days => $1)
+            ORDER BY created_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id
+        """,
+        KEPT_DAYS,
+        limit,
+    )
+    return len(rows)
+
+
+async def overdue_s(database: Executor) -> float:
+    """Return how long the mail that waits longest has waited, in seconds; 0 where none does."""
+    row = await database.row(
+        "SELECT extract(epoch FROM clock() - min(created_at))::float8 AS age FROM mail"
+    )
+    return max(0.0, row["age"]) if row and row["age"] is not None else 0.0
+
+
+async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
+    """Lock sealed mail in the order of its ids, a batch at a time."""
+    rows = await tx.fetch(
+        """
+        SELECT id, kind, payment_id, sealed, attempts
+        FROM mail
+        WHERE id > $1 AND sealed IS NOT NULL
+        ORDER BY id
+        LIMIT $2
+        FOR NO KEY UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [_mail(row) for row in rows]
+
+
+async def seal(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
+    """Store a mail encrypted with another key."""
+    await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
+
+
+def _mail(row: Row) -> MailRecord:
+    fields: dict[str, Any] = dict(row) | {"kind": MailKind(row["kind"])}
+    return MailRecord(**fields)

@@ -1,0 +1,386 @@
+"""Invitations and receipts by e-mail, through a mail server on a socket."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from payintent.config import Settings
+from payintent.domain.errors import RefusedError
+from payintent.domain.mail import header_text, is_mail_address, next_mail_wait_s
+from payintent.domain.member import MemberRole
+from payintent.mail.message import Mail, UnsendableMailError, compose
+from payintent.mail.smtp_client import SendOutcome, SmtpClient
+from payintent.operations.keyring import RotateKeyring
+from payintent.operations.members import InviteMember
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.service import open_service
+from payintent.workers import measure, open_mail_sender, run_loops
+from tests.support.authority import Authority
+from tests.support.fakes import FakeGateway, captured
+from tests.support.smtp_server import PASSWORD, USER, SmtpServer, smtp_server
+from tests.support.world import ACTOR, World, free_port
+
+_SENDER = "payments@pay.example.com"
+
+
+@pytest.fixture
+def server() -> Iterator[SmtpServer]:
+    with smtp_server() as one:
+        yield one
+
+
+def _mailing(settings: Settings, port: int, **more: Any) -> Settings:
+    named = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_security": "none"}
+    return settings.model_copy(update=named | {"smtp_from": _SENDER} | more)
+
+
+@pytest.fixture
+def settings(settings: Settings, server: SmtpServer) -> Settings:
+    return _mailing(settings, server.port)
+
+
+async def _work(world: World) -> bool:
+    return await open_mail_sender(world.service).step()
+
+
+async def _waiting(world: World) -> list[Any]:
+    return await world.rows("SELECT *, next_at - clock() AS waits FROM mail ORDER BY created_at")
+
+
+async def _invite(world: World, email: str = "dee@shop.test") -> Any:
+    return await world.perform(
+        InviteMember(merchant_id=world.merchant_id, email=email, role=MemberRole.FINANCE)
+    )
+
+
+async def _pay(world: World, **changes: Any) -> UUID:
+    payment = await world.create(**({"payer_email": "buyer@example.com"} | changes))
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
+    return payment.id
+
+
+async def _mail_receipts(world: World, **profile: Any) -> None:
+    profile = {"mail_receipts": True, "name": "Nimbus Books"} | profile
+    await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, **profile))
+
+
+async def test_an_invitation_is_mailed_and_shown_to_nobody(
+    world: World, server: SmtpServer
+) -> None:
+    invited = await _invite(world)
+    assert invited.link is None
+    assert server.received == []
+    assert not await _work(world)
+    [mail] = server.mails
+    assert (mail["To"], mail["From"]) == ("dee@shop.test", _SENDER)
+    assert mail["Auto-Submitted"] == "auto-generated"
+    link = re.search(r"http://\S+/merchant/link/(\S+)", mail.get_content())
+    assert link is not None
+    digest = world.service.encryption.digest(f"member link:{link[1]}")
+    assert [row["digest"] for row in await world.rows("SELECT digest FROM member_link")] == [digest]
+    assert await _waiting(world) == []
+
+
+async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: World) -> None:
+    await _invite(world)
+    [row] = await _waiting(world)
+    assert b"dee@shop.test" not in row["sealed"]
+    writer = world.service.encryption.writer
+    assert world.service.encryption.key_name_of(row["sealed"]) == writer
+    ring = world.service.settings.keyring.get_secret_value()
+    changed = world.service.settings.model_copy(
+        update={"keyring": SecretStr(f"next:{'A' * 43}=,{ring}")}
+    )
+    service = await open_service(changed, {"fake": FakeGateway()})
+    await service.run_operation(RotateKeyring(), ACTOR)
+    [row] = await _waiting(world)
+    assert service.encryption.key_name_of(row["sealed"]) == "next"
+    await open_mail_sender(service).step()
+    await service.close()
+    assert await _waiting(world) == []
+
+
+async def test_a_paid_payment_mails_its_receipt_in_the_shops_language(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world, locale="th", support_url="https://shop.example.com/help")
+    metadata = '{"order_id":"A-7","product":{"name":"Book\\n\\nPaid: 0","quantity":2}}'
+    payment_id = await _pay(world, metadata=metadata)
+    [row] = await _waiting(world)
+    assert (row["kind"], row["payment_id"], row["sealed"]) == ("receipt", payment_id, None)
+    await _work(world)
+    [mail] = server.mails
+    assert mail["To"] == "buyer@example.com"
+    assert mail["From"] == f"Nimbus Books <{_SENDER}>"
+    assert mail["Subject"] == "ใบเสร็จรับเงิน · Nimbus Books"
+    text = mail.get_content()
+    for said in ("1,590.00 THB", "A-7", "rcpt_", "pay_", "Book Paid: 0 × 2", "/help"):
+        assert said in text, text
+    assert "buyer" not in text
+    assert await _waiting(world) == []
+
+
+async def test_no_receipt_waits_without_an_address_a_wish_or_a_payment(world: World) -> None:
+    await _pay(world)
+    await _mail_receipts(world)
+    await _pay(world, payer_email=None)
+    await world.create(payer_email="buyer@example.com")
+    assert await _waiting(world) == []
+
+
+async def test_receipts_need_a_mail_server(world: World, settings: Settings) -> None:
+    plain = settings.model_copy(update={"smtp_host": ""})
+    service = await open_service(plain, {"fake": FakeGateway()})
+    wish = SetMerchantProfile(merchant_id=world.merchant_id, mail_receipts=True)
+    with pytest.raises(RefusedError, match="needs a mail server"):
+        await service.run_operation(wish, ACTOR)
+    shown = InviteMember(merchant_id=world.merchant_id, email="a@b.test", role=MemberRole.FINANCE)
+    assert (await service.run_operation(shown, ACTOR)).link is not None
+    await service.close()
+    assert await _waiting(world) == []
+
+
+async def test_a_server_that_is_busy_is_asked_again_later_and_at_last_no_more(
+    world: World, server: SmtpServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.said["RCPT"] = "451 later"
+    await _invite(world)
+    at_s, waits = 0, []
+    for _ in range(20):
+        await _work(world)
+        left = await _waiting(world)
+        if not left:
+            break
+        waits.append(round(left[0]["waits"].total_seconds()))
+        at_s += waits[-1] + 1
+        await world.move_clock(at_s)
+    assert waits == [60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400]
+    assert next_mail_wait_s(9) is None
+    said = capsys.readouterr().out
+    assert "mail_given_up" in said
+    assert "the server said 451" in said
+    assert "dee@shop" not in said
+    assert server.received == []
+
+
+@pytest.mark.parametrize("command", ["RCPT", "DATA"])
+async def test_what_is_refused_for_good_is_given_up_at_once(
+    world: World, server: SmtpServer, command: str
+) -> None:
+    server.said[command] = "550 no such person"
+    await _invite(world)
+    await _work(world)
+    assert await _waiting(world) == []
+
+
+@pytest.mark.parametrize("command", ["MAIL", "EHLO"])
+async def test_what_is_wrong_with_us_gives_no_mail_up(
+    world: World, server: SmtpServer, command: str
+) -> None:
+    server.said |= {command: "550 not you", "HELO": "550 not you"}
+    await _invite(world)
+    await _work(world)
+    assert len(await _waiting(world)) == 1
+
+
+async def test_one_that_is_refused_holds_up_no_other(world: World, server: SmtpServer) -> None:
+    await _invite(world, "a@shop.test")
+    await _invite(world, "b@shop.test")
+    server.hang_up_after = 1
+    await _work(world)
+    assert len(server.received) == 1
+    [left] = await _waiting(world)
+    server.hang_up_after = None
+    await world.move_clock(3_600)
+    await _work(world)
+    assert {to for to, _ in server.received} == {"a@shop.test", "b@shop.test"}
+    assert left["attempts"] == 1
+
+
+async def test_a_mail_is_one_mail_however_often_it_is_sent(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    await _pay(world)
+    [row] = await _waiting(world)
+    async with world.service.database.transaction() as tx:
+        await tx.fetch("SELECT FROM mail FOR UPDATE")
+        await _work(world)  # another worker is at it
+        assert server.received == []
+    senders = [open_mail_sender(world.service) for _ in range(3)]
+    await asyncio.gather(*(one.step() for one in senders))
+    [mail] = server.mails  # one of three workers sent it
+    assert mail["Message-ID"] == f"<{row['id']}@pay.example.com>"
+
+
+async def test_a_worker_sends_by_itself_and_forgets_what_nothing_sends(
+    world: World, server: SmtpServer
+) -> None:
+    await _invite(world)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_loops(world.service, stop))
+    while not server.received:
+        await asyncio.sleep(0.01)
+    while await _waiting(world):
+        await asyncio.sleep(0.01)
+    await world.rows(
+        "INSERT INTO mail (kind, sealed, created_at, next_at) "
+        "VALUES ('invitation', '', clock() - interval '73 hours', clock() + interval '1 hour')"
+    )
+    stop.set()
+    await running
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_loops(world.service, stop))
+    while await _waiting(world):
+        await asyncio.sleep(0.01)
+    stop.set()
+    await running
+
+
+async def test_how_long_mail_waits_is_measured(world: World) -> None:
+    from payintent.workers import MAIL_OVERDUE
+
+    await measure(world.service)
+    assert MAIL_OVERDUE._value.get() == 0.0
+    await _invite(world)
+    await world.move_clock(600)
+    await measure(world.service)
+    assert 600 <= MAIL_OVERDUE._value.get() < 700
+
+
+BAD = [
+    "a@b.test\r\nBcc: c@d.test",
+    "a@b.test\nX: y",
+    "a@b.test,c@d.test",
+    "<a@b.test>",
+    "A <a@b.test>",
+    "a@b.test> SIZE=1",
+    "a b@c.test",
+    '"a"@b.test',
+    "a@b@c.test",
+    "a@b..test",
+    "@b.test",
+    "a@",
+    "a@b",
+    "ä@b.test",
+    "a@b.test\x00",
+    f"{'a' * 65}@b.test",
+    f"a@{'b' * 250}.test",
+]
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_what_is_not_one_plain_address_is_written_into_no_mail(address: str) -> None:
+    assert not is_mail_address(address)
+    with pytest.raises(UnsendableMailError):
+        compose(Mail(address, "x", "y"), _SENDER, "1")
+
+
+def test_names_and_subjects_of_others_add_no_header() -> None:
+    evil = "Shop\r\nBcc: eve@example.com\r\n\r\nbody\u2028\x00"
+    mail = compose(Mail("a@b.test", evil, "text\r\n.\r\n", evil), _SENDER, "1")
+    head, _, body = mail.as_bytes().partition(b"\r\n\r\n")
+    names = [line.split(b":")[0] for line in head.split(b"\r\n") if line[:1] not in b" \t"]
+    assert b"Bcc" not in names
+    assert len(names) == len(set(names)) == 9, names
+    assert b"eve" not in body
+    assert header_text(evil) == "Shop Bcc: eve@example.com body"
+    assert len(header_text("x" * 1_000)) == 200
+
+
+async def test_a_line_with_a_dot_alone_ends_no_mail(server: SmtpServer, settings: Settings) -> None:
+    mail = Mail("a@b.test", "x", "first\n.\nMAIL FROM:<eve@example.com>\nlast")
+    [result] = await SmtpClient(settings).send([compose(mail, _SENDER, "1")])
+    assert result.outcome is SendOutcome.SENT
+    [(_, raw)] = server.received
+    assert raw.endswith(b"last\r\n")
+
+
+async def test_an_address_that_was_stored_before_and_is_none_is_given_up(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    await _pay(world, payer_email="ä@example.com")
+    await _work(world)
+    assert await _waiting(world) == []
+    assert server.commands == []
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+async def test_it_signs_in_after_the_connection_is_encrypted(
+    settings: Settings, authority: Authority, security: str
+) -> None:
+    context = authority.server()
+    with smtp_server(**{security: context}) as server:
+        chosen = _mailing(
+            settings,
+            server.port,
+            smtp_security=security,
+            smtp_user=USER,
+            smtp_password=SecretStr(PASSWORD),
+            ca_file=str(authority.ca_file),
+        )
+        mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
+        [result] = await SmtpClient(chosen).send([mail])
+        assert result.outcome is SendOutcome.SENT, result
+        assert server.was_encrypted == [security == "starttls"]
+        assert "AUTH" in server.commands
+        assert await SmtpClient(chosen).examine() is None
+        wrong = chosen.model_copy(update={"smtp_password": SecretStr("guess")})
+        assert await SmtpClient(wrong).examine() == "SMTPAuthenticationError 535"
+
+
+async def test_a_certificate_that_is_not_trusted_is_sent_nothing(
+    settings: Settings, authority: Authority
+) -> None:
+    with smtp_server(starttls=authority.server()) as server:
+        chosen = _mailing(settings, server.port, smtp_security="starttls")
+        assert "certificate" in str(await SmtpClient(chosen).examine())
+        assert not any(one.startswith("MAIL") for one in server.commands)
+
+
+async def test_a_server_without_starttls_is_sent_nothing(
+    settings: Settings, server: SmtpServer
+) -> None:
+    chosen = _mailing(settings, server.port, smtp_security="starttls")
+    mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
+    [result] = await SmtpClient(chosen).send([mail])
+    assert (result.outcome, result.why) == (SendOutcome.LATER, "SMTPNotSupportedError")
+    assert server.received == []
+
+
+async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
+    mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
+    [result] = await SmtpClient(_mailing(settings, free_port())).send([mail])
+    assert (result.outcome, result.why) == (SendOutcome.LATER, "ConnectionRefusedError")
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ({"smtp_from": ""}, "needs PAYINTENT_SMTP_FROM"),
+        ({"smtp_host": "mail.example.com"}, "for a server on this machine alone"),
+        ({"smtp_user": "x"}, "needs PAYINTENT_SMTP_SECURITY starttls or tls"),
+        ({"smtp_host": "a\r\nb"}, "is no name of a host"),
+        ({"smtp_from": "Shop <a@b.test>"}, "is no address such as"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    settings: Settings, update: dict[str, str], why: str
+) -> None:
+    given = {name: getattr(settings, name) for name in Settings.model_fields}
+    given |= {"chain_watched_s": 180.0} | update
+    with pytest.raises(ValidationError, match=why):
+        Settings(**given)
