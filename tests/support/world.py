@@ -1,7 +1,8 @@
 """What tests arrange with: a merchant, its payments, the clock, and an HTTP client."""
 
 import contextlib
-import random
+import itertools
+import secrets
 import socket
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -257,10 +258,12 @@ def free_port() -> int:
     It is below those that the system hands out to connections: one of these could be taken again
     before a process that a test starts listens there.
     """
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    start = secrets.randbelow(len(_PORTS))  # test processes share the seed of `random`
+    for port in itertools.chain(_PORTS[start:], _PORTS[:start]):
+        if port in _found:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            if port not in _found:
-                _found.add(port)
-                return port
+            _found.add(port)
+            return port
     raise AssertionError("no free port")
