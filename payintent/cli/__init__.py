@@ -18,11 +18,12 @@ def main() -> None:
         find_group,
         print_misuse,
     )
+    from payintent.garbage_collection import collect_rarely
 
     completed = completed_words(os.environ)
     group = find_group(sys.argv[1:] if completed is None else completed)
     app = build(group, completing=completed is not None)
-    gc.freeze()
+    collect_rarely()
     gc.enable()
     try:
         status: Any = app(standalone_mode=False)

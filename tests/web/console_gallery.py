@@ -114,14 +114,24 @@ class ConsoleGallery:
     stage: Stage
 
     async def sign_in(self, context: BrowserContext, operator: str) -> None:
-        """Sign in as a person does."""
+        """Sign in as a person does; the page stays open, and others of its site share its process."""
         page = await context.new_page()
         await page.goto(f"{self.base}/sign-in")
         await page.fill("[name=token]", self.stage.tokens[operator])
         await page.press("[name=token]", "Enter")
         await page.wait_for_url(f"{self.base}/*")
         await page.wait_for_selector("header nav")
-        await page.close()
+
+    async def source(self, context: BrowserContext, name: str) -> str:
+        """Give the HTML of a page; it is rendered only where something is typed or pressed."""
+        wanted = CONSOLE_PAGES[name]
+        if wanted.press:
+            page, html = await self.show(context, name)
+            await page.close()
+            return html
+        answer = await context.request.get(self.base + wanted.path.format(**self.stage.known))
+        assert answer.status == wanted.status, f"{name}: {answer.status}"
+        return await answer.text()
 
     async def show(self, context: BrowserContext, name: str) -> tuple[Page, str]:
         """Open a page, type and press what belongs to it; gives it with the HTML that came.

@@ -20,9 +20,11 @@ _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
 
 
 @fixture(loop_scope=LOOP, scope="module")
-async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
     """A browser as people have one."""
     desk = await screen(browser)
+    # One page stays open: the others share its process, and what that has compiled.
+    await (await desk.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")
     yield desk
     await desk.close()
 
