@@ -114,7 +114,7 @@ class ConsoleGallery:
     stage: Stage
 
     async def sign_in(self, context: BrowserContext, operator: str) -> None:
-        """Sign in as a person does; the page stays open, and others of its site share its process."""
+        """Sign in as a person does; the page stays open, so that others share its process."""
         page = await context.new_page()
         await page.goto(f"{self.base}/sign-in")
         await page.fill("[name=token]", self.stage.tokens[operator])
