@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from functools import cache
 from typing import Any
 
 import typer
@@ -26,9 +27,15 @@ def _words(lines: list[str]) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in ours]
 
 
+@cache
+def _root() -> Any:
+    """Give the whole command line, which takes long to build."""
+    return typer.main.get_command(build())
+
+
 def leaf(words: list[str]) -> tuple[Any, list[str]]:
     """Find the command that words name; gives it and the words behind its name."""
-    command: Any = typer.main.get_command(build())
+    command = _root()
     while hasattr(command, "commands") and words:
         assert words[0] in command.commands, f"there is no command {' '.join(words)}"
         command, words = command.commands[words[0]], words[1:]
