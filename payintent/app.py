@@ -33,6 +33,7 @@ from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
+from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
@@ -71,7 +72,7 @@ def build_app(
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writers: list[KeyUses | CallLogWriter] = [uses]
+        writers: list[KeyUses | CallLogWriter | GatewayCallLog] = [uses, service.accounts.log]
         if application.calls is not None:
             writers.append(CallLogWriter(application.calls, service.database, _TEMPLATES))
         writing = [asyncio.create_task(writer.run()) for writer in writers]

@@ -151,6 +151,7 @@ class Settings(BaseSettings):
     api_calls_days: Annotated[int, Field(ge=0, le=365)] = 7  # kept for developers; 0: none are
 
     # Gateways
+    gateway_calls_days: Days = 30  # how long requests of gateways are kept for operators
     gateway_origins: Origins = ""  # beside those the adapters know, separated by commas
     gateway_timeout_s: Annotated[float, Field(gt=0, le=50)] = 15.0  # below a session's lease
     gateway_answer_bytes_max: Size = 256 * 1024

@@ -212,6 +212,7 @@ class Service:
 
     async def close(self) -> None:
         """Close all connections, of gateways, chains and the database."""
+        await self.accounts.log.flush()
         await self.event_notifier.close()
         await self.http.close()
         await self.pictures.close()

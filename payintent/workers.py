@@ -20,6 +20,7 @@ from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
 from payintent.payments.expire import expire_due_pending, expire_processing
+from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
@@ -27,6 +28,7 @@ from payintent.storage import (
     backlog,
     callbacks,
     fraud,
+    gateway_calls,
     hourly_figures,
     idempotency,
     mails,
@@ -110,6 +112,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
+        ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: hourly_figures.count_next(service.database)),
     ]
     if settings.smtp_host:
@@ -169,6 +172,11 @@ async def measure(service: Service) -> bool:
     return False
 
 
+async def _write_gateway_calls(service: Service) -> bool:
+    await service.accounts.log.flush()
+    return False
+
+
 async def _apply_waiting(service: Service) -> bool:
     limit = service.settings.inquire_batch_max
     return await apply_waiting_callbacks(service.database, service.id_generator, limit) == limit
@@ -188,11 +196,14 @@ async def _prune(service: Service) -> bool:
         service.database, service.settings.fraud_decisions_days, limit
     )
     calls = await api_calls.delete_old(service.database, service.settings.api_calls_days, limit)
+    asked = await gateway_calls.delete_old(
+        service.database, service.settings.gateway_calls_days, limit
+    )
     lapsed = await proposals.forget_lapsed(service.database, limit)
     unsent = await mails.delete_old(service.database, limit)
     if unsent:
         _log.warning("mails_forgotten", count=unsent)  # nothing sends them
-    return limit in (keys, unknown, bodies, screened, calls, lapsed, unsent)
+    return limit in (keys, unknown, bodies, screened, calls, asked, lapsed, unsent)
 
 
 def open_mail_sender(service: Service) -> MailSender:

@@ -56,6 +56,9 @@ TO payintent_api;
 GRANT SELECT, INSERT, DELETE ON api_call TO payintent_api;
 GRANT SELECT, DELETE ON api_call TO payintent_worker;
 
+-- Written by whoever calls a gateway, forgotten by workers after its time.
+GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
+
 -- Triggers change it with what operators manage, and with the catalogs that are shown.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;

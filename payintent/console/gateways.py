@@ -11,11 +11,14 @@ from payintent.console.access import signed_in
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.operations.accounts import ListAccounts
-from payintent.operations.providers import ListGatewayOutages, ListProviders
+from payintent.operations.providers import ListGatewayErrors, ListGatewayOutages, ListProviders
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.storage import payments
 from payintent.storage.accounts import AccountRecord, Provider
 from payintent.storage.gateway_outages import GatewayOutage
+
+#: How many of an account's last errors the page shows.
+_ERRORS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,14 @@ async def get_gateways(request: Request) -> Response:
     providers = await service.run_operation(ListProviders(), session.actor)
     listed = await service.run_operation(ListAccounts(), session.actor)
     outages = await service.run_operation(ListGatewayOutages(), session.actor)
+    errors = await service.run_operation(ListGatewayErrors(limit=_ERRORS), session.actor)
     return render(
         request,
         "gateways.html",
         now=await payments.now(service.database),
         providers=[_provider_row(provider, listed, outages) for provider in providers],
         outages=outages,
+        errors=errors,
         allowed={kind.action for kind in list_allowed(session.actor.role)},
     )
 

@@ -49,13 +49,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
     "gateway": (
         *("selected", "returned", "closing", "silent", "session-ended", "callback"),
-        "captured",
+        *("gateway-call", "captured"),
     ),
     "chain": ("posted", "posted-settled", "seen", "gone", "final"),
     "events": ("event", "attempt"),
     "refunds": (
         *("refund", "refund-callback", "refund-sent", "refund-ended", "refund-signed"),
-        "refund-final",
+        *("refund-call", "refund-final"),
     ),
     "cases": ("case", "case-closed", "dispute", "dispute-now"),
     "operators": (),  # what they did is in the audit log
@@ -223,6 +223,14 @@ def _callback(details: Details) -> str:
     )
 
 
+def _gateway_call(details: Details) -> str:
+    return _join(
+        f"{details['request']} at account {details['account_id']}: {details['outcome']}",
+        details["gateway_detail"] or None,
+        f"{details['duration_ms']} ms",
+    )
+
+
 def _transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
@@ -285,6 +293,8 @@ _WORDS: Mapping[str, Callable[[Details], str]] = {
     "closing": lambda details: f"no longer wanted {_at_gateway(details)}",
     "silent": lambda details: f"no answer to its closing {_at_gateway(details)}",
     "session-ended": lambda details: f"{details['outcome']} {_at_gateway(details)}",
+    "gateway-call": _gateway_call,
+    "refund-call": _gateway_call,
     "callback": _callback,
     "refund-callback": _callback,
     "captured": lambda details: _join(

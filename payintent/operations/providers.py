@@ -1,15 +1,19 @@
 """Providers: enabled or not for all merchants, and their names in the API."""
 
 import re
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, ClassVar
 
+from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.fields import argument
-from payintent.operations.validation import quote_input
-from payintent.storage import accounts, gateway_outages
+from payintent.operations.fields import argument, option
+from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
+from payintent.storage import accounts, gateway_calls, gateway_outages
 from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
+from payintent.storage.gateway_calls import GatewayCallError
 from payintent.storage.gateway_outages import GatewayOutage
 
 _WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -36,6 +40,47 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
         """Return the outages, oldest first; none where every gateway answers."""
         return await gateway_outages.list_outages(context.database)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayErrorView:
+    """A request that a gateway did not do: rejected, throttled, without an answer, or not sent."""
+
+    at: datetime
+    account_id: int
+    provider: str
+    request: str
+    payment_id: str | None
+    outcome: str
+    detail: str  # the status and the gateway's own code, or why there is no answer
+    duration_ms: int
+
+
+class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_only=True):
+    """List the last requests that gateways rejected, throttled or did not answer."""
+
+    action: ClassVar[str] = "provider.errors"
+    account_id: Annotated[int | None, option("Only this account's.", name="account")] = None
+    limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20
+
+    async def read(self, context: OperationContext) -> list[GatewayErrorView]:
+        """Return each account's last errors, newest first."""
+        check_list_limit(self.limit)
+        errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
+        return [_view(error) for error in errors]
+
+
+def _view(error: GatewayCallError) -> GatewayErrorView:
+    return GatewayErrorView(
+        at=error.at,
+        account_id=error.account_id,
+        provider=error.provider,
+        request=error.request,
+        payment_id=error.payment_id and ids.format_id(ids.PAYMENT, error.payment_id),
+        outcome=error.outcome,
+        detail=error.detail,
+        duration_ms=error.duration_ms,
+    )
 
 
 class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ _CLASSES: Mapping[str, str] = {
     "method.enable": "payment_methods.EnablePaymentMethod",
     "method.disable": "payment_methods.DisablePaymentMethod",
     "provider.health": "providers.ListGatewayOutages",
+    "provider.errors": "providers.ListGatewayErrors",
     "provider.list": "providers.ListProviders",
     "provider.enable": "providers.EnableProvider",
     "provider.disable": "providers.DisableProvider",

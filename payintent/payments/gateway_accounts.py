@@ -19,6 +19,7 @@ from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
 from payintent.encryption import Encryption, open_account
 from payintent.payments.buyer_calls import BuyerCalls
+from payintent.payments.gateway_calls import GatewayCall, GatewayCallLog
 from payintent.payments.gateway_health import GatewayChannel, GatewayHealth
 from payintent.storage import accounts
 from payintent.storage.database import Database
@@ -53,6 +54,7 @@ class GatewayAccounts:
         self._encryption = encryption
         self._gateways = gateways
         self.health = GatewayHealth(database, monotonic)
+        self.log = GatewayCallLog(database, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
         self.buyer_calls = BuyerCalls(database, calls, local)
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
@@ -113,17 +115,22 @@ class GatewayAccounts:
 
     async def call(
         self,
-        account_id: int,
-        provider: str,
-        channel: GatewayChannel,
+        call: GatewayCall,
         request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
     ) -> R | OutcomeUnknown:
-        """Make a request of a gateway, and record for every process whether it answered."""
-        connection = await self.connect(account_id, provider)
+        """Make a request of a gateway, and record for every process whether it answered.
+
+        Sessions of an adapter that asks nobody (`remote`) are left out of the log.
+        """
+        connection = await self.connect(call.account_id, call.provider)
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
+        began_s = self.log.now_s()
         answer = await request(connection.gateway, connection.account)
-        await self.health.record_answer(account_id, channel, answer)
+        channel = call.kind.channel
+        if connection.gateway.capabilities.remote or channel is GatewayChannel.REFUNDS:
+            self.log.note(call, answer, began_s)
+        await self.health.record_answer(call.account_id, channel, answer)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:

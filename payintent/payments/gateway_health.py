@@ -97,7 +97,7 @@ class GatewayHealth:
         self._failures.pop(key, None)
         self._channels.invalidate()
         if not await gateway_outages.open_circuit(
-            self._database, account_id, channel, _PAUSES, _storable(detail)
+            self._database, account_id, channel, _PAUSES, storable_detail(detail)
         ):
             return
         OUTAGES.labels(channel).inc()
@@ -108,7 +108,7 @@ class GatewayHealth:
         return await _read_channels(self._database)
 
 
-def _storable(detail: str) -> str:
+def storable_detail(detail: str) -> str:
     """Shorten what may be a gateway's own words, and replace what PostgreSQL refuses."""
     return "".join(char if char.isprintable() else "?" for char in detail[:_DETAIL_CHARS_MAX])
 

@@ -16,7 +16,7 @@ from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.expire import expire_undecided
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.gateway_health import GatewayChannel
+from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import sessions
@@ -113,10 +113,15 @@ class SessionInquirer:
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
         quote, closing = session.quote, session.status is SessionStatus.CLOSING
+        call = GatewayCall(
+            account_id=quote.account_id,
+            provider=quote.provider,
+            kind=GatewayRequestKind.CLOSE_SESSION if closing else GatewayRequestKind.INQUIRE,
+            subject_id=session.id,
+            payment_id=session.payment_id,
+        )
         return await self.accounts.call(
-            quote.account_id,
-            quote.provider,
-            GatewayChannel.SESSIONS,
+            call,
             lambda gateway, account: (gateway.close_session if closing else gateway.inquire)(
                 account, session.gateway_ref
             ),

@@ -39,6 +39,7 @@ from payintent.payments.expire import (
     require_open_checkout,
 )
 from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
 from payintent.payments.quotes import price_methods
@@ -123,9 +124,7 @@ async def select_quote(
     session = await _begin(context, snapshot, quote, selection)
     request = _request(context, merchant, snapshot.payment, session, selection)
     answer = await accounts.call(
-        quote.account_id,
-        quote.provider,
-        GatewayChannel.SESSIONS,
+        _call(session, GatewayRequestKind.CREATE_SESSION),
         lambda gateway, account: gateway.create_session(account, request),
     )
     return await _finish(context, session, answer)
@@ -197,12 +196,9 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    account_id, provider = session.quote.account_id, session.quote.provider
-    await context.accounts.buyer_calls.spend(account_id, provider)
+    await context.accounts.buyer_calls.spend(session.quote.account_id, session.quote.provider)
     report = await context.accounts.call(
-        account_id,
-        provider,
-        GatewayChannel.SESSIONS,
+        _call(session, GatewayRequestKind.INQUIRE),
         lambda gateway, account: gateway.inquire(account, session.gateway_ref),
     )
     if isinstance(report, OutcomeUnknown):
@@ -216,6 +212,16 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)
+
+
+def _call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
+    return GatewayCall(
+        account_id=session.quote.account_id,
+        provider=session.quote.provider,
+        kind=kind,
+        subject_id=session.id,
+        payment_id=session.payment_id,
+    )
 
 
 async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:

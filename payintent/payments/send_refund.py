@@ -26,6 +26,7 @@ from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import cases, refunds, sessions
@@ -74,27 +75,34 @@ class RefundSender:
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
         if due.refund.step is RefundStep.SENT:
-            answer = await self._call(due, lambda gateway: gateway.inquire_refund)
+            answer = await self._call(
+                due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
+            )
             return await self._read(due, connection.gateway, answer)
         if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
         return await self._send(due)
 
     async def _call(
-        self, due: DueRefund, operation: Callable[[Gateway], _RefundCall]
+        self, due: DueRefund, kind: GatewayRequestKind, operation: Callable[[Gateway], _RefundCall]
     ) -> RefundReport | OutcomeUnknown:
         request = await self._request(due)
+        call = GatewayCall(
+            account_id=due.account_id,
+            provider=due.provider,
+            kind=kind,
+            subject_id=due.refund.id,
+            payment_id=due.refund.payment_id,
+        )
         return await self.accounts.call(
-            due.account_id,
-            due.provider,
-            GatewayChannel.REFUNDS,
+            call,
             lambda gateway, account: operation(gateway)(account, request),
         )
 
     async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         if not await refunds.mark_sending(self.database, due.refund.id):
             return None
-        answer = await self._call(due, lambda gateway: gateway.refund)
+        answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
             await refunds.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
         return answer

@@ -461,6 +461,23 @@ ALTER TABLE public.fraud_rule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE public.gateway_call (
+    at timestamp with time zone NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    account_id bigint NOT NULL,
+    request text NOT NULL,
+    payment_id uuid,
+    session_id uuid,
+    refund_id uuid,
+    outcome text NOT NULL,
+    detail text NOT NULL,
+    duration_ms integer NOT NULL,
+    CONSTRAINT gateway_call_detail CHECK ((length(detail) <= 300)),
+    CONSTRAINT gateway_call_outcome CHECK ((outcome = ANY (ARRAY['answered'::text, 'rejected'::text, 'throttled'::text, 'unknown'::text, 'not_contacted'::text]))),
+    CONSTRAINT gateway_call_request CHECK ((request = ANY (ARRAY['create_session'::text, 'inquire'::text, 'close_session'::text, 'refund'::text, 'inquire_refund'::text]))),
+    CONSTRAINT gateway_call_subject CHECK ((num_nonnulls(session_id, refund_id) = 1))
+);
+
 CREATE TABLE public.gateway_outage (
     account_id bigint NOT NULL,
     channel text NOT NULL,
@@ -1021,6 +1038,9 @@ ALTER TABLE ONLY public.fraud_decision
 ALTER TABLE ONLY public.fraud_rule
     ADD CONSTRAINT fraud_rule_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.gateway_call
+    ADD CONSTRAINT gateway_call_pkey PRIMARY KEY (at, id);
+
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_pkey PRIMARY KEY (account_id, channel);
 
@@ -1196,6 +1216,10 @@ CREATE UNIQUE INDEX event_one_terminal ON public.event USING btree (payment_id);
 CREATE INDEX fraud_decision_decided ON public.fraud_decision USING btree (decided_at);
 
 CREATE UNIQUE INDEX fraud_decision_once ON public.fraud_decision USING btree (payment_id, rule_id) WHERE (payment_id IS NOT NULL);
+
+CREATE INDEX gateway_call_failed ON public.gateway_call USING btree (account_id, at DESC) WHERE (outcome <> 'answered'::text);
+
+CREATE INDEX gateway_call_payment ON public.gateway_call USING btree (payment_id, at) WHERE (payment_id IS NOT NULL);
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from payintent.domain import ids
+from payintent.domain.gateway import OutcomeUnknown
 from payintent.domain.operator import Role
+from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.storage import gateway_outages
 from payintent.storage.gateway_outages import CircuitPauses
 from tests.console.visitor import Visitor, signed_in, words
@@ -66,6 +69,29 @@ async def test_support_may_check_an_account_and_change_none(operator: Api) -> No
     answer = await visitor.get("/gateways")
     assert b"/operations/account/check?account_id=" in answer.body
     assert b"account/disable" not in answer.body
+
+
+async def test_the_last_errors_lead_to_the_payment_they_were_about(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "Last errors" not in words(await visitor.get("/gateways"))
+    payment, log = await world.create(), world.service.accounts.log
+    call = GatewayCall(
+        account_id=world.account_id,
+        provider="fake",
+        kind=GatewayRequestKind.CLOSE_SESSION,
+        subject_id=payment.id,
+        payment_id=payment.id,
+    )
+    log.note(call, OutcomeUnknown(detail="no answer <in> 15 s"), log.now_s())
+    await log.flush()
+    answer = await visitor.get("/gateways")
+    assert "close_session unknown no answer <in> 15 s 0 ms" in words(answer)
+    name = ids.format_id(ids.PAYMENT, payment.id)
+    assert f'<a href="/payments/{name}">{name}</a>'.encode() in answer.body
+    story = words(await visitor.get(f"/payments/{name}"))
+    assert "no answer <in> 15 s" in story
 
 
 async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world: World) -> None:

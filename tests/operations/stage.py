@@ -149,6 +149,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "provider.enable": {"provider": "fake"},
     "provider.rename": {"provider": "fake", "wire_name": "acme"},
     "provider.health": {},
+    "provider.errors": {},
     "tax.set": {"country": "TH", "rate": "0.07"},
     "tax.list": {},
     "tax.remove": {"country": "TH"},

@@ -158,6 +158,11 @@ ADD_IDENTITY = """
     INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
     VALUES (gen_random_uuid(), {}, {}, {}, {}, clock())
 """
+ADD_GATEWAY_CALL = """
+    INSERT INTO gateway_call
+        (request, session_id, outcome, detail, at, account_id, duration_ms)
+    VALUES ({}, clock(), :account_id, 1)
+"""
 ADD_CONSOLE_SESSION = """
     INSERT INTO console_session (id, token_public_id, digest, browser, expires_at)
     VALUES (gen_random_uuid(), NULL, '', '', clock())
@@ -556,6 +561,11 @@ BROKEN: list[tuple[str, str]] = [
     ("mail_content", ADD_MAIL.format("'receipt'", ":payment_id", "''", 0)),
     ("mail_receipt_once", ";".join([
         ADD_MAIL.format("'receipt'", ":payment_id", "NULL", 0)] * 2)),
+    ("gateway_call_request", ADD_GATEWAY_CALL.format("'steal', :session_id, 'unknown', ''")),
+    ("gateway_call_outcome", ADD_GATEWAY_CALL.format("'inquire', :session_id, 'x', ''")),
+    ("gateway_call_detail",
+        ADD_GATEWAY_CALL.format("'inquire', :session_id, 'unknown', repeat('x', 301)")),
+    ("gateway_call_subject", ADD_GATEWAY_CALL.format("'inquire', NULL, 'unknown', ''")),
     ("member_email", ADD_MEMBER.format("'ab'", "'finance'", "'ann'")),
     ("member_role", ADD_MEMBER.format("'a@b.test'", "'admin'", "'ann'")),
     ("member_invited_by", ADD_MEMBER.format("'a@b.test'", "'finance'", "''")),

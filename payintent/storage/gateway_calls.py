@@ -1,0 +1,108 @@
+"""The last requests of gateways (table `gateway_call`): no bodies, no secrets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.storage.database import Executor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGatewayCall:
+    """A request that began `age_s` seconds ago, and what came of it."""
+
+    account_id: int
+    request: str  # the name of the port's method
+    payment_id: UUID | None
+    session_id: UUID | None
+    refund_id: UUID | None
+    outcome: str
+    detail: str
+    duration_ms: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCallError:
+    """A request that a gateway did not do: rejected, throttled, without an answer, or not sent."""
+
+    at: datetime
+    account_id: int
+    provider: str
+    request: str
+    payment_id: UUID | None
+    outcome: str
+    detail: str
+    duration_ms: int
+
+
+async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
+    """Store calls, of any payments, in one statement."""
+    await database.fetch(
+        """
+        INSERT INTO gateway_call
+            (at, account_id, request, payment_id, session_id, refund_id, outcome, detail,
+                duration_ms)
+        SELECT clock() - age_s * interval '1 second', account_id, request, payment_id,
+            session_id, refund_id, outcome, detail, duration_ms
+        FROM unnest($1::float8[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::uuid[],
+            $7::text[], $8::text[], $9::int[])
+            AS c (age_s, account_id, request, payment_id, session_id, refund_id, outcome, detail,
+                duration_ms)
+        """,
+        [call.age_s for call in calls],
+        [call.account_id for call in calls],
+        [call.request for call in calls],
+        [call.payment_id for call in calls],
+        [call.session_id for call in calls],
+        [call.refund_id for call in calls],
+        [call.outcome for call in calls],
+        [call.detail for call in calls],
+        [call.duration_ms for call in calls],
+    )
+
+
+async def list_errors(
+    database: Executor, account_id: int | None, limit: int
+) -> list[GatewayCallError]:
+    """List the last `limit` errors of each account, or of one, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,
+            c.duration_ms
+        FROM provider_account a
+        CROSS JOIN LATERAL (
+            SELECT at, id, request, payment_id, outcome, detail, duration_ms
+            FROM gateway_call
+            WHERE account_id = a.id AND outcome <> 'answered'
+            ORDER BY at DESC
+            LIMIT $2
+        ) c
+        WHERE a.id = $1 OR $1::bigint IS NULL
+        ORDER BY c.at DESC, c.id
+        """,
+        account_id,
+        limit,
+    )
+    return [GatewayCallError(**row) for row in rows]
+
+
+async def delete_old(database: Executor, days: int, limit: int) -> int:
+    """Delete calls of more than `days` days ago, at most `limit`; returns how many."""
+    rows = await database.fetch(
+        """
+        DELETE FROM gateway_call
+        WHERE (at, id) IN (
+            SELECT at, id
+            FROM gateway_call
+            WHERE at < clock() - make_interval(days => $1)
+            ORDER BY at
+            LIMIT $2
+        )
+        RETURNING 1 AS deleted
+        """,
+        days,
+        limit,
+    )
+    return len(rows)
