@@ -196,14 +196,14 @@ async def _prune(service: Service) -> bool:
         service.database, service.settings.fraud_decisions_days, limit
     )
     calls = await api_calls.delete_old(service.database, service.settings.api_calls_days, limit)
-    asked = await gateway_calls.delete_old(
+    gateway_requests = await gateway_calls.delete_old(
         service.database, service.settings.gateway_calls_days, limit
     )
     lapsed = await proposals.forget_lapsed(service.database, limit)
     unsent = await mails.delete_old(service.database, limit)
     if unsent:
         _log.warning("mails_forgotten", count=unsent)  # nothing sends them
-    return limit in (keys, unknown, bodies, screened, calls, asked, lapsed, unsent)
+    return limit in (keys, unknown, bodies, screened, calls, gateway_requests, lapsed, unsent)
 
 
 def open_mail_sender(service: Service) -> MailSender:

@@ -13,7 +13,7 @@ from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_
 from payintent.storage import accounts, gateway_calls, gateway_outages
 from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
-from payintent.storage.gateway_calls import GatewayCallError
+from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
 
 _WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -70,7 +70,7 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
         return [_view(error) for error in errors]
 
 
-def _view(error: GatewayCallError) -> GatewayErrorView:
+def _view(error: FailedGatewayCall) -> GatewayErrorView:
     return GatewayErrorView(
         at=error.at,
         account_id=error.account_id,

@@ -111,7 +111,7 @@ class GatewayCallLog:
             return
         now_s = self._monotonic()
         try:
-            await gateway_calls.add(self._database, [_record(one, now_s) for one in noted])
+            await gateway_calls.add(self._database, [_record(call, now_s) for call in noted])
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(noted))
 

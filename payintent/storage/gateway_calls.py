@@ -3,9 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Executor
+
+#: Entries of a payment's history ($1), the newest $3: see `payment_history`.
+CALL_ENTRIES: LiteralString = """
+    (
+        SELECT at, 11, CASE WHEN session_id IS NULL THEN 'refund-call' ELSE 'gateway-call' END,
+            coalesce(session_id, refund_id), json_build_object(
+            'account_id', account_id, 'request', request, 'outcome', outcome,
+            'gateway_detail', detail, 'duration_ms', duration_ms)
+        FROM gateway_call
+        WHERE payment_id = $1
+        ORDER BY at DESC
+        LIMIT $3
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +39,7 @@ class NewGatewayCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayCallError:
+class FailedGatewayCall:
     """A request that a gateway did not do: rejected, throttled, without an answer, or not sent."""
 
     at: datetime
@@ -65,7 +80,7 @@ async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
 
 async def list_errors(
     database: Executor, account_id: int | None, limit: int
-) -> list[GatewayCallError]:
+) -> list[FailedGatewayCall]:
     """List the last `limit` errors of each account, or of one, newest first."""
     rows = await database.fetch(
         """
@@ -85,7 +100,7 @@ async def list_errors(
         account_id,
         limit,
     )
-    return [GatewayCallError(**row) for row in rows]
+    return [FailedGatewayCall(**row) for row in rows]
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 from payintent.storage.audit import AuditEntry
 from payintent.storage.database import Executor, Row
+from payintent.storage.gateway_calls import CALL_ENTRIES
 
 _ENTRIES_MAX = 5_000
 _OF_A_KIND_MAX = 1_000
@@ -89,7 +90,7 @@ _PAYMENT: LiteralString = """
     WHERE payment_id = $1
 """
 
-#: Entries: selections with their quotes, requests of their gateways, and what these told.
+#: Entries: selections with their quotes, and what their gateways told.
 _SESSIONS: LiteralString = """
     SELECT opened_at, 10, 'selected', id, json_build_object(
         'provider', provider, 'account_id', account_id, 'kind', kind, 'label', label,
@@ -124,17 +125,6 @@ _SESSIONS: LiteralString = """
         FROM own s
         JOIN callback b ON b.session_id = s.id
         ORDER BY b.received_at DESC
-        LIMIT $3
-    )
-    UNION ALL
-    (
-        SELECT at, 11, CASE WHEN session_id IS NULL THEN 'refund-call' ELSE 'gateway-call' END,
-            coalesce(session_id, refund_id), json_build_object(
-            'account_id', account_id, 'request', request, 'outcome', outcome,
-            'gateway_detail', detail, 'duration_ms', duration_ms)
-        FROM gateway_call
-        WHERE payment_id = $1
-        ORDER BY at DESC
         LIMIT $3
     )
 """
@@ -270,6 +260,8 @@ _ENTRIES: LiteralString = (
     + _PAYMENT
     + "UNION ALL"
     + _SESSIONS
+    + "UNION ALL"
+    + CALL_ENTRIES
     + "UNION ALL"
     + _CHAIN
     + "UNION ALL"
