@@ -40,7 +40,8 @@ class ChainPart:
     @property
     def newest(self) -> int | None:
         """Return the highest block that any endpoint shows."""
-        return max((state.latest for state in self.endpoints if state.latest), default=None)
+        blocks = (state.latest for state in self.endpoints)
+        return max((block for block in blocks if block is not None), default=None)
 
 
 async def get_chains(request: Request) -> Response:

@@ -16,6 +16,7 @@ from payintent.api.server import make_server
 from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.operator import Role
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import Service
 from payintent.storage import outbox
@@ -268,3 +269,39 @@ async def test_a_merchant_is_activated_from_nothing(
         await ada.open(f"/merchants/{merchant_id}")
         assert "ACTIVE" in await ada.page.inner_text("h1")
         assert await ada.page.locator(".steps > li.done").count() >= 6
+
+
+async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_tried(
+    browser: Browser, console: str, subjects: Subjects
+) -> None:
+    world = subjects.world
+    token = await world.operator_token("Vera", Role.VIEWER)
+    offers = {
+        f"/refunds/{subjects.refund}": ("Approve", "Reject"),
+        f"/cases/{subjects.case}": ("Dismiss", "Refund"),
+        f"/webhooks/events/{subjects.event}": ("Send it again",),
+        "/merchants": ("Register a merchant",),
+        "/gateways": (f"Take out of service: account {world.account_id}",),
+        "/chains": ("Resume",),
+    }
+    refused = {
+        "refund/approve": {"refund_id": subjects.refund},
+        "case/resolve": {"case_id": subjects.case},
+        "webhooks/replay": {"event_id": subjects.event},
+        "merchant/create": {"name": "Ferry Books"},
+        "account/disable": {"account_id": world.account_id},
+        "chain/resume": {"chain": "polygon"},
+    }
+    async with operating(browser, console, token) as vera:
+        for path, names in offers.items():
+            await vera.open(path)
+            assert await vera.page.locator("h1").count() == 1, path
+            for name in names:
+                found = vera.page.locator("main a, main button", has_text=name)
+                assert await found.count() == 0, (path, name)
+        for page, fields in refused.items():
+            answer = await vera.page.goto(f"{console}/operations/{page}?{urlencode(fields)}")
+            assert answer is not None
+            assert answer.status == 403, page
+            assert "Vera is viewer" in await vera.page.inner_text("main"), page
+        vera.troubles = [one for one in vera.troubles if "403" not in one]

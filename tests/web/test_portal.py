@@ -96,6 +96,10 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
         await page.goto(scene.address("payment"))
         await expect(page.get_by_text("What happened")).to_be_visible()
         assert await page.get_by_text(hidden).count() == 0
+        if role is MemberRole.FINANCE:
+            answer = await page.goto(f"{scene.base}/keys")
+            assert answer is not None
+            assert answer.status == 403
         await context.close()
 
 
