@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from prometheus_client import Counter
 
+from payintent.domain.card_data import mask_card_data
 from payintent.domain.gateway import OutcomeUnknown
 from payintent.log import get_logger
 from payintent.storage import gateway_outages
@@ -23,6 +24,7 @@ PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
 _PAUSES = gateway_outages.CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
 _DETAIL_CHARS_MAX = 300
+_DETAIL_READ_CHARS_MAX = 1_000  # more than is kept: no number is cut before it is masked
 _KEPT_S = 1.0
 
 OUTAGES = Counter(
@@ -109,8 +111,10 @@ class GatewayHealth:
 
 
 def storable_detail(detail: str) -> str:
-    """Shorten what may be a gateway's own words, and replace what PostgreSQL refuses."""
-    return "".join(char if char.isprintable() else "?" for char in detail[:_DETAIL_CHARS_MAX])
+    """Shorten what may be a gateway's own words, without card data and what PostgreSQL refuses."""
+    read = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
+    masked = mask_card_data(read).decode(errors="replace")
+    return "".join(char if char.isprintable() else "?" for char in masked[:_DETAIL_CHARS_MAX])
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:

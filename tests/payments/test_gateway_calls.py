@@ -7,7 +7,12 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.gateway import GatewayRefundState, GatewaySessionRef, RefundReport
+from payintent.domain.gateway import (
+    GatewayRefundState,
+    GatewaySessionRef,
+    RefundReport,
+    SessionRejected,
+)
 from payintent.domain.payment import Payment
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
@@ -131,6 +136,18 @@ async def test_requests_stand_in_the_story_of_their_payment(world: World) -> Non
     assert asked.text.startswith(begun)
     shown = await world.perform(ShowPayment(payment_id=_name(other)))
     assert [entry.what for entry in shown["timeline"]] == ["created"]
+
+
+@pytest.mark.parametrize("padding", [0, 285])
+async def test_the_words_of_a_gateway_are_kept_without_the_card_that_they_name(
+    world: World, padding: int
+) -> None:
+    payment, log = await world.create(), world.service.accounts.log
+    said = f"{'-' * padding} card 4242 4242 4242 4242 is \0 refused"
+    log.note(about(payment, world.account_id), SessionRejected(detail=said), log.now_s())
+    await log.flush()
+    [error] = await errors(world)
+    assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]
 
 
 async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: World) -> None:
