@@ -92,7 +92,7 @@ bench-quick: $(VENV)/dev ## The same in half a minute, to see that it works; its
 profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, quotes, catalog, settle and deliver into var/profile; prints what is heaviest
 	$(BIN)/python -m bench.profile $(VENV)/profile/bin/py-spy
 
-bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time the checkout's pages on a slow phone; ends with 1 beyond a budget
+bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
 
 shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid")

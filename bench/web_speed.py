@@ -3,13 +3,13 @@
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Cookie
 
 from tests.support import browser as programs
 from tests.support.node import node, tool
-from tests.web.states import Visit
 from tests.web.visiting import PATIENCE_S
 from tests.web.wallet import ANNOUNCED
 
@@ -49,9 +49,12 @@ class Speed:
     shift: float
 
 
-async def visit(browser: Browser, url: str, visit: Visit, usable: str) -> Speed:
+async def visit(
+    browser: Browser, url: str, usable: str, *, wallet: bool = False, cookies: Sequence[Cookie] = ()
+) -> Speed:
     """Open a page on a slow phone, and wait until something is there and painted."""
     context = await browser.new_context(viewport={"width": 412, "height": 823})
+    await context.add_cookies(cookies)  # type: ignore[arg-type]
     page = await context.new_page()
     tools = await context.new_cdp_session(page)
     await tools.send("Network.enable")
@@ -65,7 +68,7 @@ async def visit(browser: Browser, url: str, visit: Visit, usable: str) -> Speed:
         },
     )
     await tools.send("Emulation.setCPUThrottlingRate", {"rate": _CPU_SLOWED})
-    if visit.wallet:
+    if wallet:
         await page.add_init_script(ANNOUNCED)
     await page.add_init_script(f"({_WATCH})({json.dumps(usable)})")
     await page.goto(url)

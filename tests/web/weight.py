@@ -1,10 +1,12 @@
-"""What a page of the checkout weighs on the wire, and what it asks for until it is there."""
+"""What a page weighs on the wire, and what it asks for until it is there."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import aiohttp
-from playwright.async_api import BrowserContext, Request
+from playwright.async_api import BrowserContext, Cookie, Request
 
 from tests.web.gallery import Gallery
 from tests.web.states import STATES
@@ -20,7 +22,7 @@ REQUESTS_MAX = 5
 #: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
 WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "paid-shop")
 
-_LINKED = re.compile(r'<(?:link rel="stylesheet" href|script type="module" src)="([^"]+)"')
+_LINKED = re.compile(r'<(?:link rel="stylesheet" href|script (?:type="module" )?src)="([^"]+)"')
 _IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')
 #: What belongs to a page; a stream and questions follow when it is there.
 _PARTS = {"document", "stylesheet", "script", "image", "font"}
@@ -45,18 +47,28 @@ class Asked:
 
 async def weigh(gallery: Gallery, name: str, lang: str = "en") -> Weight:
     """Fetch a state and all that it names, packed as the server packs it for browsers."""
-    visit = await STATES[name](gallery)
-    headers = {"Accept-Encoding": "gzip"}
+    return await weigh_page(address(gallery, await STATES[name](gallery), lang))
+
+
+async def weigh_page(url: str, cookies: Iterable[Cookie] = ()) -> Weight:
+    """Fetch a page as somebody who has these cookies, and all that it names."""
+    headers = {"Accept-Encoding": "gzip", **cookie_header(cookies)}
+    base = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
-        url = address(gallery, visit, lang)
         packed = await fetch(client, url)
-        async with aiohttp.request("GET", url) as answer:
+        async with aiohttp.request("GET", url, headers=cookie_header(cookies)) as answer:
             linked = _LINKED.findall(await answer.text())
         css, js = 0, 0
-        for path in await _with_imports(gallery, linked):
-            size = len(await fetch(client, origin(gallery) + path))
+        for path in await _with_imports(base, linked):
+            size = len(await fetch(client, base + path))
             css, js = (css, js + size) if path.endswith(".js") else (css + size, js)
     return Weight(len(packed), css, js)
+
+
+def cookie_header(cookies: Iterable[Cookie]) -> Mapping[str, str]:
+    """Write a browser's cookies as the header that it sends; none where it has none."""
+    pairs = [f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies]
+    return {"Cookie": "; ".join(pairs)} if pairs else {}
 
 
 async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
@@ -67,12 +79,12 @@ async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
         return await answer.read()
 
 
-async def _with_imports(gallery: Gallery, linked: list[str]) -> list[str]:
+async def _with_imports(base: str, linked: list[str]) -> list[str]:
     """Add what scripts import, each once."""
     found = list(dict.fromkeys(linked))
     for path in found:
         if path.endswith(".js"):
-            async with aiohttp.request("GET", origin(gallery) + path) as answer:
+            async with aiohttp.request("GET", base + path) as answer:
                 names = _IMPORTED.findall(await answer.text())
             paths = [f"{path.rpartition('/')[0]}/{name}" for name in names]
             found += [one for one in dict.fromkeys(paths) if one not in found]
@@ -81,16 +93,30 @@ async def _with_imports(gallery: Gallery, linked: list[str]) -> list[str]:
 
 async def asked(context: BrowserContext, gallery: Gallery, name: str) -> Asked:
     """List what a browser asks for until a state is there."""
+    found = _listen(context, origin(gallery))
+    await (await look_at(context, gallery, name)).page.close()
+    return found
+
+
+async def asked_by_page(context: BrowserContext, url: str) -> Asked:
+    """List what a browser asks for until a page is there."""
+    found = _listen(context, "{0.scheme}://{0.netloc}".format(urlsplit(url)))
+    page = await context.new_page()
+    await page.goto(url)
+    await page.close()
+    return found
+
+
+def _listen(context: BrowserContext, base: str) -> Asked:
     found = Asked([], [])
 
     def note(request: Request) -> None:
-        if not request.url.startswith(("data:", origin(gallery))):
+        if not request.url.startswith(("data:", base)):
             found.elsewhere.append(request.url)
         elif request.resource_type in _PARTS and not request.url.startswith("data:"):
             found.parts.append(request.url)
 
     context.on("request", note)
-    await (await look_at(context, gallery, name)).page.close()
     return found
 
 
