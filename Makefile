@@ -95,7 +95,7 @@ profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, q
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
 
-shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid")
+shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid"; STATES=docs: those of docs/console.md)
 	$(BIN)/python -m tests.web.shots $(STATES)
 
 schema: $(VENV)/dev ## Write payintent/storage/schema.sql anew after a migration

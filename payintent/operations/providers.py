@@ -60,6 +60,7 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     """List the last requests that gateways rejected, throttled or did not answer."""
 
     action: ClassVar[str] = "provider.errors"
+    columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
     account_id: Annotated[int | None, option("Only this account's.", name="account")] = None
     limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20
 

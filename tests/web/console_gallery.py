@@ -11,10 +11,11 @@ from payintent.api.server import make_server
 from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
 from payintent.service import Service, open_service
+from payintent.storage import hourly_figures
 from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
-from tests.support.world import free_port, make_world
+from tests.support.world import World, free_port, make_world
 from tests.web.gallery import gallery_settings, own_database
 
 
@@ -162,9 +163,18 @@ async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
         world = await make_world(service, gateway)
         async with out_of_the_sandbox(world) as production:
             stage = await make_stage(world, production)
+            await _count(world)
             async with _serving(settings, production) as base:
                 yield ConsoleGallery(base, stage)
         await service.close()
+
+
+async def _count(world: World) -> None:
+    """Do what a worker does within seconds: count figures, and write down requests of gateways."""
+    await world.service.accounts.log.flush()
+    await world.move_clock(round(hourly_figures.SETTLED_S) + 1)
+    while await hourly_figures.count_next(world.service.database):
+        pass
 
 
 @asynccontextmanager

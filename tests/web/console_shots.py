@@ -1,7 +1,9 @@
 """Pictures of every page and state of the operator's console, for `make shots`."""
 
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.async_api import Browser
 
 from tests.web.console_gallery import CONSOLE_PAGES, ConsoleGallery
@@ -9,6 +11,15 @@ from tests.web.visiting import SMALL_PX, screen
 
 _WIDE_PX = 1280
 CONSOLE_LOOKS = ("light", "dark", "320")
+#: The pages that `docs/console.md` shows, and the height of what it shows of them.
+IN_THE_DOCS = {
+    "today": 1_000,
+    "payment": 1_100,
+    "approval": 640,
+    "merchant": 1_000,
+    "gateways": 700,
+}
+_COLOURS = 64  # enough for pages, and a third of the bytes
 
 
 async def shoot_console(
@@ -32,3 +43,16 @@ async def shoot_console(
             await page.screenshot(path=folder / f"console-{name}-{look}.png", full_page=True)
         await page.close()
     return len(wanted) * len(CONSOLE_LOOKS)
+
+
+async def shoot_for_the_docs(gallery: ConsoleGallery, browser: Browser, folder: Path) -> int:
+    """Take the pictures that `docs/console.md` shows, small enough for a repository."""
+    for name, height in IN_THE_DOCS.items():
+        context = await screen(browser, viewport={"width": _WIDE_PX, "height": height})
+        await gallery.sign_in(context, CONSOLE_PAGES[name].operator or "")
+        page, _ = await gallery.show(context, name)
+        taken = Image.open(BytesIO(await page.screenshot()))
+        few = taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few.save(folder / f"console-{name}.png", optimize=True)
+        await context.close()
+    return len(IN_THE_DOCS)

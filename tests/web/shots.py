@@ -12,7 +12,7 @@ from payintent.domain.member import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web.console_gallery import CONSOLE_PAGES, open_console
-from tests.web.console_shots import shoot_console
+from tests.web.console_shots import shoot_console, shoot_for_the_docs
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.portal_pages import FINANCE_PAGES, PAGES, arrange_portal, sign_in_by_link
 from tests.web.states import STATES
@@ -24,6 +24,8 @@ _CONSOLE = "console-"  # what the name of a page of the console begins with
 _USUAL_PX = 640
 _WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
+_DOCS = "docs"  # the pictures of `docs/console.md`, which are kept
+_DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 async def shoot(gallery: Gallery, browser: Browser, folder: Path, wanted: list[str]) -> int:
@@ -106,9 +108,11 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
                     count += await shoot(gallery, browser, folder, buyers)
                     if _PORTAL in wanted:
                         count += await shoot_portal(gallery, browser, folder)
-            if operators:
+            if operators or _DOCS in wanted:
                 async with open_console(server_url) as console:
                     count += await shoot_console(console, browser, folder, operators)
+                    if _DOCS in wanted:
+                        count += await shoot_for_the_docs(console, browser, _DOCS_FOLDER)
         finally:
             await browser.close()
     return count
@@ -118,9 +122,10 @@ def main() -> None:
     """Take pictures of all states, or of those that are named."""
     names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
     wanted = sys.argv[1:] or names
-    if unknown := set(wanted) - set(names):
+    if unknown := set(wanted) - {*names, _DOCS}:
         sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
+    _DOCS_FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="payintent-shots-") as place:
         Path(place).chmod(0o711)  # so that the server's own user can reach its data
         postgres = Postgres(Path(place) / "postgres", durable=False)
