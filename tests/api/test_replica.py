@@ -299,6 +299,7 @@ async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
 ) -> None:
     near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
     reading = ReadDatabase(api.world.service.database, near)
+    await until_used(api)  # or it has not replayed this database's creation
     async with paused(pair):
         found = await until_behind(api, reading)
     await reading.close()
