@@ -322,5 +322,6 @@ addEventListener("online", follow);
 addEventListener("pay:onchain", follow); // the service has seen something
 discover(offer, (any) => {
   part("no-wallet").hidden = any;
+  part("offer").classList.remove("awaited"); // no more wallets are waited for
 });
 digest().then(later); // the session came with the page
