@@ -212,7 +212,12 @@ class Service:
 
     async def close(self) -> None:
         """Close all connections, of gateways, chains and the database."""
-        await self.accounts.log.flush()
+        try:
+            await self.accounts.log.flush()
+        finally:
+            await self._close_connections()
+
+    async def _close_connections(self) -> None:
         await self.event_notifier.close()
         await self.http.close()
         await self.pictures.close()

@@ -124,6 +124,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     await asyncio.gather(dispatcher.run(stop), *loops)
     await inquirers.finish()
     await submitters.finish()
+    await _write_gateway_calls(service)
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)
     await sender.close()

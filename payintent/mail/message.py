@@ -1,5 +1,6 @@
 """A mail as it is written, stored and sent."""
 
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -7,7 +8,7 @@ from email.utils import formatdate
 
 from msgspec import Struct
 
-from payintent.domain.mail import header_text, is_mail_address
+from payintent.domain.mail import body_text, header_text, is_mail_address
 
 _POLICY = SMTP.clone(cte_type="7bit")  # servers that take no 8 bits are still there
 _NAME_MAX = 60
@@ -23,17 +24,26 @@ class Mail(Struct, frozen=True):
 
 
 class UnsendableMailError(Exception):
-    """A mail whose address is none; it is not tried again."""
+    """A mail that cannot be written, such as to an address that is none; it is not tried again."""
 
 
 def compose(mail: Mail, sender: str, mark: str) -> EmailMessage:
     """Write a mail's headers and body; one `mark` is one mail, however often it is sent.
 
-    Raises `UnsendableMailError` for an address that is none. Names and subjects lose what could end
-    a header, and the policy refuses what might be left.
+    Raises `UnsendableMailError` for an address that is none, and for whatever else the library
+    refuses to write. Names and subjects lose what could end a header.
     """
     if not is_mail_address(mail.recipient):
         raise UnsendableMailError("the recipient's address is none")
+    try:
+        message = _written(mail, sender, mark)
+        message.as_bytes()  # or the library would refuse it amid the others that are sent with it
+    except (MessageError, ValueError) as error:
+        raise UnsendableMailError(type(error).__name__) from error
+    return message
+
+
+def _written(mail: Mail, sender: str, mark: str) -> EmailMessage:
     name, _, host = sender.rpartition("@")
     message = EmailMessage(policy=_POLICY)
     message["From"] = Address(header_text(mail.sender_name, _NAME_MAX), name, host)
@@ -42,5 +52,5 @@ def compose(mail: Mail, sender: str, mark: str) -> EmailMessage:
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{mark}@{host}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content(mail.text)
+    message.set_content(body_text(mail.text))
     return message

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 from prometheus_client import Counter
 
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.mail import MailKind, next_mail_wait_s
 from payintent.encryption import Encryption, EncryptionKeyError, mail_context
 from payintent.log import get_logger
@@ -45,23 +46,30 @@ class MailSender:
         """Send a handful; True where there may be more."""
         claimed = await mails.claim_due(self._database, _BATCH, _LEASE_S)
         written = [(record, await self._write(record)) for record in claimed]
-        sendable = [(record, message) for record, message in written if message is not None]
-        await mails.delete(
-            self._database, [record.id for record, message in written if message is None]
-        )
+        sendable = [(record, mail) for record, mail in written if isinstance(mail, EmailMessage)]
         if sendable:
             results = await self._client.send([message for _, message in sendable])
             await self._note([record for record, _ in sendable], results)
+        unsent = [(record, why) for record, why in written if isinstance(why, SendResult)]
+        await self._note([record for record, _ in unsent], [result for _, result in unsent])
         return len(claimed) == _BATCH
 
-    async def _write(self, record: MailRecord) -> EmailMessage | None:
-        """Write a mail; None where that cannot be, which is for good."""
+    async def _write(self, record: MailRecord) -> EmailMessage | SendResult:
+        """Write a mail, or say why there is none to send: no mail holds up the others."""
         try:
             mail = await self._read(record)
-            return compose(mail, self._sender, str(record.id)) if mail is not None else None
-        except (UnsendableMailError, EncryptionKeyError, msgspec.DecodeError) as error:
-            _give_up(record, type(error).__name__)
-            return None
+            if mail is None:
+                return SendResult(SendOutcome.NEEDLESS)
+            return compose(mail, self._sender, str(record.id))
+        except (UnsendableMailError, msgspec.DecodeError) as error:
+            return SendResult(SendOutcome.REFUSED, type(error).__name__)
+        except EncryptionKeyError as error:  # this process may have an older key ring
+            return SendResult(SendOutcome.LATER, type(error).__name__)
+        except (StorageUnavailableError, LockTimeoutError):
+            raise  # which is about all of them, and the step is deferred
+        except Exception as error:  # noqa: BLE001 - a fault of ours, met by this mail alone
+            _log.error("mail_not_written", mail=str(record.id), exc_info=error)
+            return SendResult(SendOutcome.LATER, type(error).__name__)
 
     async def _read(self, record: MailRecord) -> Mail | None:
         if record.kind is MailKind.RECEIPT:
@@ -77,6 +85,8 @@ class MailSender:
             wait_s = next_mail_wait_s(record.attempts)
             if result.outcome is SendOutcome.SENT:
                 MAILS.labels(record.kind, "sent").inc()
+                done.append(record.id)
+            elif result.outcome is SendOutcome.NEEDLESS:
                 done.append(record.id)
             elif result.outcome is SendOutcome.REFUSED or wait_s is None:
                 _give_up(record, result.why)

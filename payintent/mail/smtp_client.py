@@ -21,6 +21,7 @@ class SendOutcome(Enum):
     SENT = auto()
     REFUSED = auto()  # for good, for this mail
     LATER = auto()  # the server was away, busy, or does not know us
+    NEEDLESS = auto()  # there is nobody to send it to
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from payintent.config import Settings
 from payintent.domain.errors import RefusedError
 from payintent.domain.mail import header_text, is_mail_address, next_mail_wait_s
 from payintent.domain.member import MemberRole
+from payintent.encryption import EncryptionKeyError
 from payintent.mail.message import Mail, UnsendableMailError, compose
+from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SendOutcome, SmtpClient
 from payintent.operations.keyring import RotateKeyring
 from payintent.operations.members import InviteMember
@@ -273,6 +278,16 @@ BAD = [
     "a@b.test\x00",
     f"{'a' * 65}@b.test",
     f"a@{'b' * 250}.test",
+    ".a@b.test",
+    "a.@b.test",
+    "a..b@c.test",
+    "a@-b.test",
+    "a@b-.test",
+    "a@b_c.test",
+    "a@b=c.test",
+    "a@b'c.test",
+    "a@[127.0.0.1]",
+    f"a@{'b' * 64}.test",
 ]
 
 
@@ -281,6 +296,67 @@ def test_what_is_not_one_plain_address_is_written_into_no_mail(address: str) -> 
     assert not is_mail_address(address)
     with pytest.raises(UnsendableMailError):
         compose(Mail(address, "x", "y"), _SENDER, "1")
+
+
+_ANY_ADDRESS = st.from_regex(r"[!-~]{1,12}@[!-~]{1,8}\.[!-~]{1,8}", fullmatch=True)
+_PLAIN_ADDRESS = st.from_regex(
+    r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,8}@[a-z0-9._-]{1,8}", fullmatch=True
+)
+
+
+@given(address=_ANY_ADDRESS | _PLAIN_ADDRESS, name=st.text(), text=st.text() | st.just("\ud83d"))
+def test_whatever_is_taken_for_an_address_can_be_written(
+    address: str, name: str, text: str
+) -> None:
+    mail = Mail(address, name, text, name)
+    if is_mail_address(address):
+        assert compose(mail, _SENDER, "1")["To"] == address
+    else:
+        with pytest.raises(UnsendableMailError):
+            compose(mail, _SENDER, "1")
+
+
+async def test_half_a_character_in_a_products_name_holds_up_no_receipt(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    await _pay(world, metadata=r'{"product":{"name":"Book \ud83d","quantity":1}}')
+    await _work(world)
+    [mail] = server.mails
+    assert "Book \ufffd" in mail.get_content()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_kept"),
+    [
+        (RuntimeError("a fault of ours"), True),
+        (EncryptionKeyError("an older key ring"), True),
+        (msgspec.DecodeError("no mail"), False),
+        (UnsendableMailError("no address"), False),
+    ],
+)
+async def test_a_mail_that_cannot_be_written_holds_up_no_other(
+    world: World, server: SmtpServer, error: Exception, is_kept: bool
+) -> None:
+    await _mail_receipts(world)
+    payments = [await _pay(world) for _ in range(3)]
+
+    async def write(payment_id: UUID) -> Mail:
+        if payment_id == payments[1]:
+            raise error
+        return Mail("buyer@example.com", "Receipt", str(payment_id))
+
+    service = world.service
+    client = SmtpClient(service.settings)
+    sender = MailSender(service.database, service.encryption, client, _SENDER, write)
+    await sender.step()
+    assert {mail.get_content().strip() for mail in server.mails} == {
+        str(payments[0]),
+        str(payments[2]),
+    }
+    left = await _waiting(world)
+    assert [row["payment_id"] for row in left] == ([payments[1]] if is_kept else [])
+    assert [round(row["waits"].total_seconds()) for row in left] == ([60] if is_kept else [])
 
 
 def test_names_and_subjects_of_others_add_no_header() -> None:
@@ -380,7 +456,7 @@ async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
 def test_settings_that_cannot_be_are_refused(
     settings: Settings, update: dict[str, str], why: str
 ) -> None:
-    given = {name: getattr(settings, name) for name in Settings.model_fields}
-    given |= {"chain_watched_s": 180.0} | update
+    chosen = {name: getattr(settings, name) for name in Settings.model_fields}
+    chosen |= {"chain_watched_s": 180.0} | update
     with pytest.raises(ValidationError, match=why):
-        Settings(**given)
+        Settings(**chosen)

@@ -1,15 +1,19 @@
 """Requests of gateways over real connections are kept: what was asked, what came of it, no more."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
+from asyncpg import CheckViolationError
 
+from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import (
     GatewayRefundState,
     GatewaySessionRef,
+    OutcomeUnknown,
     RefundReport,
     SessionRejected,
 )
@@ -25,8 +29,11 @@ from payintent.payments.gateway_calls import (
     GatewayCallLog,
     GatewayRequestKind,
 )
+from payintent.service import open_service
 from payintent.storage import gateway_calls
+from payintent.workers import run_loops
 from tests.gateways.speaking import reply, speaking
+from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
 SECRET = "a-secret-of-the-account"
@@ -187,3 +194,35 @@ def _declined() -> RefundReport:
 
 def _name(payment: Payment) -> str:
     return ids.format_id(ids.PAYMENT, payment.id)
+
+
+async def _kept(world: World) -> list[str]:
+    rows = await world.rows("SELECT detail FROM gateway_call ORDER BY detail")
+    return [row["detail"] for row in rows]
+
+
+async def test_a_worker_writes_what_it_noted_every_second_and_when_it_ends(world: World) -> None:
+    service = world.service
+    payment = await world.create()
+    call = about(payment, world.account_id)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_loops(service, stop))
+    service.accounts.log.note(call, OutcomeUnknown(detail="first"), service.accounts.log.now_s())
+    while await _kept(world) != ["first"]:
+        await asyncio.sleep(0.01)
+    service.accounts.log.note(call, OutcomeUnknown(detail="last"), service.accounts.log.now_s())
+    stop.set()
+    await running
+    assert await _kept(world) == ["first", "last"]
+
+
+async def test_a_log_that_cannot_be_written_leaves_no_connection_open(
+    world: World, settings: Settings
+) -> None:
+    service = await open_service(settings, {"fake": FakeGateway()})
+    payment = await world.create()
+    call = about(payment, world.account_id)
+    service.accounts.log.note(call, OutcomeUnknown(detail="x"), service.accounts.log.now_s())
+    await world.rows("ALTER TABLE gateway_call ADD CHECK (false) NOT VALID")
+    with pytest.raises(CheckViolationError):
+        await service.close()
