@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 # Imported at the start, so that the first call to a gateway, and the first buyer who pays on a
@@ -18,9 +19,11 @@ from starlette.routing import Route
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
+from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
 from payintent.api.errors import HANDLERS, error_response
+from payintent.api.event_feed import FEED_WAITS_MAX
 from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
 from payintent.api.oidc.provider import IdentityProvider
@@ -38,6 +41,7 @@ from payintent.payments.overview_cache import OverviewCache
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
+from payintent.storage import event_feed, payment_changes
 from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
@@ -117,6 +121,7 @@ class Application(CommonHeaders):
         self.stop.set()
         if (context := self._context()) is not None:
             context.change_feed.close()
+            context.event_feed.close()
 
     def _context(self) -> AppContext | None:
         return cast("AppContext | None", getattr(self._state, "context", None))
@@ -141,7 +146,16 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         MerchantRateLimiter(service.database, settings),
         AddressRateLimiter(settings),
         ConcurrentCreates(),
-        ChangeFeed(service.database, service.event_notifier),
+        ChangeFeed(
+            partial(payment_changes.change_markers, service.database),
+            service.event_notifier,
+            of_one_max=CHECKOUT_STREAMS_MAX,
+        ),
+        ChangeFeed(
+            partial(event_feed.change_markers, service.database),
+            service.event_notifier,
+            of_one_max=FEED_WAITS_MAX,
+        ),
         Readiness(settings),
         OverviewCache(service.reading),
         EndpointComparison(settings),

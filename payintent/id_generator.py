@@ -8,6 +8,8 @@ from uuid import UUID
 from payintent.domain import ids
 
 _CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
+_STEP_BITS = 40  # of the random step between two ids of a millisecond
+_RANDOM_END = 1 << ids.TIMED_RANDOM_BITS
 
 
 class IdGenerator:
@@ -20,11 +22,22 @@ class IdGenerator:
             raise ValueError(f"a cell is a number from 0 to {ids.CELL_MAX}, not {cell}")
         self._unix_ms = unix_ms
         self._cell = cell
+        self._last_ms = 0
+        self._last_random = 0
 
     def new_id(self) -> UUID:
-        """Make a time-ordered id, for rows that are read in the order they came."""
-        random_bits = secrets.randbits(ids.TIMED_RANDOM_BITS)
-        return ids.make_timed_id(self._unix_ms(), self._cell, random_bits)
+        """Make an id for rows that are read in the order they came: above all before it here.
+
+        Within a millisecond, and where the clock was set back, it goes on from the last one.
+        """
+        now_ms, random_bits = self._unix_ms(), secrets.randbits(ids.TIMED_RANDOM_BITS)
+        if now_ms <= self._last_ms:
+            now_ms = self._last_ms
+            random_bits = self._last_random + 1 + secrets.randbits(_STEP_BITS)
+            if random_bits >= _RANDOM_END:
+                now_ms, random_bits = now_ms + 1, secrets.randbits(ids.TIMED_RANDOM_BITS)
+        self._last_ms, self._last_random = now_ms, random_bits
+        return ids.make_timed_id(now_ms, self._cell, random_bits)
 
     def new_session_id(self) -> UUID:
         """Make a session id: no time and 90 random bits, because gateways and wallets see it."""

@@ -271,7 +271,7 @@ async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
     port = free_port()
     app = build_app(settings, opened)
     async with listening(make_server(app, settings, "127.0.0.1", port)):
-        async with Api(f"http://127.0.0.1:{port}", world) as client:
+        async with Api(f"http://127.0.0.1:{port}", world, app) as client:
             yield client
         app.stopping()  # or streams would be waited for
 

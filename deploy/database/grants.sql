@@ -20,6 +20,9 @@ TO payintent_api, payintent_worker;
 -- Written once.
 GRANT SELECT, INSERT ON checkout, event, attempt
 TO payintent_api, payintent_worker;
+-- But for an event's place in its merchant's feed, which the API gives it.
+GRANT UPDATE (feed_position) ON event TO payintent_api;
+GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
 
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting

@@ -32,6 +32,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("events")
 _VERSION_DIGITS_MAX = 9
+CHECKOUT_STREAMS_MAX = 5  # that are open of one checkout, in one process
 
 
 async def get_events(request: Request) -> Response:

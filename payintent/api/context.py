@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,7 +37,8 @@ class AppContext:
     limiter: MerchantRateLimiter
     addresses: AddressRateLimiter
     concurrent_creates: ConcurrentCreates
-    change_feed: ChangeFeed
+    change_feed: ChangeFeed[UUID]  # of payments, for open checkouts
+    event_feed: ChangeFeed[int]  # of merchants' events, for those who wait for the next one
     readiness: Readiness
     overview: OverviewCache
     endpoints: EndpointComparison

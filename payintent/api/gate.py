@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from prometheus_client import Counter
+from starlette.types import Scope
 
 from payintent.config import Settings
 
@@ -38,6 +39,8 @@ class LaneName(StrEnum):
 _BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/")
 _GATEWAYS = "/v1/callbacks/"
 _FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
+#: Where a request's scope has its place in its lane.
+PLACE = "payintent.place"
 _STREAM = "/events"  # lasts for minutes; the change feed bounds how many there are
 
 
@@ -67,6 +70,13 @@ class Place:
     def abandon(self) -> None:
         """Count a request that had a place and whose client has gone."""
         ABANDONED.labels(self.lane.name).inc()
+
+
+def leave_place(scope: Scope) -> None:
+    """Hand a request's place to others: it only waits from now on, and its waits are bounded."""
+    place: Place | None = scope.get(PLACE)
+    if place is not None:
+        place.leave()
 
 
 @dataclass(slots=True, eq=False)

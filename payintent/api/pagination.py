@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.storage.event_feed import FeedPosition
 from payintent.storage.payment_list import LISTED_MAX
 
 _LISTED_DEFAULT = 20
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _TIME_BYTES = 8
+_NUMBER_BYTES = 8
 _ID_BYTES = 16
 
 
@@ -48,6 +50,20 @@ def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
         return _EPOCH + moment, UUID(bytes=read[_TIME_BYTES:])
     except OverflowError as error:
         raise _unknown_cursor() from error
+
+
+def write_feed_cursor(position: FeedPosition) -> str:
+    """Name a place in a feed of events."""
+    return _encode(position.number.to_bytes(_NUMBER_BYTES, "big") + position.event_id.bytes)
+
+
+def read_feed_cursor(raw: str) -> FeedPosition:
+    """Read a place in a feed; refused (`BAD_REQUEST`) where no feed can have given it."""
+    read = _decode(raw, _NUMBER_BYTES + _ID_BYTES)
+    number = int.from_bytes(read[:_NUMBER_BYTES], "big", signed=True)
+    if number < 0:
+        raise _unknown_cursor()
+    return FeedPosition(number, UUID(bytes=read[_NUMBER_BYTES:]))
 
 
 def _encode(position: bytes) -> str:

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.api.errors import again_s
-from payintent.api.gate import Gate, Place, Waiting
+from payintent.api.gate import PLACE, Gate, Place, Waiting
 from payintent.api.middleware import headers_of
 from payintent.api.overload import shed
 from payintent.api.request_body import announced_bytes, head_bytes
@@ -245,7 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _begin(self, cycle: RequestResponseCycle, app: Any, place: Place | None = None) -> None:
-        self._place = place
+        self._place = cycle.scope[PLACE] = place  # type: ignore[typeddict-unknown-key]
         if self.bounds.draining and not self.pipeline:
             cycle.keep_alive = False
         task = self.loop.create_task(_run(cycle, app, place))

@@ -1,4 +1,6 @@
-"""The merchant's refunds: create one, read one, list those of a payment."""
+"""The merchant's refunds: create one, read one, list those of a payment, or of all of them."""
+
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -6,18 +8,28 @@ from starlette.responses import Response
 from payintent.api import schemas
 from payintent.api.context import REPLAYED, AppContext, json_response
 from payintent.api.merchant_access import merchant_route
-from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.pagination import (
+    read_id_cursor,
+    read_limit,
+    read_time_cursor,
+    write_id_cursor,
+    write_time_cursor,
+)
 from payintent.api.request_body import read_idempotency_key, read_json
+from payintent.api.times import read_time
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
+from payintent.domain.refund import RefundStatus
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.lookup import (
     get_merchant_refund,
     list_payment_refunds,
 )
 from payintent.payments.serialization import refund_fields
+from payintent.storage import merchant_refunds
 from payintent.storage.api_keys import AuthenticatedMerchant
+from payintent.storage.merchant_refunds import MerchantRefundFilter
 
 
 @merchant_route
@@ -62,6 +74,36 @@ async def list_refunds(
     if more is not None:
         answer["next_cursor"] = write_id_cursor(more)
     return json_response(answer)
+
+
+@merchant_route
+async def list_updated_refunds(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
+    """`GET /refunds?status=&updated_since=&limit=&cursor=`: the last changed first."""
+    limit = read_limit(request.query_params.get("limit"))
+    wanted = read_refund_filter(request.query_params, merchant.merchant_id)
+    found = await merchant_refunds.page_by_update(app.service.database, wanted, limit + 1)
+    answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found[:limit]]}
+    if len(found) > limit:
+        last = found[limit - 1]
+        answer["next_cursor"] = write_time_cursor(last.updated_at, last.id)
+    return json_response(answer)
+
+
+def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
+    """Read which of a merchant's refunds are to be listed (`BAD_REQUEST`)."""
+    status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
+    if status is not None and status not in set(RefundStatus):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(RefundStatus)}"
+        )
+    return MerchantRefundFilter(
+        merchant_id=merchant_id,
+        status=status,
+        updated_since=None if since is None else read_time("updated_since", since),
+        before=None if cursor is None else read_time_cursor(cursor),
+    )
 
 
 @merchant_route

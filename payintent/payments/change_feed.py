@@ -1,13 +1,13 @@
-"""Notifies open checkout streams of changes: one query at a time for all of them.
+"""Notifies those who wait for changes: one query at a time for all who wait in this process.
 
 Commits that record an event wake it; other changes are found within a second.
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from uuid import UUID
+from typing import Generic, TypeVar
 
 from payintent.domain.errors import (
     ErrorCode,
@@ -16,32 +16,41 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.log import get_logger
-from payintent.storage import payment_changes
-from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 
 _log = get_logger("lookout")
-OF_ONE_MAX = 5  # of one checkout
 _ALL_MAX = 10_000  # of this process
 _LOOK_EVERY_S = 1.0
 _LOOK_PAUSE_S = 0.05  # wake-ups within this time are one
 
+K = TypeVar("K", bound=Hashable)
+
 
 @dataclass(eq=False, slots=True)
 class ChangeSubscriber:
-    """A subscriber to the changes of one payment."""
+    """A subscriber to the changes of one payment, or of one merchant's events."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class ChangeFeed:
-    """The subscribers of this process; nothing runs while there are none."""
+class ChangeFeed(Generic[K]):
+    """The subscribers of this process; nothing runs while there are none.
 
-    def __init__(self, database: Database, wake: EventNotifier) -> None:
-        self._database = database
+    `change_markers` gives for each of their keys a text that is another one after every change.
+    """
+
+    def __init__(
+        self,
+        change_markers: Callable[[Sequence[K]], Awaitable[dict[K, str]]],
+        wake: EventNotifier,
+        *,
+        of_one_max: int,
+    ) -> None:
+        self._change_markers = change_markers
         self._wake = wake
-        self._watches: dict[UUID, set[ChangeSubscriber]] = {}
-        self._known: dict[UUID, str] = {}
+        self._of_one_max = of_one_max
+        self._watches: dict[K, set[ChangeSubscriber]] = {}
+        self._known: dict[K, str] = {}
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = False
@@ -51,26 +60,26 @@ class ChangeFeed:
         """Return the number of subscribers in this process."""
         return sum(len(watches) for watches in self._watches.values())
 
-    def require_capacity(self, payment_id: UUID) -> None:
-        """Raise `RATE_LIMITED` where a payment, or the process, has enough subscribers."""
-        watches = self._watches.get(payment_id, ())
-        if len(watches) >= OF_ONE_MAX or self.count >= _ALL_MAX:
+    def require_capacity(self, key: K) -> None:
+        """Raise `RATE_LIMITED` where a key, or the process, has enough subscribers."""
+        watches = self._watches.get(key, ())
+        if len(watches) >= self._of_one_max or self.count >= _ALL_MAX:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
-    def subscribe(self, payment_id: UUID, subscriber: ChangeSubscriber) -> Generator[None]:
-        """Subscribe to a payment's changes while the context is open."""
-        watches = self._watches.setdefault(payment_id, set())
+    def subscribe(self, key: K, subscriber: ChangeSubscriber) -> Generator[None]:
+        """Subscribe to the changes of a key while the context is open."""
+        watches = self._watches.setdefault(key, set())
         watches.add(subscriber)
-        self._known.pop(payment_id, None)  # a new subscriber must get a present change
+        self._known.pop(key, None)  # a new subscriber must get a present change
         self._start()
         try:
             yield
         finally:
             watches.discard(subscriber)
             if not watches:
-                self._watches.pop(payment_id, None)
-                self._known.pop(payment_id, None)
+                self._watches.pop(key, None)
+                self._known.pop(key, None)
             if not self._watches:
                 self._stop()
 
@@ -104,10 +113,10 @@ class ChangeFeed:
             await asyncio.sleep(_LOOK_PAUSE_S)
 
     async def _look(self) -> None:
-        """Notify the subscribers whose payment has changed since the last look, and new ones."""
-        marks = await payment_changes.change_markers(self._database, list(self._watches))
-        for payment_id, mark in marks.items():
-            if payment_id in self._watches and self._known.get(payment_id) != mark:
-                self._known[payment_id] = mark
-                for subscriber in self._watches[payment_id]:
+        """Notify the subscribers whose key has changed since the last look, and new ones."""
+        marks = await self._change_markers(list(self._watches))
+        for key, mark in marks.items():
+            if key in self._watches and self._known.get(key) != mark:
+                self._known[key] = mark
+                for subscriber in self._watches[key]:
                     subscriber.changed.set()

@@ -14,7 +14,7 @@ from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.member import MemberRight
 from payintent.domain.merchant import Market
-from payintent.operations.member_actions import replay_own_event, revoke_own_key
+from payintent.operations.merchant_actions import member_actor, replay_own_event, revoke_own_key
 from payintent.payments.serialization import refund_fields
 from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import requester
@@ -117,9 +117,8 @@ async def get_event(visit: Visit) -> Response:
 async def post_replay(visit: Visit) -> Response:
     """`POST /merchant/events/{event_id}/replay`: sends it again, as the operator's replay does."""
     event_id = _event_id(visit)
-    await replay_own_event(
-        visit.app.service.operation_context, visit.merchant_id, visit.session.email, event_id
-    )
+    actor = member_actor(visit.merchant_id, visit.session.email)
+    await replay_own_event(visit.app.service.operation_context, visit.merchant_id, actor, event_id)
     return redirect(f"/merchant/events/{event_id}?replayed=1")
 
 
@@ -134,9 +133,8 @@ async def get_keys(visit: Visit) -> Response:
 async def post_revoke_key(visit: Visit) -> Response:
     """`POST /merchant/keys/{public_id}/revoke`: revokes a key for good."""
     public_id: str = visit.request.path_params["public_id"]
-    await revoke_own_key(
-        visit.app.service.operation_context, visit.merchant_id, visit.session.email, public_id
-    )
+    actor = member_actor(visit.merchant_id, visit.session.email)
+    await revoke_own_key(visit.app.service.operation_context, visit.merchant_id, actor, public_id)
     return redirect("/merchant/keys")
 
 

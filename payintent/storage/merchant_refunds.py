@@ -1,5 +1,7 @@
-"""Refunds of a merchant's payments as its members read them: listed by id, newest first."""
+"""Refunds of a merchant's payments, as its members and its server list them."""
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import UUID
 
 from payintent.domain.refund import Refund
@@ -7,6 +9,17 @@ from payintent.storage import refunds
 from payintent.storage.database import Executor
 
 _LAST = UUID(int=2**128 - 1)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MerchantRefundFilter:
+    """Which of a merchant's refunds to list; `before` is where the last page ended."""
+
+    merchant_id: int
+    status: str | None = None
+    updated_since: datetime | None = None
+    before: tuple[datetime, UUID] | None = None  # (`updated_at`, id)
 
 
 async def page(
@@ -24,6 +37,32 @@ async def page(
         """,
         merchant_id,
         before or _LAST,
+        limit,
+    )
+    return [refunds.from_row(row) for row in rows]
+
+
+async def page_by_update(
+    database: Executor, wanted: MerchantRefundFilter, limit: int
+) -> list[Refund]:
+    """List a page of the refunds of a merchant's payments, the last changed first."""
+    before = wanted.before or (_END_OF_TIME, _LAST)
+    rows = await database.fetch(
+        "SELECT"
+        + refunds.COLUMNS
+        + """
+        FROM refund r
+        WHERE r.merchant_id = $1 AND r.payment_id IS NOT NULL AND r.case_id IS NULL
+            AND (r.updated_at, r.id) < ($2, $3)
+            AND ($4::timestamptz IS NULL OR r.updated_at >= $4)
+            AND ($5::text IS NULL OR r.status = $5)
+        ORDER BY r.updated_at DESC, r.id DESC
+        LIMIT $6
+        """,
+        wanted.merchant_id,
+        *before,
+        wanted.updated_since,
+        wanted.status,
         limit,
     )
     return [refunds.from_row(row) for row in rows]

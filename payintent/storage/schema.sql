@@ -406,7 +406,16 @@ CREATE TABLE public.event (
     type text NOT NULL,
     body text NOT NULL,
     occurred_at timestamp with time zone NOT NULL,
+    feed_position bigint,
+    CONSTRAINT event_feed_position CHECK ((feed_position > 0)),
     CONSTRAINT event_type CHECK ((type = ANY (ARRAY['payment.completed'::text, 'payment.failed'::text, 'payment.expired'::text, 'payment.cancelled'::text])))
+);
+
+CREATE TABLE public.event_feed (
+    merchant_id bigint NOT NULL,
+    first_id uuid NOT NULL,
+    last_position bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT event_feed_last CHECK ((last_position >= 0))
 );
 
 CREATE TABLE public.figure_mark (
@@ -1026,6 +1035,9 @@ ALTER TABLE ONLY public.dispute
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.event_feed
+    ADD CONSTRAINT event_feed_pkey PRIMARY KEY (merchant_id);
+
 ALTER TABLE ONLY public.event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
@@ -1209,9 +1221,13 @@ CREATE INDEX dispute_created ON public.dispute USING btree (created_at);
 
 CREATE INDEX dispute_running ON public.dispute USING btree (id) WHERE (state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text]));
 
+CREATE UNIQUE INDEX event_feed_order ON public.event USING btree (merchant_id, feed_position) WHERE (feed_position IS NOT NULL);
+
 CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
 
 CREATE UNIQUE INDEX event_one_terminal ON public.event USING btree (payment_id);
+
+CREATE INDEX event_unnumbered ON public.event USING btree (merchant_id, id) WHERE (feed_position IS NULL);
 
 CREATE INDEX fraud_decision_decided ON public.fraud_decision USING btree (decided_at);
 
@@ -1286,6 +1302,8 @@ CREATE INDEX refund_payment ON public.refund USING btree (payment_id, id) WHERE 
 CREATE INDEX refund_reference ON public.refund USING btree (reference) WHERE (reference IS NOT NULL);
 
 CREATE INDEX refund_unapproved ON public.refund USING btree (merchant_id, created_at) WHERE ((destination IS NOT NULL) AND (approved_by IS NULL));
+
+CREATE INDEX refund_updated ON public.refund USING btree (merchant_id, updated_at, id) WHERE (merchant_id IS NOT NULL);
 
 CREATE INDEX refund_waiting ON public.refund USING btree (id) WHERE (step = 'approval'::text);
 
@@ -1414,6 +1432,9 @@ ALTER TABLE ONLY public.dispute
 
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_case_id_fkey FOREIGN KEY (case_id) REFERENCES public.money_case(id);
+
+ALTER TABLE ONLY public.event_feed
+    ADD CONSTRAINT event_feed_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.event
     ADD CONSTRAINT event_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);

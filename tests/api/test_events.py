@@ -14,13 +14,13 @@ import aiohttp
 import pytest
 
 from payintent.api import checkout_events
+from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.context import AppContext
 from payintent.api.middleware import CommonHeaders
 from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
 from payintent.operations.fraud import AddFraudRule
-from payintent.payments.change_feed import OF_ONE_MAX
 from payintent.service import Service
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.patience import PATIENCE_S
@@ -210,18 +210,18 @@ async def test_a_checkout_has_five_streams_and_then_refuses_more(
     api: Api, running: Running
 ) -> None:
     created, other = await api.create(), await api.create()
-    asked = [api._client.get(api.base + _path(created)) for _ in range(2 * OF_ONE_MAX)]
+    asked = [api._client.get(api.base + _path(created)) for _ in range(2 * CHECKOUT_STREAMS_MAX)]
     answers = await asyncio.gather(*asked)  # all at once: nobody gets in between
     refused = [one for one in answers if one.status == 429]
-    assert len(refused) == OF_ONE_MAX
+    assert len(refused) == CHECKOUT_STREAMS_MAX
     for one in refused:
         assert (await one.json())["code"] == "RATE_LIMITED"
         assert one.headers["Retry-After"] == "5"
-    assert running.watching == OF_ONE_MAX
+    assert running.watching == CHECKOUT_STREAMS_MAX
     async with listening(api, other) as stream:
         await stream.told()
     next(one for one in answers if one.status == 200).close()
-    await running.watched_by(OF_ONE_MAX - 1)
+    await running.watched_by(CHECKOUT_STREAMS_MAX - 1)
     async with listening(api, created) as stream:
         await stream.told()
     for one in answers:
@@ -232,7 +232,7 @@ async def test_a_checkout_has_five_streams_and_then_refuses_more(
 async def test_who_vanishes_leaves_nothing_behind(api: Api, running: Running) -> None:
     created = await api.create()
     head = f"GET {_path(created)} HTTP/1.1\r\nHost: pay.test\r\n\r\n".encode()
-    for _ in range(3 * OF_ONE_MAX):  # before the first byte, or about then
+    for _ in range(3 * CHECKOUT_STREAMS_MAX):  # before the first byte, or about then
         _, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(head)
         await writer.drain()
@@ -244,7 +244,9 @@ async def test_who_vanishes_leaves_nothing_behind(api: Api, running: Running) ->
 
 async def _are_free(api: Api, running: Running, created: Answer) -> bool:
     """Tell whether all five streams can be had; leaves before any of them is read."""
-    answers = [await api._client.get(api.base + _path(created)) for _ in range(OF_ONE_MAX)]
+    answers = [
+        await api._client.get(api.base + _path(created)) for _ in range(CHECKOUT_STREAMS_MAX)
+    ]
     for one in answers:
         one.close()
     await running.watched_by(0)

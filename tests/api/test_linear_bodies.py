@@ -94,6 +94,7 @@ async def _named(api: Api) -> dict[str, str]:
         "payment_id": created["id"],
         "checkout_id": created["checkout_id"],
         "session_id": str(uuid4()),
+        "event_id": str(uuid4()),
         "provider": "fake",
         "account_id": str(api.world.account_id),
     }

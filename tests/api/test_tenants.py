@@ -32,6 +32,7 @@ from tests.support.world import Answer, Api, World, free_port
 
 _UNAUTHORIZED = (401, "UNAUTHORIZED")
 _FORBIDDEN = (403, "FORBIDDEN")
+_NOT_FOUND = (404, "NOT_FOUND")
 
 #: Each route that needs a merchant's key, and what another merchant's key is told there.
 _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
@@ -42,7 +43,11 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("POST", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
     ("GET", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
     ("GET", "/v1/refunds/{refund_id}"): _FORBIDDEN,
+    ("GET", "/v1/refunds"): None,
+    ("GET", "/v1/events"): None,
+    ("POST", "/v1/events/{event_id}/replay"): _NOT_FOUND,
     ("GET", "/v1/cases"): None,
+    ("GET", "/v1/disputes"): None,
     ("GET", "/v1/catalog"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.
@@ -93,7 +98,12 @@ async def _keys(world: World) -> dict[str, dict[str, str]]:
 
 
 async def _ask(
-    api: Api, route: tuple[str, str], payment_id: str, headers: dict[str, str], refund_id: str = ""
+    api: Api,
+    route: tuple[str, str],
+    payment_id: str,
+    headers: dict[str, str],
+    refund_id: str = "",
+    event_id: str = "",
 ) -> Answer:
     """Ask a route about a payment, or about a refund: nobody's, where none is named."""
     method, path = route
@@ -101,7 +111,8 @@ async def _ask(
     if route == ("POST", "/v1/payments"):
         options["json"] = BODY
     refund_id = refund_id or payment_id.replace("pay_", "ref_")
-    named = path.replace("{payment_id}", payment_id).replace("{refund_id}", refund_id)
+    names = {"payment_id": payment_id, "refund_id": refund_id, "event_id": event_id or payment_id}
+    named = path.format_map(names)
     return await api.send(method, named, **options)
 
 
@@ -127,10 +138,12 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
         path = f"/v1/payments/{payment_id}/cancel"
         assert (await api.send("POST", path, headers=api.bearer())).status == 200
     refund_id = (await refund(api, await paid(api))).json["id"]
+    [event, *_] = await api.world.rows("SELECT id FROM event")
     other = await api.world.other_merchant()
+    theirs = api.bearer(other.api_key)
     for route, told in _ROUTES.items():
         if told is not None:
-            answer = await _ask(api, route, payment_id, api.bearer(other.api_key), refund_id)
+            answer = await _ask(api, route, payment_id, theirs, refund_id, str(event["id"]))
             assert refusal(answer) == told, route
             unknown = await _ask(api, route, "pay_" + "0" * 22, api.bearer(other.api_key))
             assert refusal(unknown) == (404, "NOT_FOUND"), route

@@ -5,6 +5,7 @@ import inspect
 import json
 import shutil
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ import pytest
 from payintent.domain.gateway import Gateway
 from payintent.webhooks.signature import encode_secret, new_key, sign
 from payintent_sandbox.installation import Ports, SandboxInstallation
-from tests.api.refunding import paid, send
+from tests.api.refunding import ask, paid, send
 from tests.docs.reading import blocks, examples, page
 from tests.support.world import Api
 
@@ -153,6 +154,48 @@ async def test_the_refund_is_asked_for_and_read_until_it_has_ended(
         done = await asked
         assert (done["status"], done["amount"]) == ("SUCCEEDED", amount or "1500.00")
         assert (await api.get(created.json["id"])).json["status"] == status
+
+
+@dataclass
+class Shop:
+    """A merchant's server that keeps what it has handled, and where it stopped."""
+
+    after: str = ""
+    refunds_since: str = "2026-01-01T00:00:00Z"
+    events: dict[str, str] = field(default_factory=dict)
+    refunds: dict[str, str] = field(default_factory=dict)
+    payments: dict[str, str] = field(default_factory=dict)
+    waited_for: list[str] = field(default_factory=list)
+
+    def handle_event(self, event_id: str, event: Any) -> None:
+        assert event_id not in self.events
+        self.events[event_id] = event["data"]["payment"]["id"]
+
+    def handle_refund(self, refund_id: str, status: str) -> None:
+        self.refunds[refund_id] = status
+
+    def overdue(self) -> list[str]:
+        return self.waited_for
+
+    def handle_payment(self, payment: Any) -> None:
+        self.payments[payment["id"]] = payment["status"]
+
+
+async def test_the_loop_heals_a_shop_that_was_away(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heal, shop = _calling(api, monkeypatch, "heal after an outage")["heal"], Shop()
+    made = [(await paid(api)).json["id"] for _ in range(3)]
+    await asyncio.to_thread(heal, shop)
+    assert list(shop.events.values()) == made
+    made += [(await paid(api)).json["id"] for _ in range(2)]
+    refunded = (await ask(api, await paid(api), amount="90.00")).json
+    shop.waited_for.append(refunded["payment_id"])
+    await send(api.world)
+    await asyncio.to_thread(heal, shop)
+    assert list(shop.events.values()) == [*made, refunded["payment_id"]]
+    assert shop.refunds == {refunded["id"]: "SUCCEEDED"}
+    assert shop.payments == {refunded["payment_id"]: "PARTIALLY_REFUNDED"}
 
 
 def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:

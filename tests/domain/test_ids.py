@@ -164,3 +164,24 @@ def test_a_key_of_another_kind_is_no_merchants() -> None:
         other = api_key.make_api_key(prefix, "Abcd1234", "s" * 43)
         assert api_key.parse_api_key(prefix, other.text) == other
         assert api_key.parse_api_key(api_key.MERCHANT, other.text) is None
+
+
+@pytest.mark.parametrize(
+    "clock", [[5] * 1000, [5, 5, 3, 1, 5, 6, 2], [9, 8, 7]], ids=["still", "back", "falling"]
+)
+def test_an_id_is_above_those_made_before_it_whatever_the_clock_does(clock: list[int]) -> None:
+    ticks = iter(clock)
+    generator = IdGenerator(unix_ms=lambda: next(ticks), cell=3)
+    made = [generator.new_id() for _ in clock]
+    assert made == sorted(set(made))
+    assert {ids.cell_of_timed(one) for one in made} == {3}
+
+
+def test_a_millisecond_whose_ids_are_used_up_gives_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("secrets.randbits", lambda bits: (1 << bits) - 1)
+    generator = IdGenerator(unix_ms=lambda: 7)
+    first, second = generator.new_id(), generator.new_id()
+    assert (first.int >> 80, second.int >> 80) == (7, 8)
+    assert first < second

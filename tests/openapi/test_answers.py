@@ -102,6 +102,31 @@ async def _list_cases(api: Api, created: Answer) -> Answer:
     return answer
 
 
+async def _list_disputes(api: Api, created: Answer) -> Answer:
+    await _list_cases(api, created)
+    answer = await api.send("GET", "/v1/disputes?limit=1", headers=api.bearer())
+    assert answer.json["data"][0]["state"] == "open"
+    return answer
+
+
+async def _list_all_refunds(api: Api, created: Answer) -> Answer:
+    await _list_refunds(api, created)
+    return await api.send("GET", "/v1/refunds?limit=1", headers=api.bearer())
+
+
+async def _list_events(api: Api, created: Answer) -> Answer:
+    del created
+    await paid(api)
+    answer = await api.send("GET", "/v1/events?limit=1", headers=api.bearer())
+    assert answer.json["data"][0]["event"]["type"].startswith("payment.")
+    return answer
+
+
+async def _replay_event(api: Api, created: Answer) -> Answer:
+    event_id = (await _list_events(api, created)).json["data"][0]["id"]
+    return await api.send("POST", f"/v1/events/{event_id}/replay", headers=api.bearer())
+
+
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
@@ -156,7 +181,11 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/payments/{payment_id}/refunds": (201, _refund),
     "GET /v1/payments/{payment_id}/refunds": (200, _list_refunds),
     "GET /v1/refunds/{refund_id}": (200, _get_refund),
+    "GET /v1/refunds": (200, _list_all_refunds),
+    "GET /v1/events": (200, _list_events),
+    "POST /v1/events/{event_id}/replay": (202, _replay_event),
     "GET /v1/cases": (200, _list_cases),
+    "GET /v1/disputes": (200, _list_disputes),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),

@@ -70,8 +70,12 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/payments/{payment_id}",
         "/v1/payments/{payment_id}/cancel",
         "/v1/payments/{payment_id}/refunds",
+        "/v1/refunds",
         "/v1/refunds/{refund_id}",
+        "/v1/events",
+        "/v1/events/{event_id}/replay",
         "/v1/cases",
+        "/v1/disputes",
         "/v1/catalog",
     }
     assert all(

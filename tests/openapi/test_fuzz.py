@@ -27,6 +27,7 @@ from schemathesis.core.failures import FailureGroup
 
 from payintent.api import checkout_events
 from payintent.api.docs.files import openapi_document
+from payintent.api.event_feed import WAIT_MAX_S
 from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.ids import SESSION, format_id
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
@@ -49,6 +50,10 @@ REQUESTS = {
     "POST /v1/payments/{payment_id}/refunds": 170,
     "GET /v1/payments/{payment_id}/refunds": 70,
     "GET /v1/refunds/{refund_id}": 30,
+    "GET /v1/refunds": 70,
+    "GET /v1/events": 70,
+    "POST /v1/events/{event_id}/replay": 30,
+    "GET /v1/disputes": 40,
     "GET /v1/cases": 70,
     "GET /v1/catalog": 40,
     "GET /v1/countries": 30,
@@ -253,7 +258,10 @@ def _likely(case: Case, api: Api) -> None:
     """Let what fits the contract fit this world too, so that the request gets far."""
     if case.meta.generation.mode is GenerationMode.NEGATIVE:
         return
-    case.query.pop("cursor", None)  # opaque: no invented one can be read
+    for name in ("cursor", "after"):  # opaque: no invented one can be read
+        case.query.pop(name, None)
+    if str(case.query.get("wait", "")).isdecimal() and int(case.query["wait"]) <= WAIT_MAX_S:
+        case.query["wait"] = "0"  # nobody makes an event meanwhile
     body: Any = case.body
     if not isinstance(body, dict):
         return

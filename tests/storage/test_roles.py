@@ -29,7 +29,7 @@ MIGRATING = {
     f"migrations_runner.{name}" for name in ("_migrate", "_apply", "_record")
 }  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
-NOT_THE_WORKERS = {"operations", "api", "checkout", "console", "portal", "cli"}
+NOT_THE_WORKERS = {"app", "operations", "api", "checkout", "console", "portal", "cli"}
 
 
 @dataclass(frozen=True)

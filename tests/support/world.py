@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
+from payintent.api.context import AppContext
+from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
 from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
@@ -210,9 +212,10 @@ class Answer:
 class Api:
     """The service over HTTP, with the merchant's key unless another is given."""
 
-    def __init__(self, base: str, world: World) -> None:
+    def __init__(self, base: str, world: World, app: CommonHeaders | None = None) -> None:
         self.base = base
         self.world = world
+        self._app = app  # where it runs in this process
         self._client = aiohttp.ClientSession()
 
     async def __aenter__(self) -> Self:
@@ -220,6 +223,11 @@ class Api:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+    @property
+    def context(self) -> AppContext:
+        """Look inside the process that serves."""
+        return self._app._app.state.context  # type: ignore[union-attr]
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         """Send a request; `json`, `data`, `headers` as aiohttp has them."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
@@ -102,7 +103,7 @@ class Desk:
         )
 
     @property
-    def lookout(self) -> ChangeFeed:
+    def lookout(self) -> ChangeFeed[UUID]:
         here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
         return here.change_feed
 

@@ -114,11 +114,12 @@ class ApiReference:
     def shapes(self) -> list[SchemaDoc]:
         """Return the named schemas that are not shown where they are used, objects first."""
         named = self._contract["components"]["schemas"]
-        shown_in_place = self._bodies() | self._members
+        shown_in_place = (self._bodies() - set(_references(named))) | self._members
         shapes = [self._shape(name, named[name]) for name in named if name not in shown_in_place]
         return sorted(shapes, key=lambda shape: shape.value is not None)
 
     def _bodies(self) -> set[str]:
+        """Return the names of schemas of whole bodies."""
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
         said = [item[method] for item in items for method in item if method in _METHODS]
         schemas = [
