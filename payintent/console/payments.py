@@ -10,6 +10,7 @@ from payintent.api.errors import http_status
 from payintent.console.access import signed_in
 from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
 from payintent.console.rendering import render
+from payintent.console.today_figures import ENDS
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import RefusedError
 from payintent.domain.payment import PaymentStatus
@@ -57,6 +58,7 @@ async def get_payments(request: Request) -> Response:
         statuses=[status.value for status in PaymentStatus],
         currencies=sorted(CURRENCIES),
         kinds=_KINDS,
+        ends=ENDS,
         older=following and other_page(request, before=following),
         newest=other_page(request, before=None) if request.query_params.get("before") else None,
         **shown,

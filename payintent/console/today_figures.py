@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -54,7 +54,7 @@ class ConversionRow:
     name: str
     paid: int
     ended: int
-    filters: Mapping[str, str]  # of the list behind it
+    filters: Mapping[str, str] | None  # of the list behind it; None: no list has these alone
 
     @property
     def share(self) -> str:
@@ -81,6 +81,7 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "counted_until": figures.counted_until,
         "is_behind": figures.read_at - figures.counted_until > _OLD,
         "since": figures.since[period],
+        "since_text": minute_text(figures.since[period]),
         "tiles": _tiles(figures),
         "money": _money(sums),
         "ends": ENDS,
@@ -103,6 +104,11 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
 def age(since: datetime, now: datetime) -> str:
     """Say how long ago something was; seconds are left out, for they would change all the time."""
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
+
+
+def minute_text(moment: datetime) -> str:
+    """Write a time as the filters of lists have it: to the minute, in UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def up_to(count: int) -> str:
@@ -158,10 +164,15 @@ def _people_tiles(figures: Figures) -> list[Tile]:
             figure="none" if oldest is None else age(oldest, now),
             label="oldest payment PROCESSING",
             note="",
-            href=list_url("payments", status="PROCESSING"),
+            href=list_url("payments", status="PROCESSING", **_until(oldest)),
             tone="warn" if is_old else "",
         ),
     ]
+
+
+def _until(oldest: datetime | None) -> dict[str, str]:
+    """Return the filter of what is as old as the oldest, to the minute."""
+    return {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
 
 
 def _webhook_tiles(figures: Figures) -> list[Tile]:
@@ -180,7 +191,7 @@ def _webhook_tiles(figures: Figures) -> list[Tile]:
             figure=up_to(waiting.deliveries_late),
             label="late webhooks",
             note=f"of {up_to(waiting.deliveries_waiting)} that wait",
-            href=list_url("webhooks", state="pending"),
+            href=list_url("webhooks", state="pending", tried="true"),
             tone="warn" if waiting.deliveries_late else "",
         ),
     ]
@@ -262,23 +273,24 @@ def _conversion(figures: Figures, period: Period, subject: str) -> list[Conversi
     if len(rows) <= _LISTED_MAX:
         return rows
     others = [counts[row.name] for row in rows[_LISTED_MAX:]]
-    return [*rows[:_LISTED_MAX], _conversion_row("all others", others, {})]
+    return [*rows[:_LISTED_MAX], _conversion_row("all others", others, None)]
 
 
 def _filters(subject: str, name: str) -> Mapping[str, str]:
-    """Return the filters of the list of payments that a row is about, as far as there are any."""
+    """Return the filters of the list of payments that a row is about."""
     if name == _NONE_SELECTED:
-        return {}
+        return {"unselected": "true"}
     if subject == "country":
         return {"country": name}
     if " on " in name:  # a token on its chain
-        return {"kind": "onchain"}
+        token, _, chain = name.partition(" on ")
+        return {"token": token, "chain": chain}
     provider, _, kind = name.rpartition(" ")
     return {"provider": provider, "kind": kind}
 
 
 def _conversion_row(
-    name: str, counted: Iterable[dict[str, int]], filters: Mapping[str, str]
+    name: str, counted: Iterable[dict[str, int]], filters: Mapping[str, str] | None
 ) -> ConversionRow:
     several = list(counted)
     return ConversionRow(

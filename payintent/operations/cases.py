@@ -14,6 +14,7 @@ from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
+from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -118,6 +119,9 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         option("Only cases of this status; ALL: every one."),
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Of one kind.")] = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
     before: Annotated[
         str | None, option("The next page: cases before this one, the last of a page.")
     ] = None
@@ -127,10 +131,13 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         """Return cases, newest first; open ones where no status is given."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
+        made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = CaseListFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
             kind=self.kind,
+            opened_from=made.since,
+            opened_before=made.until,
             before=parse_before(ids.CASE, self.before),
         )
         found = await case_list.list_cases(context.reading, wanted, self.limit)

@@ -9,6 +9,7 @@ from payintent.domain import ids
 from payintent.domain.money import format_smallest_units
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, option
+from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import check_list_limit, check_merchant
 from payintent.storage import case_list
 from payintent.storage.case_list import DisputeFilter, DisputeRecord
@@ -49,6 +50,10 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
         Literal["RUNNING", "ALL"],
         option("RUNNING: those that the bank has not decided; ALL: every one.", any_text=True),
     ] = "RUNNING"
+    currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
     before: Annotated[
         UUID | None, option("The next page: disputes before this one, the last of a page.")
     ] = None
@@ -58,8 +63,14 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
         """Return disputes, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
+        made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = DisputeFilter(
-            merchant_id=self.merchant_id, running=self.status == "RUNNING", before=self.before
+            merchant_id=self.merchant_id,
+            running=self.status == "RUNNING",
+            currency=self.currency,
+            created_from=made.since,
+            created_before=made.until,
+            before=self.before,
         )
         found = await case_list.list_disputes(context.reading, wanted, self.limit)
         return [_view(dispute) for dispute in found]

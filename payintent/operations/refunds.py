@@ -14,7 +14,9 @@ from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, R
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
+from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
+    as_utc,
     check_list_limit,
     check_merchant,
     check_note,
@@ -76,6 +78,14 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     )
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("How far; `approval` waits for a person.")] = None
+    currency: Annotated[str | None, option("Of one currency, such as THB.")] = None
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
+    changed_since: Annotated[
+        datetime | None, option("Changed last from this time on, UTC; an ended one has ended then.")
+    ] = None
+    changed_until: Annotated[datetime | None, option("Changed last before this time, UTC.")] = None
     before: Annotated[
         str | None, option("The next page: refunds before this one, the last of a page.")
     ] = None
@@ -85,11 +95,17 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         """Return refunds, newest first, filtered by the fields that are given."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
+        made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = RefundFilter(
             merchant_id=self.merchant_id,
             payment_id=await self._payment(context.database),
             status=self.status,
             step=self.step,
+            currency=self.currency,
+            created_from=made.since,
+            created_before=made.until,
+            updated_from=as_utc("changed_since", self.changed_since),
+            updated_before=as_utc("changed_until", self.changed_until),
             before=parse_before(ids.REFUND, self.before),
         )
         return [

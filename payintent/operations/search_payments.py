@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
@@ -14,6 +14,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
     as_utc,
     check_list_limit,
@@ -24,8 +25,6 @@ from payintent.storage import payment_search, payments
 from payintent.storage.database import Executor
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
 
-_AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
 _TEXT_MAX = 300
@@ -86,13 +85,22 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         option("By one kind of method: card, redirect, qr or onchain.", any_text=True),
     ] = None
     country: Annotated[str | None, option("Selected for one country, such as TH.")] = None
+    chain: Annotated[str | None, option("Paid on one chain, such as bsc.")] = None
+    token: Annotated[str | None, option("Paid in one token, such as USDT.")] = None
+    unselected: Annotated[
+        bool, option("Those whose buyers selected nothing.", flags="--unselected")
+    ] = False
     amount_min: Annotated[Decimal | None, option("Of this amount at least.")] = None
     amount_max: Annotated[Decimal | None, option("Of this amount at most.")] = None
-    since: Annotated[datetime | None, option("Made from this time on, UTC.")] = None
-    until: Annotated[datetime | None, option("Made before this time, UTC.")] = None
-    older_than: Annotated[
-        str | None, option("Made so long ago at least, such as 90s, 30m, 2h or 1d.")
+    since: MadeSince = None
+    until: MadeUntil = None
+    older_than: OlderThan = None
+    end: Annotated[
+        Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
+        option("By how it ended: PAID whether it was refunded or not.", any_text=True),
     ] = None
+    ended_since: Annotated[datetime | None, option("Ended from this time on, UTC.")] = None
+    ended_until: Annotated[datetime | None, option("Ended before this time, UTC.")] = None
     payer_uid: Annotated[str | None, option("Of one payer.", name="payer")] = None
     order_id: Annotated[str | None, option("By `order_id` in the metadata.", name="order")] = None
     reference: Annotated[str | None, option("By a gateway's reference.")] = None
@@ -125,17 +133,24 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} is no amount")
+        made = await made_between(database, self.since, self.until, self.older_than)
         return PaymentScope(
             merchant_id=self.merchant_id,
             statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
             currencies=tuple(CURRENCIES) if self.currency is None else (self.currency,),
-            created_from=as_utc("since", self.since),
-            created_before=await self._created_before(database),
+            created_from=made.since,
+            created_before=made.until,
+            end=self.end,
+            ended_from=as_utc("ended_since", self.ended_since),
+            ended_before=as_utc("ended_until", self.ended_until),
             amount_min=self.amount_min,
             amount_max=self.amount_max,
             provider=self.provider,
             kind=self.kind,
             country=self.country,
+            chain=self.chain,
+            token=self.token,
+            unselected=self.unselected,
             before=await _before(database, self.before),
             limit=self.limit,
         )
@@ -166,18 +181,6 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             database, list(found), replace(scope, limit=len(found))
         )
         return [record.id for record in records if record.payer_uid == self.payer_uid]
-
-    async def _created_before(self, database: Executor) -> datetime | None:
-        until = as_utc("until", self.until)
-        if self.older_than is None:
-            return until
-        age = _AGE.fullmatch(self.older_than)
-        if age is None:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "older_than is a number and s, m, h or d, such as 30m"
-            )
-        aged = await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
-        return aged if until is None else min(aged, until)
 
 
 class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):

@@ -96,6 +96,10 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
         Literal["pending", "delivered", "dead", "skipped"] | None,
         option("Of one state: pending, delivered, dead or skipped.", any_text=True),
     ] = None
+    tried: Annotated[
+        bool,
+        option("Those that were tried: of `pending` ones, the late.", flags="--tried"),
+    ] = False
     since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
     before: Annotated[
@@ -112,6 +116,7 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
             state=self.state,
             since=as_utc("since", self.since),
             until=as_utc("until", self.until),
+            tried=self.tried,
             before=self.before,
         )
         found = await delivery_list.list_deliveries(context.reading, wanted, self.limit)

@@ -16,12 +16,14 @@ class CaseListFilter:
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
+    opened_from: datetime | None = None
+    opened_before: datetime | None = None
     before: UUID | None = None
 
 
 _NEW: LiteralString = """
     WITH newest AS MATERIALIZED (
-    SELECT id, merchant_id, status, kind
+    SELECT id, merchant_id, status, kind, opened_at
     FROM money_case
     WHERE id < coalesce($4::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
 # Each begins at an index that holds its cases in order; of all the newest are looked through.
@@ -38,6 +40,8 @@ _SHOWN: LiteralString = (
         FROM newest
         WHERE (merchant_id = $1 OR $1::bigint IS NULL) AND (status = $2 OR $2::text IS NULL)
             AND (kind = $3 OR $3::text IS NULL)
+            AND (opened_at >= $6 OR $6::timestamptz IS NULL)
+            AND (opened_at < $7 OR $7::timestamptz IS NULL)
         ORDER BY id DESC
         LIMIT $5
     )
@@ -54,7 +58,10 @@ _SHOWN: LiteralString = (
 
 async def list_cases(database: Executor, wanted: CaseListFilter, limit: int) -> list[CaseRecord]:
     """List cases, newest first; where nothing holds them in order, of the newest 10,000."""
-    values = (wanted.merchant_id, wanted.status, wanted.kind, wanted.before, limit)
+    values = (
+        *(wanted.merchant_id, wanted.status, wanted.kind, wanted.before, limit),
+        *(wanted.opened_from, wanted.opened_before),
+    )
     if wanted.status == "OPEN":
         rows = await database.fetch(_OPEN + _SHOWN, *values)
     elif wanted.merchant_id is not None:
@@ -70,6 +77,9 @@ class DisputeFilter:
 
     merchant_id: int | None = None
     running: bool = True  # the bank has not decided
+    currency: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
     before: UUID | None = None
 
 
@@ -112,7 +122,10 @@ _SHOWN_DISPUTES: LiteralString = """
     CROSS JOIN LATERAL (
         SELECT status, merchant_id, payment_id FROM money_case WHERE id = d.case_id LIMIT 1
     ) m
-    WHERE m.merchant_id = $1 OR $1::bigint IS NULL
+    WHERE (m.merchant_id = $1 OR $1::bigint IS NULL)
+        AND (d.currency = $4 OR $4::text IS NULL)
+        AND (d.created_at >= $5 OR $5::timestamptz IS NULL)
+        AND (d.created_at < $6 OR $6::timestamptz IS NULL)
     ORDER BY n.id DESC
     LIMIT $2
 """
@@ -121,8 +134,11 @@ _SHOWN_DISPUTES: LiteralString = """
 async def list_disputes(
     database: Executor, wanted: DisputeFilter, limit: int
 ) -> list[DisputeRecord]:
-    """List disputes, newest first; of one merchant, of the newest 10,000."""
-    values = (wanted.merchant_id, limit, wanted.before)
+    """List disputes, newest first; of the newest 10,000 where they are chosen."""
+    values = (
+        *(wanted.merchant_id, limit, wanted.before),
+        *(wanted.currency, wanted.created_from, wanted.created_before),
+    )
     if wanted.running:
         rows = await database.fetch(_RUNNING + _SHOWN_DISPUTES, *values)
     else:

@@ -24,6 +24,7 @@ class DeliveryFilter:
     state: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    tried: bool = False  # those alone that at least one attempt was made for
     before: UUID | None = None
 
 
@@ -70,6 +71,7 @@ _SHOWN: LiteralString = """
         AND ($2::text IS NULL OR d.state = $2)
         AND ($3::timestamptz IS NULL OR e.occurred_at >= $3)
         AND ($4::timestamptz IS NULL OR e.occurred_at < $4)
+        AND (NOT $7::boolean OR d.attempts > 0)
     ORDER BY w.event_id DESC
     LIMIT $6
 """
@@ -154,6 +156,7 @@ async def list_deliveries(
         wanted.until,
         wanted.before,
         limit,
+        wanted.tried,
     )
     if wanted.state in {"dead", "skipped"}:
         rows = await database.fetch(_MISSED + _SHOWN, *values)

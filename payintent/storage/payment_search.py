@@ -46,8 +46,8 @@ class PaymentRecord:
 class PaymentScope:
     """Which payments to list, newest first; `before` is where the last page ended.
 
-    No index holds the amount or what the current session says: `is_narrow` tells whether payments
-    have to be read to see whether they are in the scope.
+    No index holds the amount, the end or what the current session says: `is_narrow` tells whether
+    payments have to be read to see whether they are in the scope.
     """
 
     merchant_id: int | None = None
@@ -60,14 +60,22 @@ class PaymentScope:
     provider: str | None = None  # of the current session, as `kind` and `country` are
     kind: str | None = None
     country: str | None = None
+    chain: str | None = None
+    token: str | None = None
+    unselected: bool = False  # without a session
+    end: str | None = None  # how it ended: PAID whether it was refunded or not
+    ended_from: datetime | None = None
+    ended_before: datetime | None = None
     before: Position | None = None
     limit: int = 20
 
     @property
     def is_narrow(self) -> bool:
         """Tell whether more is compared than an index holds."""
-        compared = (self.amount_min, self.amount_max, self.provider, self.kind, self.country)
-        return any(value is not None for value in compared)
+        of_session = (self.provider, self.kind, self.country, self.chain, self.token)
+        of_end = (self.end, self.ended_from, self.ended_before)
+        compared = (self.amount_min, self.amount_max, *of_session, *of_end)
+        return self.unselected or any(value is not None for value in compared)
 
     @property
     def start(self) -> datetime:
@@ -75,7 +83,7 @@ class PaymentScope:
         return self.created_from or _FIRST
 
     @property
-    def end(self) -> Position:
+    def last(self) -> Position:
         """Return the lower one of the two upper bounds; a scan can start at only one."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
         return min(until, self.before or _LAST)
@@ -154,7 +162,7 @@ async def list_positions(
     database: Executor, scope: PaymentScope, payer_uid: str | None
 ) -> list[Position]:
     """List where payments of all merchants or one stand, newest first; a narrow scope's too."""
-    bounds = (scope.merchant_id, *scope.end, scope.limit, scope.start)
+    bounds = (scope.merchant_id, *scope.last, scope.limit, scope.start)
     kinds = (list(scope.currencies), list(scope.statuses))
     is_every_kind = kinds == (list(CURRENCIES), list(PaymentStatus))
     if payer_uid is not None:
@@ -314,35 +322,51 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
     return [row["payment_id"] for row in rows]
 
 
+_RECORDS: LiteralString = """
+    SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
+        payment_order_id(p.metadata) AS order_id, s.provider, s.chain, s.kind, s.country,
+        p.created_at, p.expires_at, p.updated_at
+    FROM unnest($1::uuid[]) AS i (id)
+    CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
+    LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
+    WHERE (p.merchant_id = $2 OR $2::bigint IS NULL)
+        AND p.status = ANY($3::text[])
+        AND (p.created_at, p.id) < ($4::timestamptz, $5::uuid)
+        AND p.created_at >= $7::timestamptz
+        AND p.currency = ANY($8::text[])
+        AND (p.amount >= $9::numeric OR $9::numeric IS NULL)
+        AND (p.amount <= $10::numeric OR $10::numeric IS NULL)
+        AND (s.provider = $11 OR $11::text IS NULL)
+        AND (s.kind = $12 OR $12::text IS NULL)
+        AND (s.country = $13 OR $13::text IS NULL)
+        AND ($14::text IS NULL OR CASE $14
+            WHEN 'PAID' THEN p.paid_at
+            WHEN 'FAILED' THEN p.failed_at
+            WHEN 'EXPIRED' THEN p.expired_at
+            ELSE p.cancelled_at
+        END IS NOT NULL)
+        AND ($15::timestamptz IS NULL
+            OR coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) >= $15)
+        AND ($16::timestamptz IS NULL
+            OR coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) < $16)
+        AND (s.chain = $17 OR $17::text IS NULL)
+        AND (s.token = $18 OR $18::text IS NULL)
+        AND (s.id IS NULL OR NOT $19::boolean)
+    ORDER BY p.created_at DESC, p.id DESC
+    LIMIT $6
+"""
+
+
 async def list_records(
     database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
 ) -> list[PaymentRecord]:
     """List those of these payments that are in a scope, newest first."""
     rows = await database.fetch(
-        """
-        SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
-            payment_order_id(p.metadata) AS order_id, s.provider, s.chain, s.kind, s.country,
-            p.created_at, p.expires_at, p.updated_at
-        FROM unnest($1::uuid[]) AS i (id)
-        CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
-        LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
-        WHERE (p.merchant_id = $2 OR $2::bigint IS NULL)
-            AND p.status = ANY($3::text[])
-            AND (p.created_at, p.id) < ($4::timestamptz, $5::uuid)
-            AND p.created_at >= $7::timestamptz
-            AND p.currency = ANY($8::text[])
-            AND (p.amount >= $9::numeric OR $9::numeric IS NULL)
-            AND (p.amount <= $10::numeric OR $10::numeric IS NULL)
-            AND (s.provider = $11 OR $11::text IS NULL)
-            AND (s.kind = $12 OR $12::text IS NULL)
-            AND (s.country = $13 OR $13::text IS NULL)
-        ORDER BY p.created_at DESC, p.id DESC
-        LIMIT $6
-        """,
+        _RECORDS,
         payment_ids,
         scope.merchant_id,
         list(scope.statuses),
-        *scope.end,
+        *scope.last,
         scope.limit,
         scope.start,
         list(scope.currencies),
@@ -351,5 +375,11 @@ async def list_records(
         scope.provider,
         scope.kind,
         scope.country,
+        scope.end,
+        scope.ended_from,
+        scope.ended_before,
+        scope.chain,
+        scope.token,
+        scope.unselected,
     )
     return [PaymentRecord(**row) for row in rows]

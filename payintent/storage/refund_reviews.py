@@ -52,6 +52,11 @@ class RefundFilter:
     payment_id: UUID | None = None
     status: str | None = None
     step: str | None = None
+    currency: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    updated_from: datetime | None = None
+    updated_before: datetime | None = None
     before: UUID | None = None  # where the last page ended
 
 
@@ -73,17 +78,17 @@ _ASKED = """
 
 _NEW: LiteralString = """
     WITH newest AS MATERIALIZED (
-    SELECT id, merchant_id, payment_id, status, step
+    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
     FROM refund
     WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
 # Each begins at an index; what no index holds in order is looked for among the newest.
 _WAITING: LiteralString = _NEW + " AND step = 'approval'"
 _UNDER_WAY: LiteralString = """
     WITH newest AS MATERIALIZED (
-    SELECT id, merchant_id, payment_id, status, step
+    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
     FROM (
         (
-            SELECT id, merchant_id, payment_id, status, step
+            SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
             FROM refund
             WHERE step IN ('queued', 'sent')
             ORDER BY next_at
@@ -91,7 +96,7 @@ _UNDER_WAY: LiteralString = """
         )
         UNION ALL
         (
-            SELECT id, merchant_id, payment_id, status, step
+            SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
             FROM refund
             WHERE step = 'approval'
             ORDER BY id
@@ -114,6 +119,11 @@ _SHOWN: LiteralString = (
         WHERE (merchant_id = $1 OR $1::bigint IS NULL)
             AND (payment_id = $2 OR $2::uuid IS NULL)
             AND (status = $3 OR $3::text IS NULL) AND (step = $4 OR $4::text IS NULL)
+            AND (currency = $7 OR $7::text IS NULL)
+            AND (created_at >= $8 OR $8::timestamptz IS NULL)
+            AND (created_at < $9 OR $9::timestamptz IS NULL)
+            AND (updated_at >= $10 OR $10::timestamptz IS NULL)
+            AND (updated_at < $11 OR $11::timestamptz IS NULL)
         ORDER BY id DESC
         LIMIT $6
     )"""
@@ -130,7 +140,8 @@ async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> 
     """List refunds, newest first; where nothing holds them in order, of the newest 10,000."""
     values = (
         *(wanted.merchant_id, wanted.payment_id, wanted.status, wanted.step, wanted.before),
-        limit,
+        *(limit, wanted.currency, wanted.created_from, wanted.created_before),
+        *(wanted.updated_from, wanted.updated_before),
     )
     if wanted.payment_id is not None:
         rows = await database.fetch(_OF_PAYMENT + _SHOWN, *values)

@@ -13,7 +13,11 @@ from typing import LiteralString, cast
 import aiohttp
 import pytest
 
+from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
+from payintent.domain.ids import PAYMENT, format_id
 from payintent.domain.operator import Role
+from payintent.operations.payments import CancelPayment
+from payintent.payments.expire import expire_due_pending
 from payintent.payments.overview_cache import Period
 from payintent.service import Service
 from payintent.storage import hourly_figures
@@ -71,6 +75,60 @@ async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None
     assert len(addresses) >= 10
     for address in sorted(addresses):
         assert (await visitor.get(address)).status == 200, address
+
+
+async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
+    operator: Api, world: World
+) -> None:
+    """What is older than the period is in neither: one of each, 40 days before."""
+    for days, times in ((0, 1), (40, 2)):
+        await world.move_clock(days * 86_400)
+        for _ in range(times):
+            await _one_of_each(world)
+    await world.move_clock(40 * 86_400 + 10)
+    while await hourly_figures.count_next(world.service.database):
+        pass
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    body = (await visitor.get("/?period=24h")).body.decode()
+    shown = {html.unescape(address): text for address, text in _COUNTED.findall(body)}
+    listed = {address: await _rows(visitor, address) for address in shown}
+    assert {address: f"{count:,}" for address, count in listed.items()} == shown
+    assert max(listed.values()) == 6, "payments that ended"
+    money = {html.unescape(address): int(text) for address, text in _MONEY.findall(body)}
+    assert set(money.values()) == {2}
+    assert {address: await _rows(visitor, address) for address in money} == money
+
+
+_COUNTED = re.compile(r'href="(/[a-z/]+\?[^"]*)">(?:<span class="figure">)?([0-9,]+)<')
+_MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">in ([0-9]+)</span>')
+
+
+async def _one_of_each(world: World) -> None:
+    """Have a payment paid, refunded in part and disputed, one cancelled, and one expired."""
+    payment = await paid(world)
+    refund = await asked(world, payment, "90.50")
+    await hear(world, refund.id, DONE)
+    report = DisputeReport(
+        reference=f"du-{payment.id}",
+        capture=f"cap-{payment.id}",
+        state=DisputeState.OPEN,
+        amount_minor=500,
+        currency="THB",
+        reason="fraudulent",
+    )
+    callback = VerifiedCallback(id=f"evt-{payment.id}", dispute=report)
+    await world.service.callback_receiver.receive(world.account_id, callback, b"")
+    cancelled, expired = await world.create(), await world.create()
+    await world.perform(CancelPayment(payment_id=format_id(PAYMENT, cancelled.id)))
+    await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", expired.id)
+    await expire_due_pending(world.service.database, world.service.id_generator, 10)
+
+
+async def _rows(visitor: Visitor, address: str) -> int:
+    answer = await visitor.get(address)
+    assert answer.status == 200
+    table = answer.body.decode().partition("<tbody>")[2].partition("</tbody>")[0]
+    return table.count("<tr>")
 
 
 async def test_a_page_that_no_worker_counts_for_says_so(operator: Api, world: World) -> None:
