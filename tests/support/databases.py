@@ -22,6 +22,7 @@ TEMPLATE = "payintent_template"
 WORLD_TEMPLATE = "payintent_world_template"
 _WAIT_S = 60.0
 _SCRAM_ITERATIONS_SINCE = 160_000  # PostgreSQL 16
+_CLONES_SINCE = 180_000  # PostgreSQL 18
 
 
 def at_database(url: str, name: str) -> str:
@@ -55,6 +56,14 @@ async def _make_passwords_cheap(connection: asyncpg.Connection, password: str) -
         await connection.execute(f"ALTER ROLE CURRENT_USER PASSWORD {quoted}")
 
 
+async def _connect(url: str) -> asyncpg.Connection:
+    """Connect, and let the kernel copy files by itself where the server can ask for that."""
+    connection = await asyncpg.connect(url)
+    if int(await connection.fetchval("SHOW server_version_num")) >= _CLONES_SINCE:
+        await connection.execute("SET file_copy_method = clone")
+    return connection
+
+
 class Databases:
     """Copies of the template; `take` one for a test, `give_back` when the test is over."""
 
@@ -68,9 +77,7 @@ class Databases:
             WORLD_TEMPLATE: SimpleQueue(),
         }
         self._busy = asyncio.Lock()  # a connection does one statement at a time
-        self._connection: asyncpg.Connection = self._run(asyncpg.connect(server_url)).result(
-            _WAIT_S
-        )
+        self._connection: asyncpg.Connection = self._run(_connect(server_url)).result(_WAIT_S)
         for template in self._stocks:
             self._order(template)
 

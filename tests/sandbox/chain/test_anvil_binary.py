@@ -9,6 +9,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -131,7 +132,9 @@ class Mirror(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+@cache
 def _forged() -> bytes:
+    """Pack an archive once: the time is in it, so another second's has another digest."""
     said = io.BytesIO()
     with tarfile.open(fileobj=said, mode="w:gz") as tar:
         about = json.dumps({"name": "forged", "version": anvil_binary.VERSION}).encode()
