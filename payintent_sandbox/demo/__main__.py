@@ -10,6 +10,7 @@ import aiohttp
 from rich.console import Console
 from rich.markup import escape
 
+from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
 from payintent_sandbox.demo.stage import (
     CALL_TIMEOUT_S,
@@ -127,6 +128,7 @@ FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Another method, and money that arrives too late", change_method),
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
+    ("Missed by a shop that is away, and healed by its feed", heal_an_outage),
 )
 GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid and refunded in two parts, with each gateway", refund_with_each),

@@ -40,6 +40,7 @@ FAILURES = (StepError, DevChainError, aiohttp.ClientError, TimeoutError, KeyErro
 class DemoMerchant:
     """The merchant that the demo acts for."""
 
+    id: int
     name: str
     api_key: str = field(repr=False)
     callback_secret: str = field(repr=False)

@@ -1,0 +1,76 @@
+"""The demo's outage: the shop is away while a payment ends, and heals by the feed of events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+from payintent_sandbox.demo.stage import ACCEPTED, OK, DemoStage, Fields, StepError, expect
+
+NOBODY = "http://127.0.0.1:9/webhooks"  # the port of `discard`: nobody listens there
+WAIT_S = 25
+PAGE = 100
+
+
+async def heal_an_outage(stage: DemoStage) -> None:
+    """Play a shop whose endpoint does not answer, that reads what it missed, and gets it again."""
+    place = await _end_of_feed(stage)
+    async with _away(stage):
+        payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
+        await stage.call("POST", f"/payments/{payment['id']}/cancel", keyed=True)
+        entry = await _missed(stage, place, payment)
+        expect("the webhooks that arrived", await stage.webhooks(payment["id"]), [])
+        stage.say(
+            f"the shop is away; its feed has {entry['event']['type']} {entry['id']}, "
+            f"delivery {entry['delivery']['state']}"
+        )
+    await stage.call("POST", f"/events/{entry['id']}/replay", ACCEPTED, keyed=True)
+    await stage.webhook(payment, "payment.cancelled")
+    [received] = await stage.webhooks(payment["id"])
+    expect("webhook-id", received["headers"]["webhook-id"], entry["id"])
+    stage.say("the shop is back: the event was sent again, under the id that the feed gave it")
+
+
+async def _end_of_feed(stage: DemoStage) -> str:
+    """Read the feed to its end, as a shop does that has handled everything."""
+    page = await _page(stage, limit=PAGE)
+    while page["has_more"]:
+        page = await _page(stage, limit=PAGE, after=page["after"])
+    return page["after"]
+
+
+async def _missed(stage: DemoStage, place: str, payment: Fields) -> Fields:
+    """Wait for the payment's event in the feed, behind a place."""
+    page = await _page(stage, after=place, wait=WAIT_S)
+    for entry in page["data"]:
+        if entry["event"]["data"]["payment"]["id"] == payment["id"]:
+            return entry
+    raise StepError(f"the feed has no event of {payment['id']} behind {place}")
+
+
+async def _page(stage: DemoStage, **query: object) -> Fields:
+    return await stage.call("GET", f"/events?{urlencode(query)}", keyed=True)
+
+
+@asynccontextmanager
+async def _away(stage: DemoStage) -> AsyncGenerator[None]:
+    """Send the shop's webhooks where nobody listens while the block runs."""
+    merchant_id = stage.sandbox.merchants[0].id
+    shown = await _operate(stage, "GET", f"show?merchant_id={merchant_id}")
+    url = (shown.get("merchant") or shown)["callback_url"]
+    await _operate(stage, "POST", "set-callback-url", merchant_id=merchant_id, callback_url=NOBODY)
+    try:
+        yield
+    finally:
+        await _operate(stage, "POST", "set-callback-url", merchant_id=merchant_id, callback_url=url)
+
+
+async def _operate(stage: DemoStage, method: str, path: str, **body: Any) -> Fields:
+    url = f"{stage.sandbox.operator_url}/operator/merchant/{path}"
+    headers = {"Authorization": f"Bearer {stage.sandbox.operator_token}"}
+    given = {**body, "why": "the demo's outage"} if body else None
+    async with stage.http.request(method, url, headers=headers, json=given) as answer:
+        fields: Fields = await answer.json()
+        if answer.status != OK:
+            raise StepError(f"{method} {url}: {answer.status} {fields}")
+        return fields
