@@ -11,15 +11,21 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from payintent.api.event_feed import WAIT_MAX_S
 from payintent.api.pagination import write_feed_cursor
+from payintent.api.server import make_server
+from payintent.app import build_app
+from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.merchants import SetCallbackUrl
+from payintent.service import Service
 from payintent.storage.event_feed import LOOKED_MAX, FeedPosition
 from tests.api.arrange import cancel, refusal
 from tests.api.refunding import paid
+from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
-from tests.support.world import Answer, Api, World
+from tests.support.world import Answer, Api, World, free_port
 
 DAY_S = 86_400
 TIME = "2026-11-21T08:00:00.000Z"
@@ -242,8 +248,10 @@ async def test_types_are_chosen_and_the_cursor_passes_by_the_others(api: Api) ->
 
 
 async def test_what_is_not_wanted_does_not_end_the_reading(api: Api) -> None:
-    await write_events(api.world, LOOKED_MAX + 1)
+    minutes_ago = (time.time_ns() // 1_000_000 >> 16) - 5
+    await write_events(api.world, LOOKED_MAX + 1, id_begins=f"{minutes_ago:08x}")
     wanted = (await paid(api)).json["id"]
+    assert len(await read_all(api)) == LOOKED_MAX + 2, "and all of them have their numbers now"
     entries = await read_all(api, "?types=payment.completed")
     assert payments_of(entries) == [wanted]
 
@@ -327,7 +335,28 @@ async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await _until_subscribed(api, 0)
+    async with asyncio.timeout(WAIT_MAX_S / 2):  # who has gone is not waited for to the end
+        await _until_subscribed(api, 0)
+
+
+async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: World) -> None:
+    """One request may be under way at a time, and four wait for an event meanwhile."""
+    narrow = settings.model_copy(update={"requests_max": 1, "request_wait_s": PATIENCE_S})
+
+    async def opened(_: Settings) -> Service:
+        return world.service
+
+    port = free_port()
+    app = build_app(narrow, opened)
+    async with listening(make_server(app, narrow, "127.0.0.1", port)):
+        async with Api(f"http://127.0.0.1:{port}", world, app) as narrow_api:
+            waiting = [asyncio.create_task(read(narrow_api, "?wait=25")) for _ in range(4)]
+            await _until_subscribed(narrow_api, 4)
+            async with asyncio.timeout(WAIT_MAX_S / 2):
+                made = await end(narrow_api)
+            for answer in await asyncio.gather(*waiting):
+                assert payments_of(answer.json["data"]) == [made]
+        app.stopping()
 
 
 async def _until_subscribed(api: Api, count: int = 1) -> None:
