@@ -156,17 +156,17 @@ async def test_a_list_is_the_standbys_and_a_payment_is_the_primarys(
 
 @pytest.mark.parametrize("lag_max_s", [1.0])
 async def test_a_standby_that_is_too_far_behind_is_not_read(api: Api, pair: StandbyPair) -> None:
-    first = await create(api)
-    await until_used(api)
-    await until_shown(api, first)
-    with capture_logs() as lines:  # before the pause: after a slow create it is behind already
+    with capture_logs() as lines:  # from the start: on a busy machine it may be behind before
+        first = await create(api)
+        await until_used(api)
+        await until_shown(api, first)
         async with paused(pair):
             second = await create(api)
             await until_shown(api, second, first)
             third = await create(api)
             assert await listed(api) == [third, second, first]
-    [line] = [line for line in lines if line["event"] == "replica_not_used"]
-    assert line["why"] == "it is more than 1 s behind"
+    reasons = [line["why"] for line in lines if line["event"] == "replica_not_used"]
+    assert "it is more than 1 s behind" in reasons
     await until_used(api)
 
 
