@@ -64,7 +64,8 @@ class ReadDatabase:
         self._fresh_until = 0.0  # until then, what the replica shows is within the bound
         self._look_at = 0.0
         self._look: asyncio.Task[None] | None = None
-        self._is_used: bool | None = None
+        self._is_noted = False  # whether anything was logged of the replica yet
+        self._not_used_why: str | None = None
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that only reads."""
@@ -210,8 +211,10 @@ class ReadDatabase:
 
     def _note(self, why: str | None) -> None:
         """Log a change: `why` the replica is not used, None where it is."""
-        if why is None and self._is_used is not True:
+        if self._is_noted and why == self._not_used_why:
+            return
+        if why is None:
             _log.info("replica_used")
-        elif why is not None and self._is_used is not False:
+        else:
             _log.warning("replica_not_used", why=why)
-        self._is_used = why is None
+        self._is_noted, self._not_used_why = True, why
