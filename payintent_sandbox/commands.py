@@ -1,4 +1,4 @@
-"""The commands that the sandbox adds to `payintent`: `dev` and `devchain`.
+"""The commands that the sandbox adds to `payintent`: `dev`, `seed` and `devchain`.
 
 Every `payintent --help` imports this module, so what the commands need is imported when they run.
 """
@@ -8,10 +8,13 @@ import typer
 from payintent.cli.extra_checks import EXTRA_CHECKS
 from payintent_sandbox.chains import commands
 
+_PAYMENTS_MAX = 100_000_000
+
 
 def add_to(app: typer.Typer) -> None:
-    """Add `dev` and `devchain` to the command line."""
+    """Add `dev`, `seed` and `devchain` to the command line."""
     app.command()(dev)
+    app.command()(seed)
     EXTRA_CHECKS["anvil"] = _describe_anvil
     app.add_typer(commands.app, name="devchain")
 
@@ -21,6 +24,16 @@ def dev() -> None:
     from payintent_sandbox.dev import run
 
     raise typer.Exit(run())
+
+
+def seed(
+    payments: int = typer.Option(..., min=1, max=_PAYMENTS_MAX, help="How many payments."),
+    days: int = typer.Option(90, min=1, max=3_650, help="How old the first one is."),
+) -> None:
+    """Fill a sandbox's database with a history of payments, and all that belongs to them."""
+    from payintent_sandbox.seed.command import run
+
+    run(payments, days)
 
 
 def _describe_anvil() -> str:

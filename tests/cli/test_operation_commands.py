@@ -15,7 +15,7 @@ from payintent.operations.fields import argument, option
 from payintent.operations.registry import OPERATIONS
 
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
-_SANDBOX = {"dev", "devchain"}
+_SANDBOX = {"dev", "devchain", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
 

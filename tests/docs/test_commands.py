@@ -32,7 +32,13 @@ from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
 
 _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
-_ENDLESS = {"api", "worker", "dev", "devchain"}  # or the sandbox's own, with tests of their own
+_ENDLESS = {
+    "api",
+    "worker",
+    "dev",
+    "devchain",
+    "seed",
+}  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'

@@ -1,0 +1,1 @@
+"""`payintent seed`: fills a sandbox's database with a history of payments."""

@@ -1,0 +1,23 @@
+"""`payintent seed`, once it is typed."""
+
+import time
+
+from payintent.cli.common import fail, with_service
+from payintent.cli.progress import show_progress
+from payintent.service import Service
+from payintent_sandbox.seed.history import NotASandboxError, seed
+
+
+def run(payments: int, days: int) -> None:
+    """Write the history; ends the command where the database is no sandbox's."""
+    began = time.monotonic()
+
+    async def work(service: Service) -> None:
+        with show_progress("writing payments", payments) as advance:
+            await seed(service, payments, days, advance)
+
+    try:
+        with_service(work)
+    except NotASandboxError as refused:
+        fail(str(refused))
+    print(f"{payments:,} payments of {days} days in {time.monotonic() - began:.0f} s")

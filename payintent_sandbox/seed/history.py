@@ -1,0 +1,78 @@
+"""Writes a history of payments into a sandbox's database, set by set."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from importlib.resources import files
+from typing import Any, cast
+
+import asyncpg
+
+from payintent.service import Service
+from payintent_sandbox.seed.merchants import prepare_merchants
+
+#: Payments that a transaction writes: some seconds of work.
+_BATCH = 20_000
+_OPEN_MAX = 2_000
+_OPEN_SHARE = 50  # of so many payments one is open, up to the most
+_NO_TIMEOUT = "SET statement_timeout = 0"
+_BEGIN_BATCH = "INSERT INTO seed_batch VALUES ($1, $2, $3, $4, $5, $6)"
+#: The worker counts the figures of the hours that are kept, from the first payment on.
+_COUNT_FIGURES = """
+UPDATE figure_mark
+SET closed_until = least(closed_until, since), counted_until = least(counted_until, since)
+FROM (
+    SELECT date_trunc('hour', greatest($1::timestamptz, clock() - interval '31 days')) AS since
+) one
+"""
+_MAINTAIN = """
+VACUUM (ANALYZE) payment, session, checkout, idempotency, callback, capture, refund, money_case,
+    audit, event, delivery, attempt
+"""
+
+
+class NotASandboxError(Exception):
+    """The database is no sandbox's: what is made up must not stand among real payments."""
+
+
+async def seed(service: Service, payments: int, days: int, advance: Callable[[int], None]) -> None:
+    """Write so many payments, the first one made so many days ago, and all that belongs to them.
+
+    Each batch is a transaction: a run that is stopped leaves whole payments. Raises
+    `NotASandboxError` outside a sandbox.
+    """
+    if not service.settings.sandbox:
+        raise NotASandboxError("this is no sandbox: PAYINTENT_SANDBOX is not set")
+    connection = await _connect(service.settings.database_url)
+    try:
+        await connection.execute(_NO_TIMEOUT)
+        await connection.execute(_read("setup.sql"))
+        await prepare_merchants(service, connection)
+        await _write(connection, payments, timedelta(days=days), advance)
+        await connection.execute(_MAINTAIN)
+    finally:
+        await connection.close()
+
+
+async def _connect(url: str) -> Any:
+    connect = cast("Callable[..., Awaitable[Any]]", asyncpg.connect)  # it has no types
+    return await connect(url, statement_cache_size=0)
+
+
+async def _write(
+    connection: Any, payments: int, span: timedelta, advance: Callable[[int], None]
+) -> None:
+    now: datetime = await connection.fetchval("SELECT clock()")
+    still_open = min(payments // _OPEN_SHARE, _OPEN_MAX)
+    write_batch = _read("batch.sql")
+    for first in range(1, payments + 1, _BATCH):
+        last = min(first + _BATCH - 1, payments)
+        numbers = (first, last, payments, still_open)
+        async with connection.transaction():
+            await connection.execute(_BEGIN_BATCH, *numbers, now - span, now)
+            await connection.execute(write_batch)
+        advance(last - first + 1)
+    await connection.execute(_COUNT_FIGURES, now - span)
+
+
+def _read(name: str) -> str:
+    return files("payintent_sandbox.seed").joinpath(name).read_text()

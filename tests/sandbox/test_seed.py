@@ -1,0 +1,161 @@
+"""What `payintent seed` writes is what the service itself would have written."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.event import EventType
+from payintent.domain.payment import PaymentStatus
+from payintent.operations.base import Actor
+from payintent.operations.payment_details import ShowPayment
+from payintent.payments.serialization import event_body
+from payintent.service import Service, open_service
+from payintent.storage import payments
+from payintent_sandbox.seed.history import NotASandboxError, seed
+from tests.support.terminal import Terminal
+
+PAYMENTS = 2_000
+DAYS = 10
+_IDS = {
+    **dict.fromkeys(("payment", "event", "attempt", "capture", "refund", "audit"), True),
+    **dict.fromkeys(("session",), False),
+}
+_WRONG_MONEY = """
+    SELECT p.id
+    FROM payment p
+    LEFT JOIN capture c ON c.payment_id = p.id AND c.credited
+    LEFT JOIN refund r ON r.payment_id = p.id
+    WHERE (p.paid_at IS NULL) <> (c.id IS NULL)
+        OR c.amount_minor <> p.amount * 100
+        OR c.refunded_minor <> p.refunded_amount * 100
+        OR coalesce(r.amount, 0) <> p.refunded_amount
+"""
+_WRONG_DELIVERIES = """
+    SELECT d.event_id
+    FROM delivery d
+    LEFT JOIN attempt a ON a.event_id = d.event_id
+    GROUP BY d.event_id
+    HAVING count(a.id) <> d.attempts
+        OR count(a.id) FILTER (WHERE a.outcome = 'delivered')
+            <> (d.state = 'delivered')::int
+"""
+
+
+async def _seed(service: Service, count: int = PAYMENTS) -> list[int]:
+    done: list[int] = []
+    await seed(service, count, DAYS, done.append)
+    return done
+
+
+@pytest.fixture
+async def seeded(settings: Settings) -> Any:
+    """A service with the gateways of every installation, and a history."""
+    service = await open_service(settings)
+    assert sum(await _seed(service)) == PAYMENTS
+    yield service
+    await service.close()
+
+
+async def test_a_seeded_history_is_what_the_service_would_have_written(
+    seeded: Service, settings: Settings
+) -> None:
+    raw = await asyncpg.connect(settings.database_url)
+    statuses = Counter(row[0] for row in await raw.fetch("SELECT status FROM payment"))
+    assert set(statuses) == set(PaymentStatus)
+    assert statuses.total() == PAYMENTS
+    assert await raw.fetch(_WRONG_MONEY) == []
+    assert await raw.fetch(_WRONG_DELIVERIES) == []
+    assert {row[0] for row in await raw.fetch("SELECT DISTINCT state FROM delivery")} == {
+        *("delivered", "dead", "pending", "skipped")
+    }
+    await _check_ids(raw)
+    await _check_events(seeded, raw)
+    await _check_shown(seeded, raw)
+    await raw.close()
+
+
+async def _check_ids(raw: asyncpg.Connection) -> None:
+    now = datetime.now(UTC)
+    for table, timed in _IDS.items():
+        made = [row["id"] for row in await raw.fetch(f"SELECT id FROM {table}")]
+        assert made, table
+        if timed:
+            assert {(one.version, ids.cell_of_timed(one)) for one in made} == {(8, 0)}, table
+            times = [datetime.fromtimestamp((one.int >> 80) / 1000, UTC) for one in made]
+            assert now - timedelta(days=DAYS, minutes=1) < min(times), table
+            assert max(times) < now + timedelta(minutes=1), table
+        else:
+            mark = ids.make_opaque_id(0, 0).int
+            assert {one.int & (1 << 38) - 1 for one in made} == {mark}, table
+    created = await raw.fetch("SELECT id, created_at FROM payment")
+    assert all(row["id"].int >> 80 == round(row[1].timestamp() * 1000) for row in created)
+
+
+async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
+    """Every end has its event, which is written byte for byte as the service would."""
+    events = await raw.fetch(
+        "SELECT e.* FROM event e JOIN payment p ON p.id = e.payment_id WHERE refunded_amount = 0"
+    )
+    ended = "SELECT count(*) FROM payment WHERE status NOT IN ('PENDING', 'PROCESSING')"
+    assert await raw.fetchval(ended) == await raw.fetchval("SELECT count(*) FROM event")
+    found = await payments.get_batch(service.database, [event["payment_id"] for event in events])
+    for event, seen in zip(events, found, strict=True):
+        assert seen is not None
+        kind, at = EventType(event["type"]), event["occurred_at"]
+        assert event["body"] == event_body(seen.payment, seen.session, kind, at)
+
+
+async def _check_shown(service: Service, raw: asyncpg.Connection) -> None:
+    one_each = await raw.fetch("SELECT DISTINCT ON (status) id, status FROM payment")
+    for row in one_each:
+        asked = ShowPayment(payment_id=ids.format_id(ids.PAYMENT, row["id"]))
+        shown = await service.run_operation(asked, Actor("test", "it is shown"))
+        assert shown["status"] == row["status"]
+
+
+async def test_a_second_history_is_of_the_same_merchants(
+    seeded: Service, settings: Settings
+) -> None:
+    count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM payment) AS p"
+    before = await seeded.database.row(count)
+    await _seed(seeded, 10)
+    after = await seeded.database.row(count)
+    assert before is not None
+    assert after is not None
+    assert (after["m"], after["p"]) == (before["m"], before["p"] + 10)
+
+
+async def test_nothing_is_made_up_outside_a_sandbox(settings: Settings) -> None:
+    service = await open_service(settings.model_copy(update={"sandbox": False}))
+    with pytest.raises(NotASandboxError):
+        await _seed(service, 10)
+    row = await service.database.row("SELECT count(*) AS found FROM payment")
+    assert row is not None
+    assert row["found"] == 0
+    await service.close()
+
+
+def test_the_command_says_how_far_it_is_and_is_refused_outside_a_sandbox(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Terminal(settings, monkeypatch).run("seed", "--payments", "100")
+    assert (said.status, "100 of 100" in said.err) == (0, True), said
+    assert said.out.startswith("100 payments of 90 days in ")
+    outside = settings.model_copy(update={"sandbox": False})
+    said = Terminal(outside, monkeypatch).run("seed", "--payments", "100")
+    assert (said.status, said.out) == (1, ""), said
+    assert "no sandbox" in said.err
+    assert asyncio.run(_count(settings)) == 100
+
+
+async def _count(settings: Settings) -> int:
+    raw = await asyncpg.connect(settings.database_url)
+    count: int = await raw.fetchval("SELECT count(*) FROM payment")
+    await raw.close()
+    return count
