@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-web profile shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,9 @@ bench-quick: $(VENV)/dev ## The same in half a minute, to see that it works; its
 
 profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, quotes, catalog, settle and deliver into var/profile; prints what is heaviest
 	$(BIN)/python -m bench.profile $(VENV)/profile/bin/py-spy
+
+bench-flat: $(VENV)/dev ## What each operation costs at 1,000, 100,000 and PAYMENTS=1000000 payments; minutes, more for more
+	PAYMENTS=$(or $(PAYMENTS),1000000) $(BIN)/python -m bench.flat
 
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web

@@ -3,6 +3,9 @@
 An event has no number when it is committed, for transactions commit in another order than they
 took their numbers in. A reader numbers what it finds committed and unnumbered, one reader of a
 merchant at a time: the lock on the merchant's row is held until the numbers are visible.
+
+Where a query says `merchant_id BETWEEN x AND x` and orders by it, only an index of each merchant's
+events has that order: that of all events, read far where a merchant's are old or few, has not.
 """
 
 from collections.abc import Sequence
@@ -80,9 +83,9 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
                 CROSS JOIN LATERAL (
                     SELECT id
                     FROM event
-                    WHERE merchant_id = f.merchant_id AND feed_position IS NULL
-                        AND id >= f.first_id
-                    ORDER BY id
+                    WHERE merchant_id BETWEEN f.merchant_id AND f.merchant_id
+                        AND feed_position IS NULL AND id >= f.first_id
+                    ORDER BY merchant_id, id
                     LIMIT $2
                 ) e
                 WHERE f.merchant_id = $1
@@ -108,8 +111,9 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
         """
         SELECT 1 AS found
         FROM event e
-        WHERE e.merchant_id = $1 AND e.feed_position IS NULL AND e.id >= coalesce(
+        WHERE e.merchant_id BETWEEN $1 AND $1 AND e.feed_position IS NULL AND e.id >= coalesce(
             (SELECT first_id FROM event_feed WHERE merchant_id = $1), $2)
+        ORDER BY e.merchant_id, e.id
         LIMIT 1
         """,
         merchant_id,
@@ -214,8 +218,8 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
         LEFT JOIN LATERAL (
             SELECT id
             FROM event
-            WHERE merchant_id = m.id AND feed_position IS NULL
-            ORDER BY id DESC
+            WHERE merchant_id BETWEEN m.id AND m.id AND feed_position IS NULL
+            ORDER BY merchant_id DESC, id DESC
             LIMIT 1
         ) n ON true
         """,

@@ -25,14 +25,18 @@ class MerchantRefundFilter:
 async def page(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List a page of the refunds of a merchant's payments; those of cases are the operator's."""
+    """List a page of the refunds of a merchant's payments; those of cases are the operator's.
+
+    Only the index of a merchant's refunds has this order, else those of all may be read.
+    """
     rows = await database.fetch(
         "SELECT"
         + refunds.COLUMNS
         + """
         FROM refund r
-        WHERE r.merchant_id = $1 AND r.payment_id IS NOT NULL AND r.case_id IS NULL AND r.id < $2
-        ORDER BY r.id DESC
+        WHERE r.merchant_id BETWEEN $1 AND $1 AND r.payment_id IS NOT NULL AND r.case_id IS NULL
+            AND r.id < $2
+        ORDER BY r.merchant_id DESC, r.id DESC
         LIMIT $3
         """,
         merchant_id,

@@ -28,17 +28,24 @@ class PaymentFilter:
     created_from: datetime | None = None  # inclusive
     created_to: datetime | None = None  # exclusive
     before: tuple[datetime, UUID] | None = None
-    limit: int = 20
+    limit: int = 20  # at most 101
 
 
-# One upper bound, never two: a scan can start at only one, and might pick the other.
+# One upper bound, never two: a scan can start at only one, and might pick the other. A limit that
+# is no parameter, of a page of 100 and one more, tells the planner how few rows there will be: it
+# then plans once for all calls, which is half of the cost of one.
 _ALL: LiteralString = """
     WITH page AS (
         SELECT id
-        FROM payment
-        WHERE merchant_id = $1
-            AND created_at >= $2::timestamptz
-            AND (created_at, id) < ($3::timestamptz, $4::uuid)
+        FROM (
+            SELECT created_at, id
+            FROM payment
+            WHERE merchant_id = $1
+                AND created_at >= $2::timestamptz
+                AND (created_at, id) < ($3::timestamptz, $4::uuid)
+            ORDER BY created_at DESC, id DESC
+            LIMIT 101
+        ) most
         ORDER BY created_at DESC, id DESC
         LIMIT $5
     )

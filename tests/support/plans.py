@@ -1,12 +1,15 @@
 """What PostgreSQL reads for a statement of the service."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, LiteralString
 
 import asyncpg
 
 from payintent.storage.database import Row
+
+_PARAMETER = re.compile(r"\$(\d+)")
 
 
 class Recorder:
@@ -52,3 +55,17 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def pages_read(node: dict[str, Any]) -> int:
     return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
+
+async def generic_plan(raw: asyncpg.Connection, query: str) -> Any:
+    """Give the plan of a statement that was prepared and knows none of its values."""
+    await raw.execute("SET plan_cache_mode = force_generic_plan")
+    await raw.execute(f"PREPARE asked AS {query}")
+    nulls = ", ".join(["NULL"] * max((int(one) for one in _PARAMETER.findall(query)), default=0))
+    try:
+        told = await raw.fetchval(
+            f"EXPLAIN (FORMAT JSON) EXECUTE asked{f' ({nulls})' if nulls else ''}"
+        )
+    finally:
+        await raw.execute("DEALLOCATE asked")
+    return json.loads(told)[0]["Plan"]

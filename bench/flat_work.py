@@ -1,0 +1,248 @@
+"""What `bench.flat` does in each database: a payment's way, step by step, and reads of others."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
+from typing import Self
+from uuid import UUID, uuid4
+
+from payintent.domain.delivery import DeliveryResult
+from payintent.domain.gateway import (
+    Capture,
+    GatewayAccount,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    SessionCreated,
+    SessionReport,
+)
+from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
+from payintent.domain.price import TaxManager
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.payments.expire import expire_due_pending
+from payintent.payments.lookup import list_merchant_payments
+from payintent.payments.quotes import QuoteQuery, list_quotes
+from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.settle import settle_session
+from payintent.service import Service
+from payintent.storage.payment_list import PaymentFilter
+from payintent.storage.payments import PaymentSnapshot
+from payintent.webhooks.outbox import DatabaseOutbox
+
+EACH = 40  # of an operation in a row
+_RECENT = 5_000  # payments that shops and operators still read
+_PAGE = 20
+_CURRENCY = "THB"
+_MINOR = 159_000
+_METADATA = '{"order_id":"A-1009","cart":"8f14e45f"}'
+
+
+class AcceptingGateway(SimulatorGateway):
+    """A gateway that accepts every session at once."""
+
+    def __init__(self) -> None:
+        super().__init__(http=None)  # type: ignore[arg-type] # nothing is asked over HTTP
+
+    async def create_session(
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated:
+        del account
+        return SessionCreated(
+            reference=f"bench-{request.session_id}",
+            next_action={
+                "type": "redirect",
+                "redirect": {"url": "http://127.0.0.1:9/", "method": "GET", "fields": {}},
+            },
+        )
+
+
+@dataclass(slots=True)
+class Work:
+    """A service on one database, with the payments that are on their way."""
+
+    service: Service
+    random: Random
+    merchant_id: int
+    method_id: int
+    recent: list[tuple[int, UUID]]
+    any_age: list[tuple[int, UUID]]
+    each: int = EACH
+    made: list[Payment] = field(default_factory=list[Payment])
+    seen: list[PaymentSnapshot] = field(default_factory=list[PaymentSnapshot])
+    selected: list[SelectedSession] = field(default_factory=list[SelectedSession])
+
+    @classmethod
+    async def open(cls, service: Service, random: Random) -> Self:
+        """Choose the merchant with most payments, and payments to read."""
+        database = service.database
+        [first] = await database.fetch(
+            "SELECT m.merchant_id, m.id FROM payment_method m JOIN merchant t ON"
+            " t.id = m.merchant_id WHERE t.name = 'Seeded 1' AND m.kind = 'card' LIMIT 1"
+        )
+        newest = await database.fetch(
+            "SELECT merchant_id, id FROM payment ORDER BY id DESC LIMIT $1", _RECENT
+        )
+        # Spread over all time; a table of some thousand rows is read whole.
+        spread = await database.fetch(
+            "SELECT merchant_id, id FROM payment ORDER BY md5(id::text) LIMIT $1", _RECENT
+        )
+        return cls(
+            service=service,
+            random=random,
+            merchant_id=first["merchant_id"],
+            method_id=first["id"],
+            recent=[(row["merchant_id"], row["id"]) for row in newest],
+            any_age=[(row["merchant_id"], row["id"]) for row in spread],
+        )
+
+    async def close(self) -> None:
+        """Close the service."""
+        await self.service.close()
+
+    async def create(self) -> int:
+        """Create payments that will be paid."""
+        self.made = [await self._create(1800) for _ in range(self.each)]
+        return self.each
+
+    async def read_recent(self) -> int:
+        """Read payments that are young."""
+        return await self._read(self.recent)
+
+    async def read_any(self) -> int:
+        """Read payments of any age."""
+        return await self._read(self.any_age)
+
+    async def list_first_page(self) -> int:
+        """List a merchant's latest payments."""
+        for _ in range(self.each):
+            service = self.service
+            wanted = PaymentFilter(merchant_id=self.merchant_id, limit=_PAGE)
+            found, _ = await list_merchant_payments(
+                service.database, service.reading, service.id_generator, wanted
+            )
+            assert len(found) == _PAGE
+        return self.each
+
+    async def quote(self) -> int:
+        """Find payments by their checkout, and price their methods."""
+        service = self.service
+        restrictions = await service.policies.restrictions()
+        self.seen = []
+        for payment in self.made:
+            seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
+            quotes = await list_quotes(
+                service.database,
+                service.merchants,
+                service.accounts,
+                service.id_generator,
+                seen,
+                QuoteQuery(restrictions=restrictions),
+            )
+            assert quotes.offers
+            self.seen.append(seen)
+        return self.each
+
+    async def select(self) -> int:
+        """Select a card, at a gateway that accepts at once."""
+        restrictions = await self.service.policies.restrictions()
+        selection = QuoteSelection(payment_method_id=self.method_id, restrictions=restrictions)
+        context = self.service.selection_context
+        self.selected = [await select_quote(context, seen, selection) for seen in self.seen]
+        return self.each
+
+    async def settle(self) -> int:
+        """Report each as paid."""
+        for item in self.selected:
+            reference = f"bench_{secrets.token_hex(16)}"
+            report = SessionReport(
+                state=GatewaySessionState.CAPTURED,
+                capture=Capture(reference=reference, amount_minor=_MINOR, currency=_CURRENCY),
+            )
+            async with self.service.database.transaction() as tx:
+                paid = await settle_session(
+                    tx, self.service.id_generator, item.payment.id, item.session.id, report
+                )
+            assert paid.paid_at is not None
+        return self.each
+
+    async def prepare_due(self) -> int:
+        """Create payments whose time is over at once."""
+        for _ in range(self.each):
+            await self._create(0)
+        return self.each
+
+    async def expire(self) -> int:
+        """Expire those, a batch in a transaction."""
+        service = self.service
+        await expire_due_pending(service.database, service.id_generator, 500)
+        return self.each
+
+    async def deliver(self) -> int:
+        """Claim the events of all that ended, and record them as delivered."""
+        service = self.service
+        outbox = DatabaseOutbox(
+            database=service.database,
+            encryption=service.encryption,
+            id_generator=service.id_generator,
+            lease_s=60.0,
+        )
+        assert self.merchant_id in await outbox.due_merchants()
+        claimed = await outbox.claim([(self.merchant_id, 2 * self.each)])
+        assert len(claimed) == 2 * self.each, len(claimed)
+        done = [
+            DeliveryResult(
+                delivery=one,
+                outcome="delivered",
+                status=200,
+                detail="",
+                answer="",
+                duration_ms=20,
+                delivered=True,
+                next_wait_s=None,
+            )
+            for one in claimed
+        ]
+        await outbox.record(done)
+        return 2 * self.each
+
+    async def _create(self, expires_in_s: int) -> Payment:
+        terms = PaymentTerms(
+            currency=_CURRENCY,
+            amount=Decimal("1590.00"),
+            amount_text="1590.00",
+            payer_uid=f"buyer-{self.random.randrange(1_000)}",
+            payer_email=None,
+            include_pegged_assets=True,
+            metadata=_METADATA,
+            tax_manager=TaxManager.NONE,
+        )
+        request = CreatePaymentRequest(
+            merchant_id=self.merchant_id,
+            key=uuid4(),
+            request_hash=secrets.token_bytes(32),
+            terms=terms,
+            expires_in_s=expires_in_s,
+            country=None,
+        )
+        return (await self.service.payment_creator.create(request)).payment
+
+    async def _read(self, among: list[tuple[int, UUID]]) -> int:
+        for merchant_id, payment_id in self.random.choices(among, k=self.each):
+            await self.service.payment_lookup.get_merchant_payment(merchant_id, payment_id)
+        return self.each
+
+
+#: In this order: each takes up what the one before left.
+OPERATIONS: dict[str, Callable[[Work], Awaitable[int]]] = {
+    "create": Work.create,
+    "get, a recent one": Work.read_recent,
+    "get, of any age": Work.read_any,
+    "list 20": Work.list_first_page,
+    "quote": Work.quote,
+    "select": Work.select,
+    "settle": Work.settle,
+    "create, due at once": Work.prepare_due,
+    "expire": Work.expire,
+    "deliver": Work.deliver,
+}

@@ -1,0 +1,28 @@
+"""What `bench.flat` says of what it measured."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from bench.flat import Cost, Place, table
+from bench.flat_work import OPERATIONS
+
+
+def _place(rows: int, figures: list[float]) -> Place:
+    nothing: Any = None
+    place = Place(rows=rows, work=nothing, watcher=nothing)
+    place.costs = {name: [Cost(one, 2 * one) for one in figures] for name in OPERATIONS}
+    return place
+
+
+def test_medians_of_the_most_and_the_fewest_payments_are_compared_with_the_goal() -> None:
+    places = [_place(1_000, [100, 5_000, 90]), _place(100_000, [119, 1, 5_000])]
+    places[1].costs["settle"] = [Cost(100, 241)] * 3
+    printed = io.StringIO()
+    console = Console(file=printed, width=110)
+    console.print(table(places, "waited_us", "waited"))
+    assert printed.getvalue().count("1.19") == len(OPERATIONS) - 1
+    assert "missed" not in printed.getvalue()
+    console.print(table(places, "database_us", "spent"))
+    assert [line for line in printed.getvalue().splitlines() if "1.21 missed" in line]
