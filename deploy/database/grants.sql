@@ -18,7 +18,7 @@ GRANT SELECT, INSERT, UPDATE ON
 TO payintent_api, payintent_worker;
 
 -- Written once.
-GRANT SELECT, INSERT ON checkout, event, attempt
+GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry
 TO payintent_api, payintent_worker;
 -- But for an event's place in its merchant's feed, which the API gives it.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
@@ -73,7 +73,8 @@ GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_r
 GRANT SELECT ON
     capture, refund, money_case, delivery, gateway_outage, chain_cursor, chain_receipt, chain_refund,
     chain_refund_try, chain_sighting, fraud_decision, provider, payment_method, tax_rate,
-    restriction, rate_limit, chain, chain_contract, chain_token, catalog_shown, audit, dispute
+    restriction, rate_limit, chain, chain_contract, chain_token, catalog_shown, audit, dispute,
+    ledger_entry
 TO payintent_read;
 GRANT SELECT (id, name, activation, activated_at, created_at, default_country, locale, countries,
     currencies, tax_manager, tax_country, auto_refund) ON merchant TO payintent_read;

@@ -24,7 +24,7 @@ from payintent.operations.validation import (
 )
 from payintent.payments.create_refund import refund_case
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, case_list, case_money, cases, refunds
+from payintent.storage import captures, case_list, case_money, cases, ledger, refunds
 from payintent.storage.case_list import CaseListFilter
 from payintent.storage.case_money import CaseMoney
 from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
@@ -196,6 +196,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         else:
             await _still_open(tx, found.id)
             await cases.close(tx, found.id, _CLOSED[self.resolution], context.who, self.note)
+            await ledger.add_resolution(tx, found.id)
         return _view(await _known(tx, self.case_id))
 
     async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:

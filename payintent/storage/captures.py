@@ -7,7 +7,11 @@ from uuid import UUID
 
 from payintent.domain.case import MoneyOrigin
 from payintent.domain.gateway import Capture
+from payintent.domain.ledger import CapturedMoney, Charges, LedgerEntry, capture_entries
+from payintent.storage import ledger
 from payintent.storage.database import Row, Tx
+
+NO_CHARGES = Charges(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,24 @@ async def add_unknown(
         capture.currency,
         capture.amount_minor,
     )
-    return UnknownCapture(**row) if row else None
+    if row is None:
+        return None
+    await ledger.add(
+        tx,
+        capture_entries(_unknown_money(row, account_id, capture), capture.amount_minor, NO_CHARGES),
+    )
+    return UnknownCapture(id=row["id"], merchant_id=row["merchant_id"], at=row["at"])
+
+
+def _unknown_money(row: Row, account_id: int, capture: Capture) -> CapturedMoney:
+    return CapturedMoney(
+        capture_id=row["id"],
+        account_id=account_id,
+        currency=capture.currency,
+        chain=None,  # transfers of chains are kept as such
+        merchant_id=row["merchant_id"],
+        credited=False,
+    )
 
 
 async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
@@ -106,12 +127,18 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
     assert len(adopted) == len(captures)  # noqa: S101 - no money is given to two sessions
 
 
-async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
-    """Keep captures that nobody reported before; their chain transfers are kept already."""
+async def add(
+    tx: Tx, captures: Sequence[SettledCapture], entries: Sequence[LedgerEntry], at: datetime
+) -> None:
+    """Keep captures that nobody reported before, with their entries in the ledger.
+
+    Their chain transfers are kept already. The ledger has the currency that the capture is kept in.
+    """
     if not captures:
         return
     await tx.fetch(
         """
+        WITH added AS (
         INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
             amount_minor, credited, captured_at, receipt_id)
         SELECT c.id, c.account_id, c.reference, c.session_id, c.payment_id,
@@ -126,6 +153,16 @@ async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
             JOIN chain_token t ON t.chain = k.chain
             GROUP BY k.account_id, t.address
         ) t ON c.receipt_id IS NOT NULL AND t.account_id = c.account_id AND t.currency = c.currency
+        RETURNING id, currency
+        )
+        INSERT INTO ledger_entry
+            (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency, created_at)
+        SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
+            e.chain, added.currency, $9
+        FROM unnest($11::uuid[], $12::text[], $13::text[], $14::bigint[], $15::text[],
+            $16::text[], $17::text[], $18::text[]) AS e (fact_id, fact, leg, merchant_id, debit,
+            credit, amount, chain)
+        JOIN added ON added.id = e.fact_id
         """,
         [capture.id for capture in captures],
         [capture.account_id for capture in captures],
@@ -137,6 +174,7 @@ async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
         [capture.credited for capture in captures],
         at,
         [capture.receipt_id for capture in captures],
+        *ledger.columns(entries),
     )
 
 

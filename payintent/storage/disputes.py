@@ -6,6 +6,7 @@ from uuid import UUID
 
 from payintent.domain.dispute import Dispute
 from payintent.domain.gateway import DisputedFunds, DisputeState
+from payintent.storage import ledger
 from payintent.storage.database import Executor, Row, Tx
 
 _COLUMNS = """
@@ -83,7 +84,7 @@ async def update(tx: Tx, dispute: Dispute) -> None:
 
 
 async def _hold(tx: Tx, capture_id: UUID) -> None:
-    """Store on a locked capture how much of it its disputes hold.
+    """Store on a locked capture how much of it its disputes hold, and record that in the ledger.
 
     A dispute in another currency than the capture's holds all of it.
     """
@@ -101,6 +102,7 @@ async def _hold(tx: Tx, capture_id: UUID) -> None:
         """,
         capture_id,
     )
+    await ledger.record_disputes(tx, [capture_id])
 
 
 def _dispute(row: Row) -> Dispute:

@@ -7,7 +7,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from payintent.domain.ledger import Fact, refund_entry
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.storage import ledger
 from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
@@ -57,25 +59,35 @@ class DueRefund:
 
 
 async def add(tx: Tx, new: NewRefund) -> Refund:
-    """Store a refund and reserve its amount; the capture and the payment must be locked."""
+    """Store a refund, reserve its amount and record that in the ledger.
+
+    The capture and the payment must be locked.
+    """
     row = await tx.row(
         """
         WITH reserved AS (
             UPDATE capture
             SET reserved_minor = reserved_minor + $9
             WHERE id = $4
+            RETURNING id, account_id, currency, credited, payment_id
         ), promised AS (
             UPDATE payment
             SET reserved_amount = reserved_amount + $6
             WHERE id = $3 AND $6::numeric IS NOT NULL
-        )
-        INSERT INTO refund AS r
+        ), r AS (
+        INSERT INTO refund
             (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
              amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
             CASE $12 WHEN 'queued' THEN $14::timestamptz END)
-        RETURNING"""
-        + COLUMNS,
+        RETURNING *
+        )
+        SELECT"""
+        + COLUMNS
+        + ","
+        + ledger.MONEY
+        + "FROM r CROSS JOIN reserved c"
+        + ledger.MONEY_SOURCES,
         new.id,
         new.merchant_id,
         new.payment_id,
@@ -92,7 +104,12 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         new.at,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    await _record(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
     return from_row(row)
+
+
+async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int) -> None:
+    await ledger.add(tx, [refund_entry(fact, ledger.money_of(row), refund_id, amount_minor)])
 
 
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
@@ -146,46 +163,58 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
     """Mark a refund as succeeded; the caller makes the transition of its payment."""
-    await tx.fetch(
+    row = await tx.row(
         """
         WITH returned AS (
             UPDATE capture
             SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $2
             WHERE id = $3
+            RETURNING id, account_id, currency, credited, payment_id
+        ), ended AS (
+            UPDATE refund
+            SET status = 'SUCCEEDED', step = 'ended', next_at = NULL, updated_at = $4,
+                reference = coalesce($5, reference)
+            WHERE id = $1
         )
-        UPDATE refund
-        SET status = 'SUCCEEDED', step = 'ended', next_at = NULL, updated_at = $4,
-            reference = coalesce($5, reference)
-        WHERE id = $1
-        """,
+        SELECT"""
+        + ledger.MONEY
+        + "FROM returned c"
+        + ledger.MONEY_SOURCES,
         refund.id,
         Decimal(refund.amount_minor),
         refund.capture_id,
         at,
         reference,
     )
+    assert row is not None  # noqa: S101 - a refund's capture is never deleted
+    await _record(tx, Fact.REFUND_DONE, row, refund.id, refund.amount_minor)
 
 
 async def mark_failed(
     tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
     """Mark a refund as failed, and release what it reserved."""
-    await tx.fetch(
+    row = await tx.row(
         """
         WITH released AS (
             UPDATE capture
             SET reserved_minor = reserved_minor - $2
             WHERE id = $3
+            RETURNING id, account_id, currency, credited, payment_id
         ), unpromised AS (
             UPDATE payment
             SET reserved_amount = reserved_amount - $4
             WHERE id = $5 AND $4::numeric IS NOT NULL
+        ), ended AS (
+            UPDATE refund
+            SET status = 'FAILED', step = 'ended', next_at = NULL, failure_reason = $6,
+                updated_at = $7, reference = coalesce($8, reference)
+            WHERE id = $1
         )
-        UPDATE refund
-        SET status = 'FAILED', step = 'ended', next_at = NULL, failure_reason = $6,
-            updated_at = $7, reference = coalesce($8, reference)
-        WHERE id = $1
-        """,
+        SELECT"""
+        + ledger.MONEY
+        + "FROM released c"
+        + ledger.MONEY_SOURCES,
         refund.id,
         Decimal(refund.amount_minor),
         refund.capture_id,
@@ -195,6 +224,8 @@ async def mark_failed(
         at,
         reference,
     )
+    assert row is not None  # noqa: S101 - a refund's capture is never deleted
+    await _record(tx, Fact.REFUND_REVERSED, row, refund.id, refund.amount_minor)
 
 
 async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:

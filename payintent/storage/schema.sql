@@ -29,6 +29,14 @@ CREATE FUNCTION public.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     RETURN date_trunc('milliseconds'::text, statement_timestamp());
 
+CREATE FUNCTION public.ledger_append_only() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'the ledger is only ever added to'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_append_only';
+END $$;
+
 CREATE FUNCTION public.market_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -527,6 +535,24 @@ CREATE TABLE public.installation (
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     pepper_mark text,
     CONSTRAINT installation_only_one CHECK (only_one)
+);
+
+CREATE TABLE public.ledger_entry (
+    fact_id uuid NOT NULL,
+    fact text NOT NULL,
+    leg text NOT NULL,
+    merchant_id bigint,
+    debit text NOT NULL,
+    credit text NOT NULL,
+    amount numeric(78,0) NOT NULL,
+    currency text NOT NULL,
+    chain text,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT ledger_entry_accounts CHECK ((debit <> credit)),
+    CONSTRAINT ledger_entry_amount CHECK ((amount > (0)::numeric)),
+    CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
+    CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
+    CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text])))
 );
 
 CREATE TABLE public.mail (
@@ -1065,6 +1091,9 @@ ALTER TABLE ONLY public.idempotency
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
+ALTER TABLE ONLY public.ledger_entry
+    ADD CONSTRAINT ledger_entry_pkey PRIMARY KEY (fact_id, fact, leg);
+
 ALTER TABLE ONLY public.mail
     ADD CONSTRAINT mail_pkey PRIMARY KEY (id);
 
@@ -1336,6 +1365,8 @@ CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.provider_account DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.tax_rate DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE TRIGGER ledger_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION public.ledger_append_only();
 
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
 

@@ -6,11 +6,19 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.case import MoneyOrigin
+from payintent.domain.ledger import (
+    CapturedMoney,
+    Fact,
+    LedgerEntry,
+    adoption_entries,
+    capture_entries,
+    quoted_charges,
+)
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import SettlementDecision
-from payintent.storage import captures, cases, payments, sessions
-from payintent.storage.captures import SettledCapture
+from payintent.storage import captures, cases, ledger, payments, sessions
+from payintent.storage.captures import NO_CHARGES, SettledCapture
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Tx
 from payintent.storage.onchain import transfers
@@ -113,18 +121,42 @@ async def save(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[
     had waited for this money.
     """
     await transfers.add(tx, [item.transfer for item in settlements if item.transfer], at)
-    await _save_captures(tx, [item.capture for item in settlements if item.capture], at)
+    await _save_captures(tx, settlements, at)
     opened = await _save_cases(tx, settlements, at)
     await _save_sessions(tx, settlements, at)
     return opened
 
 
-async def _save_captures(tx: Tx, settled: Sequence[SettledCapture], at: datetime) -> None:
-    await captures.add(tx, [capture for capture in settled if not capture.adopted], at)
+async def _save_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
+    settled = [item.capture for item in settlements if item.capture]
+    entries = [entry for item in settlements if item.capture for entry in _entries(item)]
+    added = [capture for capture in settled if not capture.adopted]
+    await captures.add(tx, added, [entry for entry in entries if entry.fact is Fact.CAPTURE], at)
     adopted = [capture for capture in settled if capture.adopted]
     if adopted:
         await captures.adopt(tx, adopted)
         await cases.dismiss_unknown(tx, [capture.id for capture in adopted])
+        await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
+        await ledger.record_disputes(tx, [capture.id for capture in adopted])
+
+
+def _entries(item: Settlement) -> list[LedgerEntry]:
+    """Derive the ledger's entries of the money that came."""
+    capture = item.capture
+    assert capture is not None  # noqa: S101 - the caller has looked
+    money = CapturedMoney(
+        capture_id=capture.id,
+        account_id=capture.account_id,
+        currency=capture.currency,
+        chain=item.transfer.chain if item.transfer else None,
+        merchant_id=item.origin.merchant_id,
+        credited=capture.credited,
+    )
+    charges = NO_CHARGES
+    if capture.credited and item.session is not None:
+        charges = quoted_charges(item.session.quote.price, capture.amount_minor)
+    derive = adoption_entries if capture.adopted else capture_entries
+    return derive(money, capture.amount_minor, charges)
 
 
 async def _save_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:

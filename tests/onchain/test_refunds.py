@@ -15,6 +15,7 @@ from payintent.operations.chains import SetChain
 from payintent.operations.refunds import RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
 from payintent.storage import refund_reviews
+from payintent.storage.ledger_check import find_differences
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.onchain import ChainWorld
@@ -57,6 +58,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     assert len(world.signer.sent) == 1
     assert await world.ground.world.events(payment) == ["payment.completed"]
     assert await world.ground.cases() == []
+    assert await find_differences(world.ground.world.service.database) == []
 
 
 @pytest.mark.parametrize("token", ["NATIVED", "USDT"])

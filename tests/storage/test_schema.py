@@ -19,6 +19,10 @@ NOTING = {"merchant_market_changed", "payment_method_market_changed"}
 #: A trigger that refuses under the name of another, for the same reason.
 BORROWING = {"session_token_frozen"}
 
+ADD_ENTRY = """
+    INSERT INTO ledger_entry (fact_id, leg, currency, fact, debit, credit, amount)
+    VALUES (:payment_id, 'whole', 'USD', {})
+"""
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
     "PENDING": {},
@@ -625,6 +629,17 @@ BROKEN: list[tuple[str, str]] = [
     ("audit_append_only", "UPDATE audit SET why = ''"),
     ("audit_append_only", "DELETE FROM audit"),
     ("audit_append_only", "TRUNCATE audit"),
+    ("ledger_append_only", "UPDATE ledger_entry SET amount = 1"),
+    ("ledger_append_only", "DELETE FROM ledger_entry"),
+    ("ledger_append_only", "TRUNCATE ledger_entry"),
+    ("ledger_entry_fact", ADD_ENTRY.format("'gift', 'fee_income', 'bank', 1")),
+    ("ledger_entry_amount", ADD_ENTRY.format("'capture', 'fee_income', 'bank', 0")),
+    ("ledger_entry_amount", ADD_ENTRY.format("'capture', 'fee_income', 'bank', -1")),
+    ("ledger_entry_accounts", ADD_ENTRY.format("'capture', 'bank', 'bank', 1")),
+    ("ledger_entry_debit", ADD_ENTRY.format("'capture', 'purse:1', 'bank', 1")),
+    ("ledger_entry_credit", ADD_ENTRY.format("'capture', 'bank', 'purse:1', 1")),
+    ("ledger_entry_pkey", ";".join(
+        ADD_ENTRY.format(f"'capture', 'fee_income', 'bank', {amount}") for amount in (1, 2))),
 ]  # fmt: skip
 
 

@@ -1,0 +1,254 @@
+"""The ledger: which entries each fact makes. Pure; amounts in minor units (tokens: smallest units).
+
+An entry debits one account and credits another by one amount. Debits raise what we have (clearing,
+receivers) and lower what we owe (payable, fee, tax, suspense, reserves). `docs/ledger.md` has the
+table of all facts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from payintent.domain.dispute import HOLDING
+from payintent.domain.gateway import DisputeState
+from payintent.domain.money import EXACT
+from payintent.domain.price import Price
+
+
+class Fact(StrEnum):
+    """What an entry records."""
+
+    CAPTURE = "capture"
+    CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid its payment
+    REFUND_RESERVED = "refund_reserved"
+    REFUND_DONE = "refund_done"
+    REFUND_REVERSED = "refund_reversed"  # it failed: what was reserved is free again
+    DISPUTE_OPENED = "dispute_opened"
+    DISPUTE_MOVED = "dispute_moved"  # the disputed money was given to its payment meanwhile
+    DISPUTE_WON = "dispute_won"  # or closed
+    DISPUTE_LOST = "dispute_lost"
+    CASE_ACCEPTED = "case_accepted"
+    CASE_DISMISSED = "case_dismissed"
+    GATEWAY_PAYOUT = "gateway_payout"
+    PAYOUT = "payout"
+    ADJUSTMENT = "adjustment"
+
+
+FEE_INCOME = "fee_income"
+TAX_PAYABLE = "tax_payable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One amount that moves from one account to another; once for each fact, id and leg."""
+
+    fact: Fact
+    fact_id: UUID
+    leg: str
+    merchant_id: int | None
+    debit: str
+    credit: str
+    amount_minor: int
+    currency: str  # or the token's symbol; its address where we do not take it
+    chain: str | None  # of a token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedMoney:
+    """A capture as the ledger sees it."""
+
+    capture_id: UUID
+    account_id: int
+    currency: str
+    chain: str | None
+    merchant_id: int | None  # of its payment, else of its account; None: the platform's
+    credited: bool
+
+    @property
+    def clearing(self) -> str:
+        """Name the account of the money itself: at the gateway, or at the receiver of a chain."""
+        kind = "gateway_clearing" if self.chain is None else "chain_receiver"
+        return f"{kind}:{self.account_id}"
+
+    @property
+    def suspense(self) -> str:
+        """Name the account of money that belongs to no payment."""
+        return f"suspense:{self.account_id}"
+
+    @property
+    def refund_reserve(self) -> str:
+        """Name the account of what refunds have reserved."""
+        return f"refund_reserve:{self.account_id}"
+
+    @property
+    def dispute_reserve(self) -> str:
+        """Name the account of what disputes hold."""
+        return f"dispute_reserve:{self.account_id}"
+
+    @property
+    def owner(self) -> str:
+        """Name the account that this money is owed from: the merchant's once it is credited."""
+        if self.credited and self.merchant_id is not None:
+            return payable(self.merchant_id)
+        return self.suspense
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What of a total is not the merchant's, in minor units."""
+
+    fee_minor: int
+    tax_minor: int
+
+
+def payable(merchant_id: int) -> str:
+    """Name the account of what a merchant is owed."""
+    return f"merchant_payable:{merchant_id}"
+
+
+def quoted_charges(price: Price, total_minor: int) -> Charges:
+    """Return fee and tax of a frozen quote in the minor units that its total is in."""
+    unit = EXACT.divide(Decimal(total_minor), Decimal(price.total_amount))  # a power of ten
+    return Charges(_minor(price.fee_amount, unit), _minor(price.estimated_tax, unit))
+
+
+def _minor(amount: str, unit: Decimal) -> int:
+    minor = EXACT.multiply(Decimal(amount), unit)
+    whole = int(minor)
+    assert whole == minor  # noqa: S101 - rounded to the same decimals as the total
+    return whole
+
+
+def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
+    """Record money that came: the payment's merchant, fee and tax; of a case, suspense."""
+    if not money.credited:
+        legs = [("suspense", money.suspense, amount_minor)]
+        return _legs(Fact.CAPTURE, money, money.clearing, legs)
+    return _legs(Fact.CAPTURE, money, money.clearing, _shares(money, amount_minor, charges))
+
+
+def adoption_entries(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[LedgerEntry]:
+    """Record that a capture in suspense has paid the payment of its session."""
+    if not money.credited:
+        return []
+    shares = _shares(money, amount_minor, charges)
+    return _legs(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
+
+
+def refund_entry(
+    fact: Fact, money: CapturedMoney, refund_id: UUID, amount_minor: int
+) -> LedgerEntry:
+    """Record that a refund was reserved, has gone back (done), or has failed (reversed)."""
+    debit, credit = {
+        Fact.REFUND_RESERVED: (money.owner, money.refund_reserve),
+        Fact.REFUND_DONE: (money.refund_reserve, money.clearing),
+        Fact.REFUND_REVERSED: (money.refund_reserve, money.owner),
+    }[fact]
+    return _entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
+
+
+def case_entries(
+    fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
+) -> list[LedgerEntry]:
+    """Record that a case's money was accepted for its merchant, or is not there (dismissed).
+
+    What is accepted for no merchant stays in suspense.
+    """
+    if amount_minor == 0 or (fact is Fact.CASE_ACCEPTED and money.merchant_id is None):
+        return []
+    credit = money.clearing
+    if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
+        credit = payable(money.merchant_id)
+    return [_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
+
+
+def dispute_entries(
+    money: CapturedMoney,
+    dispute_id: UUID,
+    state: DisputeState,
+    amount_minor: int,
+    recorded: Mapping[str, int],
+    entries: int,
+) -> list[LedgerEntry]:
+    """Record what a dispute holds or has taken now, as moves from what was recorded of it.
+
+    `recorded` has debits less credits of each account in the dispute's `entries` entries so far.
+    """
+    wanted = {}
+    if state in HOLDING and amount_minor:
+        taker = money.clearing if state is DisputeState.LOST else money.dispute_reserve
+        wanted = {money.owner: amount_minor, taker: -amount_minor}
+    differences = {
+        account: wanted.get(account, 0) - recorded.get(account, 0)
+        for account in sorted(wanted.keys() | recorded.keys())
+    }
+    moves = list[LedgerEntry]()
+    while debits := [account for account, difference in differences.items() if difference > 0]:
+        debit = debits[0]
+        credit = next(account for account, difference in differences.items() if difference < 0)
+        moved = min(differences[debit], -differences[credit])
+        differences[debit] -= moved
+        differences[credit] += moved
+        leg = str(entries + len(moves) + 1)
+        fact = _dispute_fact(money, debit, credit)
+        moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, moved)))
+    return moves
+
+
+def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
+    if credit == money.dispute_reserve:
+        return Fact.DISPUTE_OPENED
+    if credit == money.clearing:
+        return Fact.DISPUTE_LOST
+    if debit in (money.dispute_reserve, money.clearing):
+        return Fact.DISPUTE_WON
+    return Fact.DISPUTE_MOVED
+
+
+def _shares(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[tuple[str, str, int]]:
+    rest = amount_minor - charges.fee_minor - charges.tax_minor
+    return [
+        ("payable", money.owner, rest),
+        ("fee", FEE_INCOME, charges.fee_minor),
+        ("tax", TAX_PAYABLE, charges.tax_minor),
+    ]
+
+
+def _legs(
+    fact: Fact, money: CapturedMoney, debit: str, legs: list[tuple[str, str, int]]
+) -> list[LedgerEntry]:
+    """Make one entry for each leg that is not zero; a fee above the amount is the merchant's."""
+    return [
+        _entry(fact, money.capture_id, leg, money, (debit, credit, amount))
+        if amount > 0
+        else _entry(fact, money.capture_id, leg, money, (credit, debit, -amount))
+        for leg, credit, amount in legs
+        if amount
+    ]
+
+
+def _entry(
+    fact: Fact,
+    fact_id: UUID,
+    leg: str,
+    money: CapturedMoney,
+    move: tuple[str, str, int],
+) -> LedgerEntry:
+    debit, credit, amount_minor = move
+    return LedgerEntry(
+        fact=fact,
+        fact_id=fact_id,
+        leg=leg,
+        merchant_id=money.merchant_id,
+        debit=debit,
+        credit=credit,
+        amount_minor=amount_minor,
+        currency=money.currency,
+        chain=money.chain,
+    )

@@ -1,0 +1,140 @@
+"""The ledger's entries; written in the transaction of the fact that they record."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, LiteralString
+from uuid import UUID
+
+from payintent.domain.gateway import DisputeState
+from payintent.domain.ledger import CapturedMoney, Fact, LedgerEntry, case_entries, dispute_entries
+from payintent.storage.database import Row, Tx
+
+#: What `money_of` reads, from captures that a statement names `c`.
+MONEY: LiteralString = """
+    c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
+    k.chain AS money_chain, c.credited AS money_credited,
+    coalesce(o.merchant_id, a.merchant_id) AS money_merchant_id
+"""
+MONEY_SOURCES: LiteralString = """
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN payment o ON o.id = c.payment_id
+    LEFT JOIN chain_contract k ON k.account_id = c.account_id
+"""
+#: Cases that state a contradiction, and hold no money.
+WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
+#: A closed case `m` of the money of a capture `c`, that moves it from suspense.
+RESOLVED: LiteralString = (
+    "m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN "
+    + WITHOUT_MONEY
+    + " AND m.closed_by <> 'policy:session_appeared'"
+)
+
+
+def money_of(row: Row) -> CapturedMoney:
+    """Build a capture's money from a row with `MONEY`."""
+    return CapturedMoney(
+        capture_id=row["money_capture_id"],
+        account_id=row["money_account_id"],
+        currency=row["money_currency"],
+        chain=row["money_chain"],
+        merchant_id=row["money_merchant_id"],
+        credited=row["money_credited"],
+    )
+
+
+def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
+    """Give the entries as arrays: id, fact, leg, merchant, debit, credit, amount, and chain."""
+    return [
+        [entry.fact_id for entry in entries],
+        [entry.fact for entry in entries],
+        [entry.leg for entry in entries],
+        [entry.merchant_id for entry in entries],
+        [entry.debit for entry in entries],
+        [entry.credit for entry in entries],
+        [str(entry.amount_minor) for entry in entries],
+        [entry.chain for entry in entries],
+    ]
+
+
+async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
+    """Add entries of facts that this transaction writes."""
+    if not entries:
+        return
+    await tx.fetch(
+        """
+        INSERT INTO ledger_entry
+            (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency)
+        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[], $8::text[], $9::text[]) AS e (fact_id, fact, leg, merchant_id, debit,
+            credit, amount, chain, currency)
+        """,
+        *columns(entries),
+        [entry.currency for entry in entries],
+    )
+
+
+async def add_resolution(tx: Tx, case_id: UUID) -> None:
+    """Record what the close of a locked case does to its money; nothing where it holds none."""
+    row = await tx.row(
+        "SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,"
+        + MONEY
+        + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
+        + MONEY_SOURCES
+        + "WHERE m.id = $1 AND "
+        + RESOLVED,
+        case_id,
+    )
+    if row is None:
+        return
+    accepted = row["status"] == "ACCEPTED"
+    fact = Fact.CASE_ACCEPTED if accepted else Fact.CASE_DISMISSED
+    await add(tx, case_entries(fact, money_of(row), row["id"], int(row["remaining"])))
+    if accepted:
+        await record_disputes(tx, [row["money_capture_id"]])
+
+
+async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Record what disputes of locked captures hold or have taken, where it has changed."""
+    rows = await tx.fetch(
+        "SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor"
+        " ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts, EXISTS ("
+        "SELECT FROM money_case m WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND "
+        + RESOLVED
+        + ") AS accepted,"
+        + MONEY
+        + "FROM dispute d JOIN capture c ON c.id = d.capture_id"
+        + MONEY_SOURCES
+        + """
+        LEFT JOIN LATERAL (
+            SELECT max(leg::int) AS entries, array_agg(account) AS accounts,
+                array_agg(amount) AS amounts
+            FROM (
+                SELECT leg, debit AS account, amount FROM ledger_entry WHERE fact_id = d.id
+                UNION ALL
+                SELECT leg, credit, -amount FROM ledger_entry WHERE fact_id = d.id
+            ) sides
+        ) e ON true
+        WHERE d.capture_id = ANY($1::uuid[])
+        ORDER BY d.id
+        """,
+        capture_ids,
+    )
+    await add(tx, [entry for row in rows for entry in _dispute_entries(row)])
+
+
+def _dispute_entries(row: Row) -> list[LedgerEntry]:
+    money = money_of(row)
+    if row["accepted"]:
+        money = replace(money, credited=True)
+    recorded: dict[str, int] = {}
+    for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
+        recorded[account] = recorded.get(account, 0) + int(amount)
+    return dispute_entries(
+        money,
+        row["id"],
+        DisputeState(row["state"]),
+        int(row["disputed"]),
+        recorded,
+        row["entries"] or 0,
+    )

@@ -1,0 +1,130 @@
+"""Compares the ledger with captures, refunds, disputes and cases, in one statement."""
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from payintent.storage import ledger
+from payintent.storage.database import Executor
+
+_SHOWN_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerDifference:
+    """An account whose balance is not what the facts say; debits less credits, in minor units."""
+
+    account: str
+    currency: str
+    chain: str | None
+    ledger_minor: int
+    facts_minor: int
+
+
+#: Debits less credits of each account by the facts alone: account, currency, chain, amount.
+_FACTS: LiteralString = (
+    """
+    money AS (
+        SELECT c.*, k.chain,
+            CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
+                || c.account_id AS clearing,
+            'suspense:' || c.account_id AS suspense,
+            'merchant_payable:' || coalesce(o.merchant_id, a.merchant_id) AS payable,
+            CASE WHEN c.credited THEN round(s.fee_amount::numeric * c.amount_minor
+                / s.total_amount::numeric) END AS fee,
+            CASE WHEN c.credited THEN round(s.estimated_tax::numeric * c.amount_minor
+                / s.total_amount::numeric) END AS tax
+        FROM capture c
+        LEFT JOIN session s ON s.id = c.session_id
+    """
+    + ledger.MONEY_SOURCES
+    + """
+    ), resolved AS (
+        SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
+            CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
+                ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
+        FROM money_case m
+        JOIN money c ON c.id = m.capture_id
+        WHERE """
+    + ledger.RESOLVED
+    + """ AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
+    ), disputed AS (
+        SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
+            CASE WHEN c.credited OR EXISTS (SELECT FROM resolved r
+                WHERE r.capture_id = c.id AND r.status = 'ACCEPTED')
+                THEN c.payable ELSE c.suspense END AS owner,
+            CASE WHEN d.currency = c.currency THEN d.amount_minor ELSE c.amount_minor END AS amount
+        FROM dispute d
+        JOIN money c ON c.id = d.capture_id
+        WHERE d.state IN ('open', 'under_review', 'lost')
+    ), returned AS (
+        SELECT c.clearing, c.account_id, c.currency, c.chain, r.status, r.amount_minor AS amount,
+            CASE WHEN c.credited THEN c.payable ELSE c.suspense END AS owner
+        FROM refund r
+        JOIN money c ON c.id = r.capture_id
+        WHERE r.status <> 'FAILED'
+    ), facts AS (
+        SELECT clearing AS account, currency, chain, amount_minor AS amount FROM money
+        UNION ALL
+        SELECT suspense, currency, chain, -amount_minor FROM money WHERE NOT credited
+        UNION ALL
+        SELECT payable, currency, chain, fee + tax - amount_minor FROM money WHERE credited
+        UNION ALL
+        SELECT 'fee_income', currency, chain, -fee FROM money WHERE credited
+        UNION ALL
+        SELECT 'tax_payable', currency, chain, -tax FROM money WHERE credited
+        UNION ALL
+        SELECT owner, currency, chain, amount FROM returned
+        UNION ALL
+        SELECT CASE status WHEN 'SUCCEEDED' THEN clearing ELSE 'refund_reserve:' || account_id END,
+            currency, chain, -amount FROM returned
+        UNION ALL
+        SELECT owner, currency, chain, amount FROM disputed
+        UNION ALL
+        SELECT CASE state WHEN 'lost' THEN clearing ELSE 'dispute_reserve:' || account_id END,
+            currency, chain, -amount FROM disputed
+        UNION ALL
+        SELECT suspense, currency, chain, amount FROM resolved
+        UNION ALL
+        SELECT CASE status WHEN 'DISMISSED' THEN clearing ELSE payable END, currency, chain, -amount
+        FROM resolved
+    )
+    """
+)
+
+
+async def find_differences(database: Executor) -> list[LedgerDifference]:
+    """Find the accounts whose entries are not the facts'; those that no fact makes are left out.
+
+    One statement sees one moment, so that nothing that is under way is a difference.
+    """
+    rows = await database.fetch(
+        "WITH"
+        + _FACTS
+        + """
+        SELECT account, currency, chain, sum(entered) AS ledger_minor, sum(fact) AS facts_minor
+        FROM (
+            SELECT account, currency, chain, 0 AS entered, amount AS fact FROM facts
+            UNION ALL
+            SELECT debit, currency, chain, amount, 0 FROM ledger_entry
+            WHERE fact NOT IN ('gateway_payout', 'payout', 'adjustment')
+            UNION ALL
+            SELECT credit, currency, chain, -amount, 0 FROM ledger_entry
+            WHERE fact NOT IN ('gateway_payout', 'payout', 'adjustment')
+        ) sides
+        GROUP BY account, currency, chain
+        HAVING sum(entered) <> sum(fact)
+        ORDER BY account, currency, chain
+        LIMIT $1
+        """,
+        _SHOWN_MAX,
+    )
+    return [
+        LedgerDifference(
+            account=row["account"],
+            currency=row["currency"],
+            chain=row["chain"],
+            ledger_minor=int(row["ledger_minor"]),
+            facts_minor=int(row["facts_minor"]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,194 @@
+"""The ledger: entries of every fact, once, and equal to captures, refunds, disputes and cases."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asyncpg import UniqueViolationError
+
+from payintent.domain.gateway import DisputeState
+from payintent.domain.ledger import Fact, LedgerEntry
+from payintent.operations.cases import ListCases, ResolveCase
+from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.payments.settle import settle_session
+from payintent.storage import ledger, ledger_check
+from payintent.storage.ledger_check import LedgerDifference
+from tests.payments.refund_gateway import RefundGateway
+from tests.payments.refunding import asked, hear, paid, work
+from tests.payments.staging import held, until_waiting
+from tests.payments.test_case_refunds import selected
+from tests.payments.test_receive_callback import EXACT, add_session, tell
+from tests.payments.test_record_dispute import hear as hear_dispute
+from tests.payments.test_record_dispute import report as dispute
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def entries(world: World) -> list[tuple[str, str, str, int]]:
+    """Read all entries; accounts without the ids of this database."""
+    rows = await world.rows("SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY ctid")
+    return [(r["fact"], _kind(r["debit"]), _kind(r["credit"]), int(r["amount"])) for r in rows]
+
+
+def _kind(account: str) -> str:
+    return account.partition(":")[0]
+
+
+async def agrees(world: World) -> bool:
+    return await ledger_check.find_differences(world.service.database) == []
+
+
+async def resolve(world: World, resolution: Any) -> None:
+    [case] = await world.perform(ListCases(status="OPEN"))
+    await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
+
+
+async def test_a_payment_without_tax_credits_its_merchant_and_the_fee(world: World) -> None:
+    await paid(world)
+    assert await entries(world) == [
+        ("capture", "gateway_clearing", "merchant_payable", 154389),
+        ("capture", "gateway_clearing", "fee_income", 4611),
+    ]
+    assert await agrees(world)
+
+
+async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing(
+    world: World,
+) -> None:
+    payment, session_id = await selected(world)
+
+    async def settle(tx: Any) -> None:
+        await settle_session(tx, world.service.id_generator, payment.id, session_id, EXACT)
+
+    async def again() -> None:
+        async with world.service.database.transaction() as tx:
+            await settle(tx)
+
+    async with held(world, settle) as first:
+        second = asyncio.create_task(again())
+        await until_waiting(world, second)
+        await first.commit()
+        await second
+    assert [entry[0] for entry in await entries(world)] == ["capture", "capture"]
+
+
+async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
+    await paid(world)
+    [row] = await world.rows("SELECT * FROM ledger_entry WHERE leg = 'fee'")
+    twin = LedgerEntry(
+        fact=Fact(row["fact"]),
+        fact_id=row["fact_id"],
+        leg="fee",
+        merchant_id=row["merchant_id"],
+        debit=row["credit"],
+        credit=row["debit"],
+        amount_minor=1,
+        currency="THB",
+        chain=None,
+    )
+    with pytest.raises(UniqueViolationError):
+        async with world.service.database.transaction() as tx:
+            await ledger.add(tx, [twin])
+
+
+async def test_a_refund_that_is_told_twice_is_entered_once(world: World) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "590.00")
+    await work(world)
+    await hear(world, refund.id)
+    assert (await entries(world))[2:] == [
+        ("refund_reserved", "merchant_payable", "refund_reserve", 59000),
+        ("refund_done", "refund_reserve", "gateway_clearing", 59000),
+    ]
+    assert await agrees(world)
+
+
+async def test_a_dispute_that_was_won_can_be_lost_yet_and_each_step_is_entered(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    for state in (DisputeState.INQUIRY, DisputeState.OPEN, DisputeState.WON, DisputeState.LOST):
+        await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
+        assert await agrees(world)
+    assert (await entries(world))[2:] == [
+        ("dispute_opened", "merchant_payable", "dispute_reserve", 50000),
+        ("dispute_won", "dispute_reserve", "merchant_payable", 50000),
+        ("dispute_lost", "merchant_payable", "gateway_clearing", 50000),
+    ]
+
+
+async def test_disputed_money_of_a_case_follows_it_to_its_merchant(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
+    await hear_dispute(world, dispute(payment))
+    cases = await world.perform(ListCases(status="OPEN"))
+    [case] = [case for case in cases if case.kind != "DISPUTE"]
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="sold"))
+    assert await agrees(world)
+    await hear_dispute(world, dispute(payment, state=DisputeState.WON))
+    assert await agrees(world)
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+
+
+async def balances(world: World) -> dict[str, int]:
+    """Sum debits less credits by kind of account, without those that are even."""
+    found: dict[str, int] = {}
+    for _, debit, credit, amount in await entries(world):
+        found[debit] = found.get(debit, 0) + amount
+        found[credit] = found.get(credit, 0) - amount
+    return {account: amount for account, amount in found.items() if amount}
+
+
+async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balanced(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    await resolve(world, "dismiss")
+    assert await balances(world) == {}
+    await add_session(world, session_id)
+    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    assert await agrees(world)
+    assert (await balances(world))["merchant_payable"] < 0
+
+
+async def test_what_was_accepted_of_a_platforms_account_stays_in_suspense(world: World) -> None:
+    await tell(world, uuid4())
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
+    assert await agrees(world)
+
+
+async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
+    world: World,
+) -> None:
+    await paid(world)
+    await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
+    found = await ledger_check.find_differences(world.service.database)
+    clearing, payable = (
+        f"gateway_clearing:{world.account_id}",
+        f"merchant_payable:{world.merchant_id}",
+    )
+    assert found == [
+        LedgerDifference(
+            account=clearing,
+            currency="THB",
+            chain=None,
+            ledger_minor=159000,
+            facts_minor=159001,
+        ),
+        LedgerDifference(
+            account=payable,
+            currency="THB",
+            chain=None,
+            ledger_minor=-154389,
+            facts_minor=-154390,
+        ),
+    ]
