@@ -62,7 +62,7 @@ class Authenticator:
         return merchant
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
-        key = read_bearer_key(headers, api_key.MERCHANT)
+        key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
         merchant = await api_keys.find_by_public_id(self._database, key.public_id)
         expected = self._encryption.digest(key.text)
         if merchant is None or not hmac.compare_digest(merchant.digest, expected):
@@ -95,11 +95,13 @@ async def check_operator_token(
     return found
 
 
-def read_bearer_key(headers: Mapping[str, str], prefix: str) -> api_key.ApiKeyText:
-    """Read a well-formed key from `Authorization` (`UNAUTHORIZED` without one)."""
+def read_bearer_key(headers: Mapping[str, str], prefix: str, *also: str) -> api_key.ApiKeyText:
+    """Read a well-formed key of a prefix from `Authorization` (`UNAUTHORIZED` without one)."""
     value = headers.get("authorization", "")
     is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
-    key = api_key.parse_api_key(prefix, value[len(_SCHEME) :]) if is_bearer else None
+    text = value[len(_SCHEME) :] if is_bearer else ""
+    found = (api_key.parse_api_key(start, text) for start in (prefix, *also))
+    key = next(filter(None, found), None)
     if key is None:
         raise UnauthorizedError(prefix, "malformed" if value else "missing")
     return key

@@ -164,6 +164,7 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "api": api_address(settings)[0],
         "style": style_url(merchant.accent_colour, language.locale),
         "picture": picture_path(app, view.get("product", {}).get("image")),
+        "test": not merchant.livemode,
         "logo": picture_path(app, merchant.logo_url),
         "bill": make_bill(view, language),
         "result": None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from payintent.domain.ids import to_base62
 
 MERCHANT = "sk_live"
+MERCHANT_TEST = "sk_test"  # of a merchant's test side
 OPERATOR = "op"
 PUBLIC_CHARS = 8
 SECRET_CHARS = 43  # 256 bits

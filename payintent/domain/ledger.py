@@ -53,6 +53,7 @@ class LedgerEntry:
     amount_minor: int
     currency: str  # or the token's symbol; its address where we do not take it
     chain: str | None  # of a token
+    account_id: int | None = None  # whose test mode keeps the entry out of the ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,4 +252,5 @@ def _entry(
         amount_minor=amount_minor,
         currency=money.currency,
         chain=money.chain,
+        account_id=money.account_id,
     )

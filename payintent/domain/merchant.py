@@ -46,6 +46,8 @@ class Merchant:
     accent_colour: str | None = None  # on the checkout, such as `#0b5bd3`
     terms_url: str | None = None
     mail_receipts: bool = False  # buyers who gave an address get a receipt by e-mail
+    livemode: bool = True  # False: a test side, whose money is none
+    live_merchant: int | None = None  # whose test side it is
 
     @property
     def origins(self) -> frozenset[str]:

@@ -25,7 +25,7 @@ from payintent.operations.validation import (
     is_database_id,
     quote_input,
 )
-from payintent.storage import accounts
+from payintent.storage import accounts, merchants
 from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
@@ -67,6 +67,8 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         None
     )
 
+    test: Annotated[bool, option("Test credentials: for test merchants, and for no other.")] = False
+
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: buyers' money goes where the credentials say."""
         del context
@@ -75,8 +77,9 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe the new account: its owner and its base URL."""
         del context
+        kind = "test account" if self.test else "account"
         return [
-            f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
+            f"a new {kind} at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
             f"it takes payments in {_country_words(self.countries)}",
             *_credential_words(self.credentials),
         ]
@@ -93,6 +96,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         _check_origins(context, self.provider, self.base_url, self.credentials)
         _check_countries(context, self.provider, self.countries)
         await check_merchant(context.database, self.merchant_id)
+        await _check_mode(context, self.merchant_id, livemode=not self.test)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Add the account, then encrypt its credentials with its id as context."""
@@ -103,6 +107,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             name=self.name,
             base_url=self.base_url,
             countries=self.countries,
+            livemode=not self.test,
         )
         account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
@@ -114,7 +119,16 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
     """List accounts."""
 
     action: ClassVar[str] = "account.list"
-    columns = ("id", "provider", "merchant_id", "name", "base_url", "countries", "enabled")
+    columns = (
+        "id",
+        "provider",
+        "merchant_id",
+        "name",
+        "base_url",
+        "countries",
+        "enabled",
+        "livemode",
+    )
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[AccountRecord]:
@@ -329,6 +343,15 @@ def _check_origins(
                 f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
                 "others are named in PAYINTENT_GATEWAY_ORIGINS",
             )
+
+
+async def _check_mode(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
+    merchant = None if owner is None else await merchants.get(context.database, owner)
+    if merchant is not None and merchant.livemode != livemode:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            "a test merchant has test accounts alone, and no other merchant has them",
+        )
 
 
 def _check_countries(

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 from payintent.domain import api_key, ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.fields import MerchantId, Purpose, argument
+from payintent.operations.fields import MerchantId, Purpose, argument, option
+from payintent.operations.test_side import ensure_test_side
 from payintent.operations.validation import (
     LISTED_MAX,
     check_list_limit,
@@ -26,6 +27,7 @@ class IssuedApiKey:
 
     merchant_id: int
     api_key: str
+    callback_secret: str | None = None  # of a test side that was made for the key
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
@@ -34,6 +36,9 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     action: ClassVar[str] = "key.issue"
     merchant_id: MerchantId
     name: Purpose = ""
+    test: Annotated[
+        bool, option("A key of its test side, sk_test_…, which is made where it is missing.")
+    ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True over HTTP, where the key would be shown to the holder of one token alone."""
@@ -42,8 +47,9 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe which merchant gets a key."""
         merchant = await require_merchant(context.database, self.merchant_id)
+        kind = "test key" if self.test else "API key"
         return [
-            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another API key"
+            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another {kind}"
             + (f", named {quote_input(self.name)}" if self.name else ""),
             "the approver is shown the key, and hands it over",
         ]
@@ -55,9 +61,12 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedApiKey:
         """Store the digest of a new key; the result has the key's text, this once."""
-        return IssuedApiKey(
-            self.merchant_id, await issue_api_key(context, tx, self.merchant_id, self.name)
-        )
+        merchant_id, secret = self.merchant_id, None
+        if self.test:
+            side = await ensure_test_side(context, tx, merchant_id)
+            merchant_id, secret = side.merchant_id, side.callback_secret
+        key = await issue_api_key(context, tx, merchant_id, self.name)
+        return IssuedApiKey(merchant_id, key, secret)
 
 
 class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
@@ -80,7 +89,9 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "key.revoke"
     is_destructive: ClassVar[bool] = True
-    public_id: Annotated[str, argument("The public part: the eight characters after sk_live_.")]
+    public_id: Annotated[
+        str, argument("The public part: the eight characters after sk_live_ or sk_test_.")
+    ]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
         """Revoke the key; revoking it again keeps the time of the first."""
@@ -97,7 +108,8 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and store its digest; returns the key's text."""
-    key = generate_key_text(api_key.MERCHANT)
+    merchant = await require_merchant(tx, merchant_id)
+    key = generate_key_text(api_key.MERCHANT if merchant.livemode else api_key.MERCHANT_TEST)
     await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )

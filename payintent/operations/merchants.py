@@ -1,10 +1,8 @@
 """Merchants: created, described, their callback URLs and secrets."""
 
 import re
-import secrets as chance
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
-from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.countries import COUNTRIES
@@ -12,8 +10,8 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.price import TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
-from payintent.encryption import NONCE_BYTES, callback_secret_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.callback_secret import add_callback_secret
 from payintent.operations.fields import MerchantId, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.keys import issue_api_key
@@ -28,7 +26,6 @@ from payintent.operations.validation import (
 )
 from payintent.storage import callback_secrets, merchants
 from payintent.storage.database import Tx
-from payintent.webhooks import signature
 from payintent.webhooks.egress import (
     EgressRefusedError,
     EgressRules,
@@ -109,9 +106,9 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
             allow_http=self.allow_http or (context.sandbox and _is_http(self.callback_url)),
         )
         key = await issue_api_key(context, tx, merchant.id, "first")
-        secret = await _add_secret(context, tx, merchant.id)
+        secret = await add_callback_secret(context, tx, merchant.id)
         if self.methods == "all":
-            await offer_all_methods(tx, merchant.id)
+            await offer_all_methods(tx, merchant.id, livemode=True)
         return CreatedMerchant(merchant, key, secret)
 
     def merchant_id_of(self, result: CreatedMerchant) -> int:
@@ -287,7 +284,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         await ensure_writing_key(context, tx)
         await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return IssuedCallbackSecret(
-            self.merchant_id, await _add_secret(context, tx, self.merchant_id)
+            self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)
         )
 
 
@@ -323,12 +320,3 @@ async def _locked(tx: Tx, merchant_id: int) -> Merchant:
     found = await merchants.lock(tx, merchant_id)
     assert found is not None  # noqa: S101 - merchants are never deleted
     return found
-
-
-async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    secret_id: UUID = context.id_generator.new_id()
-    secret = signature.new_key()
-    encryption_context = callback_secret_context(merchant_id, secret_id)
-    sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
-    await callback_secrets.add_secret(tx, secret_id, merchant_id, sealed)
-    return signature.encode_secret(secret)

@@ -11,10 +11,10 @@ from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import DeployedContract
 
 
-async def offer_all_methods(tx: Tx, merchant_id: int) -> None:
-    """Add the default methods of all platform accounts."""
+async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
+    """Add the default methods of all platform accounts of the merchant's mode."""
     new: list[payment_methods.NewPaymentMethod] = []
-    for account in await accounts.list_platform_accounts(tx):
+    for account in await accounts.list_platform_accounts(tx, livemode=livemode):
         contract = await chains.get_contract(tx, account.id)
         if contract is not None:
             new += await _tokens_of(tx, merchant_id, contract)

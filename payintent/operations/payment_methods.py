@@ -45,13 +45,18 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown values, and an account of another merchant."""
-        await require_merchant(context.database, self.merchant_id)
+        merchant = await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         is_id = is_database_id(self.account_id)
         account = await accounts.get(context.database, self.account_id) if is_id else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"this merchant has no account {self.account_id}"
+            )
+        if account.livemode != merchant.livemode:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"account {account.id} and merchant {merchant.id} must both be live, or both test",
             )
         await self._check_token(context)
 

@@ -11,7 +11,7 @@ from payintent.domain.payment import PaymentStatus
 from payintent.domain.refund import Refund
 from payintent.id_generator import IdGenerator
 from payintent.payments.expire import expire_if_due
-from payintent.storage import payment_list, payments, refunds
+from payintent.storage import merchants, payment_list, payments, refunds
 from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
@@ -46,7 +46,8 @@ class PaymentLookup:
         if snapshot is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
         if snapshot.payment.merchant_id != merchant_id:
-            raise RefusedError(ErrorCode.FORBIDDEN, "this payment belongs to another merchant")
+            owner = snapshot.payment.merchant_id
+            raise await _not_theirs(self._database, merchant_id, owner, "payment")
         return await self._fresh(snapshot)
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
@@ -99,10 +100,10 @@ async def get_merchant_refund(
     of a case is the operator's: it is no part of any payment's amount.
     """
     refund = await refunds.get(database, refund_id) if refund_id else None
-    if refund is None or refund.case_id is not None:
+    if refund is None or refund.case_id is not None or refund.merchant_id is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
     if refund.merchant_id != merchant_id:
-        raise RefusedError(ErrorCode.FORBIDDEN, "this refund belongs to another merchant")
+        raise await _not_theirs(database, merchant_id, refund.merchant_id, "refund")
     return refund
 
 
@@ -113,6 +114,13 @@ async def list_payment_refunds(
     found = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
     page = found[:limit]
     return page, page[-1].id if len(found) > limit else None
+
+
+async def _not_theirs(database: Database, asker: int, owner: int, what: str) -> RefusedError:
+    """Return what a merchant is told of another's: in the other mode there is nothing at all."""
+    if await merchants.share_mode(database, asker, owner):
+        return RefusedError(ErrorCode.FORBIDDEN, f"this {what} belongs to another merchant")
+    return RefusedError(ErrorCode.NOT_FOUND, f"no such {what}")
 
 
 def _is_elapsed(snapshot: PaymentSnapshot) -> bool:

@@ -22,6 +22,7 @@ class AccountRecord:
     countries: tuple[str, ...] | None  # where it takes payments; None: all of its adapter's
     sealed: bytes = field(repr=False)
     enabled: bool
+    livemode: bool  # False: test credentials, for test merchants alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class NewAccount:
     name: str
     base_url: str
     countries: Sequence[str] | None = None
+    livemode: bool = True
 
 
 async def add(tx: Tx, account: NewAccount) -> int:
@@ -52,8 +54,8 @@ async def add(tx: Tx, account: NewAccount) -> int:
         WITH known AS (
             INSERT INTO provider (name, wire_name) VALUES ($1, $1) ON CONFLICT DO NOTHING
         )
-        INSERT INTO provider_account (provider, merchant_id, name, base_url, countries)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO provider_account (provider, merchant_id, name, base_url, countries, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6)
         RETURNING id
         """,
         account.provider,
@@ -61,6 +63,7 @@ async def add(tx: Tx, account: NewAccount) -> int:
         account.name,
         account.base_url,
         None if account.countries is None else list(account.countries),
+        account.livemode,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return row["id"]
@@ -92,7 +95,7 @@ async def get(database: Executor, account_id: int) -> AccountRecord | None:
     """Read an account without its credentials; None where there is none of this id."""
     row = await database.row(
         """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
         FROM provider_account
         WHERE id = $1 AND sealed IS NOT NULL
         """,
@@ -105,7 +108,7 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     """Lock an account that is about to be changed."""
     row = await tx.row(
         """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
         FROM provider_account
         WHERE id = $1 AND sealed IS NOT NULL
         FOR NO KEY UPDATE
@@ -115,16 +118,17 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     return _account(row) if row else None
 
 
-async def list_platform_accounts(database: Executor) -> list[AccountRecord]:
-    """List the platform's enabled accounts, which any merchant's methods may use."""
+async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
+    """List the platform's enabled accounts of a mode, for methods of any merchant of it."""
     rows = await database.fetch(
         """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
         FROM provider_account
-        WHERE merchant_id IS NULL AND sealed IS NOT NULL AND enabled
+        WHERE merchant_id IS NULL AND sealed IS NOT NULL AND enabled AND livemode = $1
         ORDER BY id
         LIMIT 100
-        """
+        """,
+        livemode,
     )
     return [_account(row) for row in rows]
 
@@ -133,7 +137,7 @@ async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
     """List the accounts that have credentials, the platform's and merchants', by id."""
     rows = await database.fetch(
         """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
         FROM provider_account
         WHERE sealed IS NOT NULL
         ORDER BY id

@@ -43,7 +43,10 @@ class AuthenticatedMerchant:
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
     """Store the digest of a new API key."""
     await tx.fetch(
-        "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, $2, $3, $4)",
+        """
+        INSERT INTO api_key (public_id, merchant_id, name, digest, livemode)
+        VALUES ($1, $2, $3, $4, (SELECT livemode FROM merchant WHERE id = $2))
+        """,
         public_id,
         merchant_id,
         name,

@@ -153,7 +153,7 @@ async def add(
             JOIN chain_token t ON t.chain = k.chain
             GROUP BY k.account_id, t.address
         ) t ON c.receipt_id IS NOT NULL AND t.account_id = c.account_id AND t.currency = c.currency
-        RETURNING id, currency
+        RETURNING id, account_id, currency
         )
         INSERT INTO ledger_entry
             (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency, created_at)
@@ -163,6 +163,7 @@ async def add(
             $16::text[], $17::text[], $18::text[]) AS e (fact_id, fact, leg, merchant_id, debit,
             credit, amount, chain)
         JOIN added ON added.id = e.fact_id
+        JOIN provider_account a ON a.id = added.account_id AND a.livemode
         """,
         [capture.id for capture in captures],
         [capture.account_id for capture in captures],

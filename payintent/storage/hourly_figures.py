@@ -62,8 +62,9 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
 async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> None:
     """Add what happened from `since` to before `until` to the figures of its hours.
 
-    Payments end once, refunds succeed once, and neither time changes afterwards. Attempts have no
-    index by time: their ids are in its order, but for the clocks of hosts.
+    Test merchants are left out. Payments end once, refunds succeed once, and neither time changes
+    afterwards. Attempts have no index by time: their ids are in its order, but for the clocks of
+    hosts.
     """
     await tx.fetch(
         """
@@ -104,6 +105,7 @@ _HAPPENED: LiteralString = """
         coalesce(s.token || ' on ' || s.chain, s.provider || ' ' || s.kind, '') AS method,
         coalesce(s.country, '') AS country, p.amount
     FROM payment p
+    JOIN merchant m ON m.id = p.merchant_id AND m.livemode
     LEFT JOIN session s ON s.id = p.session_id
     WHERE p.status NOT IN ('PENDING', 'PROCESSING')
         AND coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) >= $1
@@ -112,15 +114,22 @@ _HAPPENED: LiteralString = """
     SELECT updated_at, 'REFUNDED', currency, '', '', amount
     FROM refund
     WHERE status = 'SUCCEEDED' AND case_id IS NULL AND updated_at >= $1 AND updated_at < $2
+        AND merchant_id NOT IN (SELECT id FROM merchant WHERE NOT livemode)
     UNION ALL
     SELECT created_at, 'DISPUTED', currency, '', '', amount_minor
     FROM dispute
     WHERE created_at >= $1 AND created_at < $2
+        AND account_id NOT IN (SELECT id FROM provider_account WHERE NOT livemode)
     UNION ALL
     SELECT started_at + duration_ms * interval '1 millisecond',
         CASE outcome WHEN 'delivered' THEN 'DELIVERED' ELSE 'UNDELIVERED' END, '', '', '', 0
-    FROM attempt
+    FROM attempt a
     WHERE id >= $3 AND id < $4
+        AND NOT EXISTS (
+            SELECT FROM event e
+            JOIN merchant m ON m.id = e.merchant_id AND NOT m.livemode
+            WHERE e.id = a.event_id
+        )
         AND started_at + duration_ms * interval '1 millisecond' >= $1
         AND started_at + duration_ms * interval '1 millisecond' < $2
 """

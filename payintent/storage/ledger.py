@@ -57,20 +57,24 @@ def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add entries of facts that this transaction writes."""
+    """Add entries of facts that this transaction writes; those of test accounts are left out."""
     if not entries:
         return
     await tx.fetch(
         """
         INSERT INTO ledger_entry
             (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency)
-        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
+        SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
+            e.chain, e.currency
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-            $7::text[], $8::text[], $9::text[]) AS e (fact_id, fact, leg, merchant_id, debit,
-            credit, amount, chain, currency)
+            $7::text[], $8::text[], $9::text[], $10::bigint[]) AS e (fact_id, fact, leg,
+            merchant_id, debit, credit, amount, chain, currency, account_id)
+        LEFT JOIN provider_account a ON a.id = e.account_id
+        WHERE coalesce(a.livemode, true)
         """,
         *columns(entries),
         [entry.currency for entry in entries],
+        [entry.account_id for entry in entries],
     )
 
 

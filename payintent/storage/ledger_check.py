@@ -38,6 +38,7 @@ _FACTS: LiteralString = (
     """
     + ledger.MONEY_SOURCES
     + """
+        WHERE a.livemode
     ), resolved AS (
         SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
             CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor

@@ -13,7 +13,7 @@ COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
     m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
-    m.mail_receipts
+    m.mail_receipts, m.livemode, m.live_merchant
 """
 
 
@@ -63,6 +63,59 @@ async def get(database: Executor, merchant_id: int) -> Merchant | None:
     """Read a merchant by id; None where there is none."""
     row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
     return from_row(row) if row else None
+
+
+async def find_test_side(database: Executor, live_merchant: int) -> int | None:
+    """Return the id of a merchant's test side; None where it has none."""
+    row = await database.row("SELECT id FROM merchant WHERE live_merchant = $1", live_merchant)
+    return row["id"] if row else None
+
+
+async def add_test_side(tx: Tx, live_merchant: int) -> int:
+    """Add the test side of a live merchant, in service at once; returns its id.
+
+    It has what buyers see, the countries, currencies, taxes and limits of the live one.
+    """
+    row = await tx.row(
+        """
+        WITH made AS (
+            INSERT INTO merchant
+                (name, activation, activated_at, livemode, live_merchant, countries, currencies,
+                 tax_manager, tax_country, default_country, locale, logo_url, support_url,
+                 terms_url, return_url, allowed_origins, accent_colour, auto_refund)
+            SELECT name, 'ACTIVE', clock(), false, id, countries, currencies,
+                tax_manager, tax_country, default_country, locale, logo_url, support_url,
+                terms_url, return_url, allowed_origins, accent_colour, auto_refund
+            FROM merchant
+            WHERE id = $1
+            RETURNING id
+        ), limited AS (
+            INSERT INTO rate_limit (merchant_id, class, per_s, burst)
+            SELECT made.id, l.class, l.per_s, l.burst
+            FROM made
+            CROSS JOIN rate_limit l
+            WHERE l.merchant_id = $1
+        )
+        SELECT id FROM made
+        """,
+        live_merchant,
+    )
+    assert row is not None  # noqa: S101 - the caller holds the live merchant's row
+    return row["id"]
+
+
+async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
+    """Tell whether two merchants are both live, or both test sides."""
+    row = await database.row(
+        """
+        SELECT count(DISTINCT livemode) = 1 AS same
+        FROM merchant
+        WHERE id IN ($1, $2)
+        """,
+        merchant_id,
+        other_id,
+    )
+    return row is not None and row["same"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,4 +252,6 @@ def from_row(row: Row) -> Merchant:
         accent_colour=row["accent_colour"],
         terms_url=row["terms_url"],
         mail_receipts=row["mail_receipts"],
+        livemode=row["livemode"],
+        live_merchant=row["live_merchant"],
     )

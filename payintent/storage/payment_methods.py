@@ -85,8 +85,9 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
-             position, chain, token)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+             position, chain, token, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+            (SELECT livemode FROM merchant WHERE id = $1))
         RETURNING id
         """,
         new.merchant_id,

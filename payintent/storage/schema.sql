@@ -105,6 +105,7 @@ CREATE TABLE public.api_key (
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
+    livemode boolean DEFAULT true NOT NULL,
     CONSTRAINT api_key_digest CHECK ((octet_length(digest) = 32)),
     CONSTRAINT api_key_public_id CHECK ((length(public_id) = 8))
 );
@@ -639,6 +640,8 @@ CREATE TABLE public.merchant (
     accent_colour text,
     terms_url text,
     mail_receipts boolean DEFAULT false NOT NULL,
+    livemode boolean DEFAULT true NOT NULL,
+    live_merchant bigint,
     CONSTRAINT merchant_accent_colour CHECK ((accent_colour ~ '^#[0-9a-f]{6}$'::text)),
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
@@ -648,7 +651,8 @@ CREATE TABLE public.merchant (
     CONSTRAINT merchant_name CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT merchant_requested CHECK (((activation <> 'REQUESTED'::text) OR ((contract <> ''::text) AND (kyc <> ''::text) AND (COALESCE(cardinality(requested_countries), 0) > 0) AND (COALESCE(cardinality(requested_currencies), 0) > 0)))),
     CONSTRAINT merchant_tax_country CHECK ((tax_country = ANY (ARRAY['selection'::text, 'merchant'::text]))),
-    CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
+    CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text]))),
+    CONSTRAINT merchant_test_side CHECK ((livemode = (live_merchant IS NULL)))
 );
 
 ALTER TABLE public.merchant ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -776,6 +780,7 @@ CREATE TABLE public.payment_method (
     "position" integer DEFAULT 0 NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    livemode boolean DEFAULT true NOT NULL,
     CONSTRAINT payment_method_fee_mode CHECK ((fee_mode = ANY (ARRAY['INCLUSIVE'::text, 'EXCLUSIVE'::text]))),
     CONSTRAINT payment_method_fee_rate CHECK (((fee_rate >= (0)::numeric) AND (fee_rate <= (1)::numeric))),
     CONSTRAINT payment_method_kind CHECK ((kind = ANY (ARRAY['card'::text, 'redirect'::text, 'qr'::text, 'onchain'::text])))
@@ -830,6 +835,7 @@ CREATE TABLE public.provider_account (
     name text DEFAULT ''::text NOT NULL,
     changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     countries text[],
+    livemode boolean DEFAULT true NOT NULL,
     CONSTRAINT provider_account_countries CHECK ((cardinality(countries) > 0))
 );
 
@@ -1122,6 +1128,12 @@ ALTER TABLE ONLY public.member_session
     ADD CONSTRAINT member_session_previous_digest_key UNIQUE (previous_digest);
 
 ALTER TABLE ONLY public.merchant
+    ADD CONSTRAINT merchant_mode UNIQUE (id, livemode);
+
+ALTER TABLE ONLY public.merchant
+    ADD CONSTRAINT merchant_one_test_side UNIQUE (live_merchant);
+
+ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.money_case
@@ -1144,6 +1156,9 @@ ALTER TABLE ONLY public.payment
 
 ALTER TABLE ONLY public.proposal
     ADD CONSTRAINT proposal_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.provider_account
+    ADD CONSTRAINT provider_account_one_mode UNIQUE (id, livemode);
 
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_pkey PRIMARY KEY (id);
@@ -1383,6 +1398,9 @@ CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address, token_decima
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
+ALTER TABLE ONLY public.api_key
+    ADD CONSTRAINT api_key_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);
+
 ALTER TABLE ONLY public.attempt
     ADD CONSTRAINT attempt_event_id_fkey FOREIGN KEY (event_id) REFERENCES public.event(id);
 
@@ -1494,6 +1512,9 @@ ALTER TABLE ONLY public.member_passkey
 ALTER TABLE ONLY public.member_session
     ADD CONSTRAINT member_session_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.merchant
+    ADD CONSTRAINT merchant_live_merchant FOREIGN KEY (live_merchant) REFERENCES public.merchant(id);
+
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);
 
@@ -1516,13 +1537,22 @@ ALTER TABLE ONLY public.payment_method
     ADD CONSTRAINT payment_method_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
 
 ALTER TABLE ONLY public.payment_method
+    ADD CONSTRAINT payment_method_account_mode FOREIGN KEY (account_id, livemode) REFERENCES public.provider_account(id, livemode);
+
+ALTER TABLE ONLY public.payment_method
     ADD CONSTRAINT payment_method_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.payment_method
+    ADD CONSTRAINT payment_method_merchant_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);
 
 ALTER TABLE ONLY public.payment
     ADD CONSTRAINT payment_session FOREIGN KEY (session_id) REFERENCES public.session(id);
 
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.provider_account
+    ADD CONSTRAINT provider_account_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);
 
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_provider FOREIGN KEY (provider) REFERENCES public.provider(name);

@@ -131,6 +131,13 @@ WITHOUT_OTHERS = """
 SESSION = "UPDATE session SET {} WHERE id = :session_id"
 CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
 METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
+#: The test side of the merchant, and a copy of it under its own number.
+TEST_SIDE = """
+    INSERT INTO merchant (name, livemode, live_merchant) VALUES ('Test', false, :merchant_id)
+"""
+SAME_ID = """
+    INSERT INTO merchant (id, name) OVERRIDING SYSTEM VALUE VALUES (:merchant_id, 'Same')
+"""
 MERCHANT = "UPDATE merchant SET {} WHERE id = :merchant_id"
 ADD_SESSION = """
     INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
@@ -430,6 +437,21 @@ BROKEN: list[tuple[str, str]] = [
     ("provider_account_provider", "UPDATE provider_account SET provider = 'nobody'"),
     ("provider_account_countries", "UPDATE provider_account SET countries = '{}'"),
     ("restriction_type", "UPDATE restriction SET type = 'CARD'"),
+    ("merchant_test_side", MERCHANT.format("livemode = false")),
+    ("merchant_live_merchant", (f"{TEST_SIDE}; UPDATE merchant SET live_merchant = 0 WHERE NOT "
+         "livemode")),
+    ("merchant_one_test_side", f"{TEST_SIDE}; {TEST_SIDE}"),
+    ("merchant_mode", f"ALTER TABLE merchant DROP CONSTRAINT merchant_pkey CASCADE; {SAME_ID}"),
+    ("api_key_mode", "UPDATE api_key SET livemode = false"),
+    ("provider_account_one_mode", ("ALTER TABLE provider_account DROP CONSTRAINT "
+         "provider_account_pkey CASCADE; INSERT INTO provider_account OVERRIDING SYSTEM VALUE "
+         "SELECT * FROM provider_account")),
+    ("provider_account_mode", ("INSERT INTO provider_account (provider, base_url, merchant_id, "
+         "livemode) VALUES ('fake', '', :merchant_id, false)")),
+    ("payment_method_merchant_mode", ("ALTER TABLE payment_method DROP CONSTRAINT "
+         "payment_method_account_mode; UPDATE payment_method SET livemode = false")),
+    ("payment_method_account_mode", (f"{TEST_SIDE}; UPDATE payment_method SET livemode = false, "
+         "merchant_id = (SELECT id FROM merchant WHERE NOT livemode)")),
     ("merchant_tax_country", "UPDATE merchant SET tax_country = 'buyer'"),
     (
         "merchant_callback_https",
