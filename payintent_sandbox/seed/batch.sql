@@ -108,7 +108,7 @@ SELECT account_id, callback_id, session_id, NULL,
 FROM seed_payment
 WHERE with_session AND status NOT IN ('PROCESSING', 'EXPIRED');
 
--- One of two hundred expired payments is paid too late: that money is a case.
+-- One of forty expired sessions is paid too late: that money is a case.
 INSERT INTO capture
     (id, account_id, reference, session_id, payment_id, currency, amount_minor, credited,
      refunded_minor, captured_at, callback_id)
@@ -117,7 +117,7 @@ SELECT pg_temp.timed_id(ended_at), account_id, reference, session_id, payment_id
     CASE WHEN status <> 'EXPIRED' THEN callback_id END
 FROM seed_payment
 WHERE with_session AND (status IN ('PAID', 'PARTIALLY_REFUNDED', 'REFUNDED')
-    OR status = 'EXPIRED' AND pg_temp.chance(n, 8, 200) = 0);
+    OR status = 'EXPIRED' AND pg_temp.chance(n, 18, 40) = 0);
 
 INSERT INTO refund
     (id, merchant_id, payment_id, capture_id, amount, amount_text, currency, amount_minor, reason,
@@ -150,6 +150,32 @@ SELECT pg_temp.timed_id(closed_at), closed_at, 'seed', 'the shop sent the goods 
     merchant_id, json_build_object('case_id', 'case_' || pg_temp.base62(id))
 FROM opened
 WHERE closed_at IS NOT NULL;
+
+-- What the ledger says of all these, as `payintent.domain.ledger` has it.
+INSERT INTO ledger_entry
+    (fact_id, fact, leg, merchant_id, debit, credit, amount, currency, created_at)
+SELECT fact_id, fact, leg, s.merchant_id, debit, credit, entered, s.currency, entered_at
+FROM seed_payment s
+JOIN capture c ON c.payment_id = s.payment_id
+LEFT JOIN refund r ON r.capture_id = c.id
+LEFT JOIN money_case m ON m.capture_id = c.id AND m.status = 'ACCEPTED'
+CROSS JOIN LATERAL (
+    SELECT 'gateway_clearing:' || s.account_id AS clearing, 'suspense:' || s.account_id AS suspense,
+        'merchant_payable:' || s.merchant_id AS payable,
+        'refund_reserve:' || s.account_id AS reserve, round(s.amount * s.fee_rate, 2) * 100 AS fee
+) a
+CROSS JOIN LATERAL (VALUES
+    (c.id, 'capture', 'suspense', clearing, suspense, CASE WHEN NOT credited THEN minor END,
+        c.captured_at),
+    (c.id, 'capture', 'payable', clearing, payable, CASE WHEN credited THEN minor - fee END,
+        c.captured_at),
+    (c.id, 'capture', 'fee', clearing, 'fee_income', CASE WHEN credited THEN fee END,
+        c.captured_at),
+    (r.id, 'refund_reserved', 'whole', payable, reserve, r.amount_minor, r.created_at),
+    (r.id, 'refund_done', 'whole', reserve, clearing, r.amount_minor, r.updated_at),
+    (m.id, 'case_accepted', 'whole', suspense, payable, c.amount_minor, m.closed_at)
+) AS e (fact_id, fact, leg, debit, credit, entered, entered_at)
+WHERE fact_id IS NOT NULL AND entered > 0;
 
 -- An operator cancelled one in ten of those that were cancelled.
 INSERT INTO audit (id, at, who, why, action, merchant_id, details)

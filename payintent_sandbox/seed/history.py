@@ -26,7 +26,7 @@ FROM (
 """
 _MAINTAIN = """
 VACUUM (ANALYZE) payment, session, checkout, idempotency, callback, capture, refund, money_case,
-    audit, event, delivery, attempt
+    ledger_entry, audit, event, delivery, attempt
 """
 
 

@@ -16,7 +16,7 @@ from payintent.operations.base import Actor
 from payintent.operations.payment_details import ShowPayment
 from payintent.payments.serialization import event_body
 from payintent.service import Service, open_service
-from payintent.storage import payments
+from payintent.storage import ledger_check, payments
 from payintent_sandbox.seed.history import NotASandboxError, seed
 from tests.support.terminal import Terminal
 
@@ -74,6 +74,9 @@ async def test_a_seeded_history_is_what_the_service_would_have_written(
     assert {row[0] for row in await raw.fetch("SELECT DISTINCT state FROM delivery")} == {
         *("delivered", "dead", "pending", "skipped")
     }
+    cases = await raw.fetchval("SELECT count(*) FROM money_case WHERE status = 'ACCEPTED'")
+    assert cases > 0
+    assert await ledger_check.find_differences(seeded.database) == []
     await _check_ids(raw)
     await _check_events(seeded, raw)
     await _check_shown(seeded, raw)

@@ -34,7 +34,17 @@ from tests.support.plans import Recorder, generic_plan, nodes
 PAYMENTS = 10_000
 #: What grows with payments. Of others there are as many rows as operators set up.
 GROWING = {
-    *("payment", "session", "checkout", "event", "delivery", "attempt", "callback", "capture"),
+    *(
+        "payment",
+        "session",
+        "checkout",
+        "ledger_entry",
+        "event",
+        "delivery",
+        "attempt",
+        "callback",
+        "capture",
+    ),
     *("refund", "money_case", "idempotency", "audit", "dispute", "gateway_call", "api_call"),
 }
 #: Of these a history of ten thousand payments has so few rows that reading them through is right.
