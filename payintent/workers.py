@@ -31,6 +31,7 @@ from payintent.storage import (
     gateway_calls,
     hourly_figures,
     idempotency,
+    ledger_check,
     mails,
     payments,
     proposals,
@@ -49,6 +50,8 @@ _log = get_logger("workers")
 _LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
 _COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
 _MAIL_EVERY_S = 5.0
+_LEDGER_EVERY_S = 3600.0
+_LEDGER_LOGGED_MAX = 20
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
@@ -67,6 +70,9 @@ MAIL_OVERDUE = Gauge(
     "payintent_mail_overdue_seconds", "How long the mail that waits longest has waited"
 )
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
+LEDGER_IMBALANCE = Gauge(
+    "payintent_ledger_imbalance_accounts", "Accounts of the ledger that differ from the facts"
+)
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
@@ -112,6 +118,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
+        ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: hourly_figures.count_next(service.database)),
     ]
@@ -170,6 +177,22 @@ async def measure(service: Service) -> bool:
     cases = await backlog.count_open_cases(service.reading)
     for kind in CaseKind:
         OPEN_CASES.labels(kind).set(cases.get(kind, 0))
+    return False
+
+
+async def check_ledger(service: Service) -> bool:
+    """Compare the ledger with captures, refunds, disputes and cases; log what differs."""
+    differences = await ledger_check.find_differences(service.reading)
+    LEDGER_IMBALANCE.set(len(differences))
+    for difference in differences[:_LEDGER_LOGGED_MAX]:
+        _log.error(
+            "ledger_differs",
+            ledger_account=difference.account,
+            currency=difference.currency,
+            chain=difference.chain,
+            ledger_minor=str(difference.ledger_minor),
+            facts_minor=str(difference.facts_minor),
+        )
     return False
 
 

@@ -55,7 +55,7 @@ def print_result(
             print_table(cast("list[object]", value), shown, as_json=as_json)
         else:
             print_record(value, as_json=as_json)
-    if action == "account.check" and not result.works:
+    if (action == "account.check" and not result.works) or (action == "ledger.check" and result):
         raise typer.Exit(1)
 
 

@@ -111,8 +111,13 @@ def payable(merchant_id: int) -> str:
 
 def quoted_charges(price: Price, total_minor: int) -> Charges:
     """Return fee and tax of a frozen quote in the minor units that its total is in."""
-    unit = EXACT.divide(Decimal(total_minor), Decimal(price.total_amount))  # a power of ten
-    return Charges(_minor(price.fee_amount, unit), _minor(price.estimated_tax, unit))
+    return charges_of(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
+
+
+def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
+    """Return fee and tax in minor units, of the texts of a quote."""
+    unit = EXACT.divide(Decimal(total_minor), Decimal(total))  # a power of ten
+    return Charges(_minor(fee, unit), _minor(tax, unit))
 
 
 def _minor(amount: str, unit: Decimal) -> int:

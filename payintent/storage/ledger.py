@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from payintent.domain.gateway import DisputeState
 from payintent.domain.ledger import CapturedMoney, Fact, LedgerEntry, case_entries, dispute_entries
 from payintent.storage.database import Row, Tx
 
+TimedEntry = tuple[LedgerEntry, datetime]
 #: What `money_of` reads, from captures that a statement names `c`.
 MONEY: LiteralString = """
     c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
@@ -75,6 +77,25 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
         *columns(entries),
         [entry.currency for entry in entries],
         [entry.account_id for entry in entries],
+    )
+
+
+async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
+    """Add entries of facts that were committed before, where they are not there."""
+    plain = [entry for entry, _ in entries]
+    await tx.fetch(
+        """
+        INSERT INTO ledger_entry
+            (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency, created_at)
+        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency, at
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::timestamptz[]) AS e (fact_id, fact, leg,
+            merchant_id, debit, credit, amount, chain, currency, at)
+        ON CONFLICT DO NOTHING
+        """,
+        *columns(plain),
+        [entry.currency for entry in plain],
+        [at for _, at in entries],
     )
 
 

@@ -90,7 +90,7 @@ def test_every_change_is_destructive_or_known_to_be_harmless() -> None:
     changes = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)}
     assert {name for name, kind in changes.items() if not kind.is_destructive} == _HARMLESS
     tried = {name for name, kind in changes.items() if kind.has_dry_run}
-    assert tried == {"webhooks.replay-missed", "keyring.rotate"}
+    assert tried == {"webhooks.replay-missed", "keyring.rotate", "ledger.backfill"}
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "of course\n"])

@@ -20,7 +20,13 @@ _DAY_S = 24 * 3600
 _SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "payment.cancel"}
 _SUPPORT |= {"account.check"}
 _FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
-_FINANCE |= {"payment.end", "payment.refund", "refund.resend", "refund.ask-first"}
+_FINANCE |= {
+    "payment.end",
+    "payment.refund",
+    "refund.resend",
+    "refund.ask-first",
+    "ledger.backfill",
+}
 _OWN = {"operator.replace"}  # one's own token: every role
 
 

@@ -109,6 +109,7 @@ def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds(
         "payintent_chain_overdue",
         "payintent_chain_waiting",
         "payintent_chain_watched",
+        "payintent_ledger_imbalance_accounts",
         "payintent_mail_overdue_seconds",
         "payintent_pending_overdue_seconds",
         "payintent_processes",

@@ -1,0 +1,46 @@
+"""Balances of the ledger's accounts."""
+
+from dataclasses import dataclass
+
+from payintent.storage.database import Executor
+
+_SHOWN_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountBalance:
+    """An account in one currency: amounts in minor units; the balance is debits less credits."""
+
+    account: str
+    currency: str
+    chain: str | None
+    debits_minor: str
+    credits_minor: str
+    balance_minor: str
+
+
+async def list_balances(
+    database: Executor, merchant_id: int | None, currency: str | None
+) -> list[AccountBalance]:
+    """Sum the entries of each account; with a merchant, of its entries alone."""
+    rows = await database.fetch(
+        """
+        SELECT account, currency, chain, sum(debit)::text AS debits_minor,
+            sum(credit)::text AS credits_minor, (sum(debit) - sum(credit))::text AS balance_minor
+        FROM (
+            SELECT debit AS account, currency, chain, merchant_id, amount AS debit, 0 AS credit
+            FROM ledger_entry
+            UNION ALL
+            SELECT credit, currency, chain, merchant_id, 0, amount
+            FROM ledger_entry
+        ) sides
+        WHERE ($1::bigint IS NULL OR merchant_id = $1) AND ($2::text IS NULL OR currency = $2)
+        GROUP BY account, currency, chain
+        ORDER BY account, currency, chain
+        LIMIT $3
+        """,
+        merchant_id,
+        currency,
+        _SHOWN_MAX,
+    )
+    return [AccountBalance(**row) for row in rows]
