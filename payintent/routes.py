@@ -17,6 +17,7 @@ from payintent.api import (
     payments,
     public,
     refunds,
+    test_clock,
 )
 from payintent.api.docs import pages
 from payintent.checkout import codes, page, pictures, sdk_files, static_files
@@ -39,6 +40,8 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/events/{event_id}/replay", event_feed.replay_event, methods=["POST"]),
     Route("/v1/refunds", refunds.list_updated_refunds, methods=["GET"]),
     Route("/v1/cases", cases.list_cases, methods=["GET"]),
+    Route("/v1/test/clock", test_clock.get_test_clock, methods=["GET"]),
+    Route("/v1/test/clock/advance", test_clock.advance_test_clock, methods=["POST"]),
     Route("/v1/disputes", disputes.list_disputes, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),

@@ -23,6 +23,8 @@ TO payintent_api, payintent_worker;
 -- But for an event's place in its merchant's feed, which the API gives it.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
+-- And how far a test merchant has moved its clock on.
+GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting

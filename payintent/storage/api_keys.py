@@ -38,6 +38,7 @@ class AuthenticatedMerchant:
     #: The currencies it can be paid with, and the most decimals a method supports of each.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # of the key
+    livemode: bool = True
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
@@ -59,6 +60,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
+            merchant.livemode,
             merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst,"""
@@ -87,6 +89,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
             if row[f"{kind}_per_s"] is not None
         },
         public_id=public_id,
+        livemode=row["livemode"],
     )
 
 

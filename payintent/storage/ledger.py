@@ -81,21 +81,28 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add entries of facts that were committed before, where they are not there."""
+    """Add entries of facts that were committed before, where they are not there.
+
+    Those of test accounts are left out.
+    """
     plain = [entry for entry, _ in entries]
     await tx.fetch(
         """
         INSERT INTO ledger_entry
             (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency, created_at)
-        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency, at
+        SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
+            e.chain, e.currency, e.at
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-            $7::text[], $8::text[], $9::text[], $10::timestamptz[]) AS e (fact_id, fact, leg,
-            merchant_id, debit, credit, amount, chain, currency, at)
+            $7::text[], $8::text[], $9::text[], $10::timestamptz[], $11::bigint[]) AS e (fact_id,
+            fact, leg, merchant_id, debit, credit, amount, chain, currency, at, account_id)
+        LEFT JOIN provider_account a ON a.id = e.account_id
+        WHERE coalesce(a.livemode, true)
         ON CONFLICT DO NOTHING
         """,
         *columns(plain),
         [entry.currency for entry in plain],
         [at for _, at in entries],
+        [entry.account_id for entry in plain],
     )
 
 

@@ -38,7 +38,7 @@ _CAPTURES: LiteralString = (
     + ledger.MONEY
     + "FROM capture c LEFT JOIN session s ON s.id = c.session_id"
     + ledger.MONEY_SOURCES
-    + "WHERE c.amount_minor > 0 AND "
+    + "WHERE a.livemode AND c.amount_minor > 0 AND "
     + _NO_ENTRY
     + "c.id AND e.fact = 'capture')"
 )
@@ -52,7 +52,7 @@ _REFUNDS: LiteralString = (
     + ledger.MONEY
     + "FROM refund r JOIN capture c ON c.id = r.capture_id"
     + ledger.MONEY_SOURCES
-    + "WHERE ("
+    + "WHERE a.livemode AND ("
     + _NO_ENTRY
     + "r.id AND e.fact = 'refund_reserved') OR r.status <> 'PENDING' AND "
     + _NO_ENTRY
@@ -65,7 +65,7 @@ _CASES: LiteralString = (
     + ledger.MONEY
     + "FROM money_case m JOIN capture c ON c.id = m.capture_id"
     + ledger.MONEY_SOURCES
-    + "WHERE "
+    + "WHERE a.livemode AND "
     + ledger.RESOLVED
     + " AND c.amount_minor > c.refunded_minor + c.reserved_minor"
     + " AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL) AND "
@@ -74,6 +74,7 @@ _CASES: LiteralString = (
 )
 _DISPUTES: LiteralString = (
     "SELECT d.id AS fact_id, d.capture_id FROM dispute d JOIN capture c ON c.id = d.capture_id"
+    " JOIN provider_account a ON a.id = c.account_id AND a.livemode"
     " WHERE d.state IN ('open', 'under_review', 'lost') AND c.amount_minor > 0"
     " AND (d.amount_minor > 0 OR d.currency <> c.currency) AND " + _NO_ENTRY + "d.id)"
 )

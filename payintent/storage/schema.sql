@@ -974,6 +974,14 @@ CREATE TABLE public.tax_rate (
     CONSTRAINT tax_rate_rate CHECK (((rate >= (0)::numeric) AND (rate <= (1)::numeric)))
 );
 
+CREATE TABLE public.test_clock (
+    merchant_id bigint NOT NULL,
+    livemode boolean DEFAULT false NOT NULL,
+    advanced_s bigint NOT NULL,
+    CONSTRAINT test_clock_advanced CHECK ((advanced_s >= 0)),
+    CONSTRAINT test_clock_livemode CHECK ((NOT livemode))
+);
+
 ALTER TABLE ONLY public.api_call
     ADD CONSTRAINT api_call_pkey PRIMARY KEY (at, id);
 
@@ -1192,6 +1200,9 @@ ALTER TABLE ONLY public.session
 
 ALTER TABLE ONLY public.tax_rate
     ADD CONSTRAINT tax_rate_pkey PRIMARY KEY (country);
+
+ALTER TABLE ONLY public.test_clock
+    ADD CONSTRAINT test_clock_pkey PRIMARY KEY (merchant_id);
 
 CREATE INDEX api_call_failed ON public.api_call USING btree (merchant_id, at, id) WHERE (status >= 400);
 
@@ -1577,3 +1588,6 @@ ALTER TABLE ONLY public.session
 
 ALTER TABLE ONLY public.session
     ADD CONSTRAINT session_payment_method_id_fkey FOREIGN KEY (payment_method_id) REFERENCES public.payment_method(id);
+
+ALTER TABLE ONLY public.test_clock
+    ADD CONSTRAINT test_clock_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);

@@ -49,6 +49,8 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("GET", "/v1/cases"): None,
     ("GET", "/v1/disputes"): None,
     ("GET", "/v1/catalog"): None,
+    ("GET", "/v1/test/clock"): None,
+    ("POST", "/v1/test/clock/advance"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.
 _OPEN = {

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,10 +15,11 @@ import yaml
 from payintent.domain.errors import RefusedError
 from payintent.operations.accounts import AddAccount
 from payintent.operations.keys import IssueApiKey
-from payintent.operations.merchants import CreateMerchant, ShowMerchant
+from payintent.operations.ledger import BackfillLedger
+from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, ShowMerchant
 from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
 from payintent.storage import hourly_figures, ledger_check
-from tests.api.arrange import BODY, refusal, view
+from tests.api.arrange import BODY, refusal, select, view
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
 from tests.support.world import Api, World
@@ -34,6 +36,10 @@ _OPERATIONS = [
     and any("merchantKey" in way for way in operation.get("security", ()))
 ]
 _IDS = re.compile(r"{(\w+)}")
+_BODIES = {
+    ("POST", "/v1/payments"): BODY,
+    ("POST", "/v1/test/clock/advance"): {"seconds": 60},
+}
 _UNKNOWN = {
     "payment_id": "pay_" + "0" * 22,
     "refund_id": "ref_" + "0" * 22,
@@ -84,8 +90,8 @@ async def _ids(side: Api) -> dict[str, str]:
 async def _ask(side: Api, operation: tuple[str, str], ids: dict[str, str]) -> Any:
     method, path = operation
     options: dict[str, Any] = {"headers": side.bearer() | {"Idempotency-Key": str(uuid4())}}
-    if operation == ("POST", "/v1/payments"):
-        options["json"] = BODY
+    if operation in _BODIES:
+        options["json"] = _BODIES[operation]
     return await side.send(method, path.format_map(ids), **options)
 
 
@@ -101,7 +107,9 @@ async def test_no_operation_of_the_document_leads_from_one_mode_into_the_other(a
                     assert refusal(answer) == (404, "NOT_FOUND"), (mode, operation)
                     assert answer.json == unknown.json, (mode, operation)
                 else:
-                    assert answer.status < 300, (mode, operation)
+                    needs_test = operation[1].startswith("/v1/test/") and mode == "live"
+                    assert (answer.status == 403) == needs_test, (mode, operation)
+                    assert answer.status < 300 or needs_test, (mode, operation)
                 for text in ids[other].values():
                     assert text.encode() not in answer.body, (mode, operation)
         known = [row["id"] for row in before]
@@ -205,7 +213,80 @@ async def test_no_test_money_is_in_the_ledger(api: Api) -> None:
     async with _both(api) as sides:
         for side in sides.values():
             await refund(side, await paid(side), amount="1.00")
+        assert (await api.world.perform(BackfillLedger())).facts == 0
         rows = await api.world.rows("SELECT DISTINCT merchant_id FROM ledger_entry")
         assert [row["merchant_id"] for row in rows] == [api.world.merchant_id]
         database = api.world.service.database
         assert await ledger_check.find_differences(database) == []
+
+
+async def _advance(side: Api, seconds: Any) -> Any:
+    path = "/v1/test/clock/advance"
+    return await side.send("POST", path, json={"seconds": seconds}, headers=side.bearer())
+
+
+async def _waiting(world: World, merchant_id: int) -> list[Any]:
+    """Read every time that a merchant waits for."""
+    return await world.rows(
+        """
+        SELECT p.id, p.expires_at, s.inquire_at, s.closing_at, r.next_at, d.next_at AS attempt_at
+        FROM payment p
+        LEFT JOIN session s ON s.payment_id = p.id
+        LEFT JOIN refund r ON r.payment_id = p.id
+        LEFT JOIN event e ON e.payment_id = p.id
+        LEFT JOIN delivery d ON d.event_id = e.id
+        WHERE p.merchant_id = $1
+        ORDER BY p.id
+        """,
+        merchant_id,
+    )
+
+
+async def test_a_clock_that_is_moved_on_expires_the_payments_of_its_side_alone(api: Api) -> None:
+    async with _both(api) as sides:
+        test = sides["test"]
+        created = {mode: (await side.create()).json["id"] for mode, side in sides.items()}
+        assert (await select(test, await test.create())).status == 200
+        live_before = await _waiting(api.world, api.world.merchant_id)
+        moved = await _advance(test, 1_799)
+        assert moved.json == {
+            "advanced_seconds": 1_799,
+            "moved": {"payments": 2, "sessions": 1, "refunds": 0, "deliveries": 0},
+        }
+        assert (await test.get(created["test"])).json["status"] == "PENDING"
+        assert (await _advance(test, 2)).json["advanced_seconds"] == 1_801
+        assert (await test.get(created["test"])).json["status"] == "EXPIRED"
+        assert (await api.get(created["live"])).json["status"] == "PENDING"
+        assert await _waiting(api.world, api.world.merchant_id) == live_before
+        clock = await test.send("GET", "/v1/test/clock", headers=test.bearer())
+        assert clock.json == {"advanced_seconds": 1_801}
+
+
+async def test_refunds_and_webhooks_that_wait_are_due_earlier(api: Api) -> None:
+    async with _both(api) as sides:
+        test = sides["test"]
+        url = "http://127.0.0.1:1/hook"
+        await api.world.perform(
+            SetCallbackUrl(merchant_id=test.world.merchant_id, callback_url=url)
+        )
+        assert (await refund(test, await paid(test), amount="1.00")).status == 201
+        [before] = await _waiting(api.world, test.world.merchant_id)
+        counts = (await _advance(test, 3_600)).json["moved"]
+        assert counts == {"payments": 0, "sessions": 0, "refunds": 1, "deliveries": 1}
+        [after] = await _waiting(api.world, test.world.merchant_id)
+        hour = timedelta(hours=1)
+        assert after["next_at"] == before["next_at"] - hour
+        assert after["attempt_at"] == before["attempt_at"] - hour
+        assert after["expires_at"] == before["expires_at"]  # it has ended
+
+
+async def test_a_clock_moves_by_whole_seconds_up_to_31_days_and_never_by_a_live_key(
+    api: Api,
+) -> None:
+    async with _both(api) as sides:
+        for seconds in (0, -1, 31 * 86_400 + 1, 1.5, "60", None):
+            assert refusal(await _advance(sides["test"], seconds)) == (400, "BAD_REQUEST"), seconds
+        assert (await _advance(sides["test"], 31 * 86_400)).status == 200
+        assert refusal(await _advance(api, 60)) == (403, "FORBIDDEN")
+        [row] = await api.world.rows("SELECT merchant_id FROM test_clock")
+        assert row["merchant_id"] == sides["test"].world.merchant_id

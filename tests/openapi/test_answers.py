@@ -16,6 +16,7 @@ from payintent.domain.gateway import (
     RefundReport,
     VerifiedCallback,
 )
+from payintent.operations.keys import IssueApiKey
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
@@ -127,6 +128,19 @@ async def _replay_event(api: Api, created: Answer) -> Answer:
     return await api.send("POST", f"/v1/events/{event_id}/replay", headers=api.bearer())
 
 
+async def _read_clock(api: Api, created: Answer) -> Answer:
+    del created
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    return await api.send("GET", "/v1/test/clock", headers=api.bearer(issued.api_key))
+
+
+async def _advance_clock(api: Api, created: Answer) -> Answer:
+    del created
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    path, headers = "/v1/test/clock/advance", api.bearer(issued.api_key)
+    return await api.send("POST", path, json={"seconds": 60}, headers=headers)
+
+
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
@@ -186,6 +200,8 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/events/{event_id}/replay": (202, _replay_event),
     "GET /v1/cases": (200, _list_cases),
     "GET /v1/disputes": (200, _list_disputes),
+    "GET /v1/test/clock": (200, _read_clock),
+    "POST /v1/test/clock/advance": (200, _advance_clock),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),

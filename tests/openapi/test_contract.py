@@ -77,6 +77,8 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/cases",
         "/v1/disputes",
         "/v1/catalog",
+        "/v1/test/clock",
+        "/v1/test/clock/advance",
     }
     assert all(
         ({"401", "429"} <= said["responses"].keys()) == bool(said["security"])

@@ -437,6 +437,9 @@ BROKEN: list[tuple[str, str]] = [
     ("provider_account_provider", "UPDATE provider_account SET provider = 'nobody'"),
     ("provider_account_countries", "UPDATE provider_account SET countries = '{}'"),
     ("restriction_type", "UPDATE restriction SET type = 'CARD'"),
+    ("test_clock_livemode", "INSERT INTO test_clock VALUES (:merchant_id, true, 0)"),
+    ("test_clock_mode", "INSERT INTO test_clock VALUES (:merchant_id, false, 0)"),
+    ("test_clock_advanced", "INSERT INTO test_clock VALUES (:merchant_id, false, -1)"),
     ("merchant_test_side", MERCHANT.format("livemode = false")),
     ("merchant_live_merchant", (f"{TEST_SIDE}; UPDATE merchant SET live_merchant = 0 WHERE NOT "
          "livemode")),

@@ -1,0 +1,131 @@
+"""The clock of a test merchant (table `test_clock`): its times are moved, and no other's."""
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from payintent.storage.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedTimes:
+    """How many rows of each kind came nearer to their time."""
+
+    payments: int
+    sessions: int
+    refunds: int
+    deliveries: int
+
+
+async def get(database: Executor, merchant_id: int) -> int:
+    """Return by how many seconds a merchant has moved its clock on."""
+    row = await database.row(
+        "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
+    )
+    return row["advanced_s"] if row else 0
+
+
+async def advance(tx: Tx, merchant_id: int, seconds: int) -> int:
+    """Note that the clock is moved on, and lock it; returns by how much it is in all."""
+    row = await tx.row(
+        """
+        INSERT INTO test_clock AS c (merchant_id, advanced_s)
+        VALUES ($1, $2)
+        ON CONFLICT (merchant_id) DO UPDATE
+        SET advanced_s = c.advanced_s + excluded.advanced_s
+        RETURNING advanced_s
+        """,
+        merchant_id,
+        seconds,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the written row
+    return row["advanced_s"]
+
+
+async def move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
+    """Bring forward whatever a test merchant waits for; locks in the order of all locks."""
+    payments = await tx.row(_PAYMENTS, merchant_id, seconds)
+    sessions = await tx.row(_SESSIONS, merchant_id, seconds)
+    refunds = await tx.row(_REFUNDS, merchant_id, seconds)
+    deliveries = await tx.row(_DELIVERIES, merchant_id, seconds)
+    return MovedTimes(
+        payments=_moved(payments),
+        sessions=_moved(sessions),
+        refunds=_moved(refunds),
+        deliveries=_moved(deliveries),
+    )
+
+
+def _moved(row: Row | None) -> int:
+    assert row is not None  # noqa: S101 - a count is always there
+    return row["moved"]
+
+
+_PAYMENTS: LiteralString = """
+    WITH due AS (
+        SELECT id
+        FROM payment
+        WHERE merchant_id = $1 AND status IN ('PENDING', 'PROCESSING')
+        ORDER BY id
+        FOR NO KEY UPDATE
+    ), moved AS (
+        UPDATE payment p
+        SET expires_at = p.expires_at - $2::int * interval '1 second'
+        FROM due
+        WHERE p.id = due.id
+        RETURNING p.id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
+_SESSIONS: LiteralString = """
+    WITH due AS (
+        SELECT s.id
+        FROM session s
+        JOIN payment p ON p.id = s.payment_id
+        WHERE p.merchant_id = $1 AND s.life <> 'ended'
+        ORDER BY s.id
+        FOR NO KEY UPDATE OF s
+    ), moved AS (
+        UPDATE session s
+        SET inquire_at = s.inquire_at - $2::int * interval '1 second',
+            closing_at = s.closing_at - $2::int * interval '1 second',
+            silent_since = s.silent_since - $2::int * interval '1 second',
+            opened_at = s.opened_at - $2::int * interval '1 second'
+        FROM due
+        WHERE s.id = due.id
+        RETURNING s.id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
+_REFUNDS: LiteralString = """
+    WITH due AS (
+        SELECT id
+        FROM refund
+        WHERE merchant_id = $1 AND step IN ('queued', 'sent') AND next_at IS NOT NULL
+        ORDER BY id
+        FOR NO KEY UPDATE
+    ), moved AS (
+        UPDATE refund r
+        SET next_at = r.next_at - $2::int * interval '1 second',
+            sent_at = r.sent_at - $2::int * interval '1 second'
+        FROM due
+        WHERE r.id = due.id
+        RETURNING r.id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
+_DELIVERIES: LiteralString = """
+    WITH due AS (
+        SELECT event_id
+        FROM delivery
+        WHERE merchant_id = $1 AND state = 'pending'
+        ORDER BY event_id
+        FOR NO KEY UPDATE
+    ), moved AS (
+        UPDATE delivery d
+        SET next_at = d.next_at - $2::int * interval '1 second'
+        FROM due
+        WHERE d.event_id = due.event_id
+        RETURNING d.event_id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
