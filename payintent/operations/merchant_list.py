@@ -37,7 +37,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     """List merchants."""
 
     action: ClassVar[str] = "merchant.list"
-    columns = ("id", "name", "activation", "callback_url", "tax_manager")
+    columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
     name: Annotated[str | None, option("Whose name has this part.")] = None
     activation: Annotated[ActivationStatus | None, option("Whose activation is this far.")] = None
     after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0

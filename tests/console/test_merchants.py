@@ -5,6 +5,7 @@ import re
 import pytest
 
 from payintent.domain.operator import Role
+from payintent.operations.keys import IssueApiKey
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
 from tests.operations.stage import Stage
@@ -25,6 +26,17 @@ async def test_merchants_are_found_by_a_part_of_their_name(operator: Api, world:
     assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))
     assert "Nimbus Books" not in words(await visitor.get("/merchants?name=SONS"))
     assert "No merchants." in words(await visitor.get("/merchants?activation=SUSPENDED"))
+
+
+async def test_a_test_side_is_marked_and_a_live_merchant_is_not(
+    operator: Api, world: World
+) -> None:
+    side = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for merchant_id, is_test in ((world.merchant_id, False), (side.merchant_id, True)):
+        page = await visitor.get(f"/merchants/{merchant_id}")
+        assert (">TEST</span>" in page.body.decode()) == is_test
+    assert (await visitor.get("/merchants")).body.decode().count(">TEST</span>") == 1
 
 
 async def test_the_secrets_of_a_merchant_are_never_on_its_page(operator: Api, world: World) -> None:
