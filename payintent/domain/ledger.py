@@ -5,6 +5,7 @@ receivers) and lower what we owe (payable, fee, tax, suspense, reserves). `docs/
 table of all facts.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -38,6 +39,14 @@ class Fact(StrEnum):
 
 FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
+_PAYABLE = "merchant_payable"
+#: Accounts without a number, and those that have a gateway's account or a merchant.
+_SINGLE = "fee_income|tax_payable|bank"
+_NUMBERED = (
+    "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
+    "|dispute_reserve"
+)
+_ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,43 @@ class Charges:
 
     fee_minor: int
     tax_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAccount:
+    """Whose an account of the ledger is; None: there is one of its kind."""
+
+    number: int | None
+    is_merchants: bool  # else the number is that of a gateway's account
+
+
+def parse_account(text: str) -> ParsedAccount | None:
+    """Parse an account as it is written, `merchant_payable:7`; None for anything else."""
+    found = _ACCOUNT.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found[2]) if found[2] else None
+    return ParsedAccount(number, is_merchants=found[1] == _PAYABLE)
+
+
+def adjustment_entry(
+    adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
+) -> LedgerEntry:
+    """Record what operators enter: debit, credit and amount; of the merchant that one names."""
+    debit, credit, amount_minor = move
+    owners = [parse_account(account) for account in (debit, credit)]
+    merchants = {owner.number for owner in owners if owner is not None and owner.is_merchants}
+    return LedgerEntry(
+        fact=Fact.ADJUSTMENT,
+        fact_id=adjustment_id,
+        leg="whole",
+        merchant_id=merchants.pop() if len(merchants) == 1 else None,
+        debit=debit,
+        credit=credit,
+        amount_minor=amount_minor,
+        currency=currency,
+        chain=chain,
+    )
 
 
 def payable(merchant_id: int) -> str:

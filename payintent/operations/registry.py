@@ -104,6 +104,7 @@ _CLASSES: Mapping[str, str] = {
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",
     "ledger.backfill": "ledger.BackfillLedger",
+    "ledger.adjust": "ledger_adjustment.AdjustLedger",
     "keyring.show": "keyring.ShowKeyring",
     "keyring.rotate": "keyring.RotateKeyring",
     "audit.list": "audit_log.ListAuditEntries",

@@ -44,3 +44,17 @@ async def list_balances(
         _SHOWN_MAX,
     )
     return [AccountBalance(**row) for row in rows]
+
+
+async def has_live_account(database: Executor, account_id: int) -> bool:
+    """Tell whether there is a gateway's account of this id, with live credentials."""
+    row = await database.row(
+        "SELECT id FROM provider_account WHERE id = $1 AND livemode", account_id
+    )
+    return row is not None
+
+
+async def has_live_merchant(database: Executor, merchant_id: int) -> bool:
+    """Tell whether there is a merchant of this id that is no test side."""
+    row = await database.row("SELECT id FROM merchant WHERE id = $1 AND livemode", merchant_id)
+    return row is not None

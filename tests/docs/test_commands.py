@@ -56,7 +56,7 @@ _TWO_PEOPLE = {
     "account.add",
     "chain.add-contract",
 }
-_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend"}
+_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo

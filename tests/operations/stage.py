@@ -229,6 +229,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
     "ledger.backfill": {},
+    "ledger.adjust": {
+        "debit": "bank",
+        "credit": "fee_income",
+        "amount_minor": "150",
+        "currency": "THB",
+        "note": "a fee that was paid by transfer",
+    },
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -251,6 +258,7 @@ TWO_PEOPLE = frozenset(
         "chain.add-contract",
         "payment.end",
         "refund.resend",
+        "ledger.adjust",
     }
 )
 TWO_OVER_HTTP = TWO_PEOPLE | {

@@ -25,7 +25,7 @@ from tests.support.world import World
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
 #: What a line has of the result of its change.
 MADE = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
-MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"]}
+MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"], "ledger.adjust": ["id"]}
 _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
 
 

@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from payintent.domain.gateway import DisputeState
 from payintent.operations.cases import ListCases, ResolveCase
 from payintent.operations.ledger import BackfillLedger, CheckLedger, ShowLedger
+from payintent.operations.ledger_adjustment import AdjustLedger
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.workers import check_ledger
 from tests.payments.refund_gateway import RefundGateway
@@ -165,3 +166,21 @@ async def test_a_worker_tells_of_what_differs_and_that_it_is_over(world: World) 
     await world.perform(BackfillLedger())
     await check_ledger(world.service)
     assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 0
+
+
+async def test_an_adjustment_is_entered_and_is_no_difference(world: World) -> None:
+    await paid(world)
+    payable = f"merchant_payable:{world.merchant_id}"
+    done = await world.perform(
+        AdjustLedger(
+            debit=payable, credit="fee_income", amount_minor="150", currency="THB", note="a fee"
+        )
+    )
+    assert (done.merchant_id, done.amount_minor) == (world.merchant_id, "150")
+    found = await world.perform(ShowLedger(merchant_id=world.merchant_id))
+    assert net(found) == {
+        "fee_income": "-4761",
+        f"gateway_clearing:{world.account_id}": "159000",
+        payable: "-154239",
+    }
+    assert await world.perform(CheckLedger()) == []

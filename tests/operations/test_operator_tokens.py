@@ -24,6 +24,7 @@ _FINANCE |= {
     "payment.end",
     "payment.refund",
     "refund.resend",
+    "ledger.adjust",
     "refund.ask-first",
     "ledger.backfill",
 }

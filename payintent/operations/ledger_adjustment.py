@@ -1,0 +1,129 @@
+"""Adjustments of the ledger: what no fact of the service records, by two people."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.ledger import LedgerEntry, adjustment_entry, parse_account
+from payintent.domain.operator import Role
+from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.fields import argument, option
+from payintent.operations.validation import check_note, is_database_id, quote_input
+from payintent.storage import ledger, ledger_balances
+from payintent.storage.database import Executor, Tx
+
+_AMOUNT = re.compile(r"[1-9][0-9]{0,76}", re.ASCII)
+_CURRENCY = re.compile(r"[A-Z]{3,12}|0x[0-9a-f]{40}", re.ASCII)
+_CHAIN = re.compile(r"[a-z0-9-]{1,40}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerAdjustment:
+    """An adjustment as it is entered."""
+
+    id: str
+    debit: str
+    credit: str
+    amount_minor: str
+    currency: str
+    chain: str | None
+    merchant_id: int | None
+
+
+class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
+    """Enter what no capture, refund, dispute or case records; needs two people.
+
+    Nothing is paid by it. Another adjustment the other way round undoes it.
+    """
+
+    action: ClassVar[str] = "ledger.adjust"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    debit: Annotated[str, argument("The account that is debited, such as merchant_payable:1.")]
+    credit: Annotated[str, argument("The account that is credited, such as fee_income.")]
+    amount_minor: Annotated[
+        str, argument("In minor units, of a token in its smallest.", metavar="AMOUNT")
+    ]
+    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("Of a token.")] = None
+    note: Annotated[str, option("What it is for; left out: the reason.", or_reason=True)]
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: it changes what a merchant is owed."""
+        del context
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe which accounts are debited and credited, and by how much."""
+        del context
+        where = f" on {self.chain}" if self.chain else ""
+        return [
+            f"{self.debit} is debited, {self.credit} is credited",
+            f"{self.amount_minor} minor units of {self.currency}{where}",
+            f"note: {self.note}",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse unknown accounts, one account twice, and an amount that is none."""
+        check_note(self.note)
+        for what, text, form in (
+            ("amount", self.amount_minor, _AMOUNT),
+            ("currency", self.currency, _CURRENCY),
+            ("chain", self.chain, _CHAIN),
+        ):
+            if text is not None and not form.fullmatch(text):
+                raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} cannot be {quote_input(text)}")
+        for account in (self.debit, self.credit):
+            await _check_account(context.database, account)
+        if self.debit == self.credit:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "debit and credit are the same account")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
+        """Add the entry of the adjustment to the ledger."""
+        entry = adjustment_entry(
+            context.id_generator.new_id(),
+            (self.debit, self.credit, int(self.amount_minor)),
+            self.currency,
+            self.chain,
+        )
+        await ledger.add(tx, [entry])
+        return _view(entry)
+
+    def merchant_id_of(self, result: LedgerAdjustment) -> int | None:
+        """Return the merchant whose account it is about, if any."""
+        return result.merchant_id
+
+    def audit_details(self, result: LedgerAdjustment) -> Mapping[str, object]:
+        """Record which entry it is."""
+        return {"id": result.id}
+
+
+async def _check_account(database: Executor, account: str) -> None:
+    parsed = parse_account(account)
+    if parsed is None:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{quote_input(account)} is no account of the ledger"
+        )
+    if parsed.number is None:
+        return
+    has = (
+        ledger_balances.has_live_merchant
+        if parsed.is_merchants
+        else ledger_balances.has_live_account
+    )
+    if not is_database_id(parsed.number) or not await has(database, parsed.number):
+        raise RefusedError(ErrorCode.NOT_FOUND, f"nobody has the account {quote_input(account)}")
+
+
+def _view(entry: LedgerEntry) -> LedgerAdjustment:
+    return LedgerAdjustment(
+        id=str(entry.fact_id),
+        debit=entry.debit,
+        credit=entry.credit,
+        amount_minor=str(entry.amount_minor),
+        currency=entry.currency,
+        chain=entry.chain,
+        merchant_id=entry.merchant_id,
+    )
