@@ -14,7 +14,6 @@ from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
@@ -31,6 +30,7 @@ from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
 from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
+from payintent.api.request_times import RequestTimes, templates
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
@@ -45,9 +45,7 @@ from payintent.storage import event_feed, payment_changes
 from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
-_TEMPLATES: dict[object, str] = {
-    route.endpoint: route.path for route in ROUTES if isinstance(route, Route)
-}
+_TEMPLATES = templates(ROUTES)
 
 
 class StoppedEarlyError(Exception):
@@ -105,7 +103,7 @@ class Application(CommonHeaders):
     """The whole application, which is told when its process is about to end."""
 
     def __init__(self, app: Starlette, calls: CallLog | None) -> None:
-        super().__init__(app, calls)
+        super().__init__(app, calls, RequestTimes(app.routes))
         self.calls = calls
         self._state = app.state
         self.stop = asyncio.Event()

@@ -69,10 +69,14 @@ WEBHOOK_OVERDUE = Gauge(
 MAIL_OVERDUE = Gauge(
     "payintent_mail_overdue_seconds", "How long the mail that waits longest has waited"
 )
-OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind"])
+OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
 LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Accounts of the ledger that differ from the facts"
 )
+DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not arrived", ["state"])
+
+#: Kinds and providers of cases that are or were open: one that is over is 0, and no gap.
+_OPEN_SEEN: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
@@ -174,9 +178,12 @@ async def measure(service: Service) -> bool:
     PENDING_OVERDUE.set(await backlog.pending_overdue_s(service.reading))
     WEBHOOK_OVERDUE.set(await backlog.webhook_overdue_s(service.reading))
     MAIL_OVERDUE.set(await mails.overdue_s(service.reading))
+    for state, deliveries in (await backlog.count_deliveries(service.reading)).items():
+        DELIVERIES.labels(state).set(deliveries)
     cases = await backlog.count_open_cases(service.reading)
-    for kind in CaseKind:
-        OPEN_CASES.labels(kind).set(cases.get(kind, 0))
+    for kind, provider in _OPEN_SEEN | cases.keys():
+        _OPEN_SEEN.add((kind, provider))
+        OPEN_CASES.labels(kind, provider).set(cases.get((kind, provider), 0))
     return False
 
 

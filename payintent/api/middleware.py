@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payintent import log
 from payintent.api.call_log import CallLog
+from payintent.api.request_times import RequestTimes
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
 _PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/", "/merchant")
@@ -45,9 +46,12 @@ def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
 class CommonHeaders:
     """Wraps the application; pure ASGI, for it is on the way of every request."""
 
-    def __init__(self, app: ASGIApp, calls: CallLog | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, calls: CallLog | None = None, times: RequestTimes | None = None
+    ) -> None:
         self._app = app
         self._calls = calls
+        self._times = times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and add the headers that all answers carry."""
@@ -70,6 +74,8 @@ class CommonHeaders:
                 message["headers"] = [*message["headers"], *extra, *scope.get(_ADDED, ())]
                 if self._calls is not None:
                     self._calls.note(scope, message["status"], request_id, began_s)
+                if self._times is not None:
+                    self._times.note(scope, message["status"], began_s)
             answered = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 

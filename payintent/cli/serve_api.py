@@ -10,6 +10,7 @@ from functools import partial
 from prometheus_client import generate_latest
 
 from payintent.api.middleware import CommonHeaders
+from payintent.api.request_times import RequestTimes
 from payintent.api.server import RETIRE, DrainingServer, make_server, serve_until_stopped
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
 from payintent.cli.common import STOPPING, fail
@@ -56,7 +57,7 @@ def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | Non
     application = build_app(settings, operator=operator)
     servers = {_PUBLIC: make_server(application, settings, *addresses.public)}
     if addresses.operator is not None:
-        app = CommonHeaders(operator)
+        app = CommonHeaders(operator, times=RequestTimes(operator.routes))
         servers[_OPERATOR] = make_server(app, settings, *addresses.operator, lifespan=False)
     if member is not None:
         _share(servers, member)

@@ -69,6 +69,14 @@ def make_timed_id(unix_ms: int, cell: int, random_bits: int) -> UUID:
     return UUID(int=high | (random_bits >> 62 & 0b11) << 64 | low)
 
 
+def unix_ms_of_timed(value: UUID) -> int:
+    """Return when a timed id was made, in Unix milliseconds of the clock that it was made by.
+
+    The ids from before (UUIDv7) have it at the same place.
+    """
+    return value.int >> 80
+
+
 def make_opaque_id(cell: int, random_bits: int) -> UUID:
     """Build an id that reveals no time: 90 random bits, a mark and the cell."""
     marked = random_bits << _OPAQUE_MARK_BITS | _OPAQUE_MARK

@@ -3,7 +3,7 @@
 from payintent.storage.database import Executor
 from payintent.storage.outbox import WAITING_MERCHANTS
 
-_CASES_MAX = 10_000
+_COUNTED_MAX = 10_000
 
 
 async def webhook_overdue_s(database: Executor) -> float:
@@ -32,19 +32,48 @@ async def pending_overdue_s(database: Executor) -> float:
     return row["overdue_s"] if row else 0.0
 
 
-async def count_open_cases(database: Executor) -> dict[str, int]:
-    """Count open cases by kind, the first 10,000 of them."""
+async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
+    """Count open cases by kind and provider, the first 10,000 of them.
+
+    The provider is that of the money; `none` where a case is about no money that was taken.
+    """
     rows = await database.fetch(
         """
-        SELECT kind, count(*) AS cases
+        SELECT o.kind, coalesce(a.provider, 'none') AS provider, count(*) AS cases
         FROM (
-            SELECT kind
+            SELECT kind, capture_id
             FROM money_case
             WHERE status = 'OPEN'
+                AND (merchant_id IS NULL
+                    OR merchant_id NOT IN (SELECT id FROM merchant WHERE NOT livemode))
             LIMIT $1
-        ) opened
-        GROUP BY kind
+        ) o
+        LEFT JOIN capture c ON c.id = o.capture_id
+        LEFT JOIN provider_account a ON a.id = c.account_id
+        GROUP BY 1, 2
         """,
-        _CASES_MAX,
+        _COUNTED_MAX,
     )
-    return {row["kind"]: row["cases"] for row in rows}
+    return {(row["kind"], row["provider"]): row["cases"] for row in rows}
+
+
+async def count_deliveries(database: Executor) -> dict[str, int]:
+    """Count deliveries that have not arrived, by state, the first 10,000 of each state."""
+    rows = await database.fetch(
+        """
+        SELECT 'pending' AS state, count(*) AS deliveries
+        FROM (SELECT FROM delivery WHERE state = 'pending' LIMIT $1) pending
+        UNION ALL
+        SELECT 'dead', count(*)
+        FROM (
+            SELECT FROM delivery WHERE state IN ('dead', 'skipped') AND state = 'dead' LIMIT $1
+        ) dead
+        UNION ALL
+        SELECT 'skipped', count(*)
+        FROM (
+            SELECT FROM delivery WHERE state IN ('dead', 'skipped') AND state = 'skipped' LIMIT $1
+        ) skipped
+        """,
+        _COUNTED_MAX,
+    )
+    return {row["state"]: row["deliveries"] for row in rows}

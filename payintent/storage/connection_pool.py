@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from math import ceil
 from time import monotonic
 
+from prometheus_client import Histogram
+
 from payintent.storage.driver import Connection
 
 IDLE_MAX_S = 300.0  # after this a firewall or pooler in between may have dropped it
@@ -18,6 +20,12 @@ DEADLINE_S = 7.0
 _LOOKS = 10  # at a borrowed connection until its deadline
 
 _NOT_SEEN = (-1, 0)
+
+WAITS = Histogram(
+    "payintent_database_wait_seconds",
+    "How long a connection was waited for, where none was idle: for a turn, or to be opened",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
 
 
 class ConnectionPool:
@@ -58,8 +66,9 @@ class ConnectionPool:
             connection.terminate()
             self._size -= 1
         else:
-            async with asyncio.timeout(timeout_s):
-                connection = await self._open_or_wait()
+            with WAITS.time():
+                async with asyncio.timeout(timeout_s):
+                    connection = await self._open_or_wait()
         self._lent[connection] = _NOT_SEEN
         if self._timer is None:
             self._look_later()

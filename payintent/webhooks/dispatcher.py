@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from prometheus_client import Counter, Histogram
 
 from payintent.domain.delivery import DeliveryResult, Outbox, OutgoingDelivery
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.domain.ids import unix_ms_of_timed
 from payintent.log import get_logger
 from payintent.webhooks.endpoint_windows import EndpointWindows, InFlightAttempt
 from payintent.webhooks.retry_schedule import next_retry_wait_s
@@ -21,6 +23,11 @@ _TAKE_MAX = 500  # deliveries that one statement claims
 
 ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
 DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt took")
+DELAY = Histogram(
+    "payintent_webhook_delay_seconds",
+    "How long after its event a delivery arrived",
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 1_800, 7_200, 43_200, 172_800),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,8 @@ class Dispatcher:
         self._pause(delivery.merchant_id, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
+        if attempt.ok:
+            DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
         await self._done.put(_FinishedAttempt(delivery, attempt))
         if healed:
             await self._release(delivery.merchant_id)

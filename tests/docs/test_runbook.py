@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from payintent.domain.case import CaseKind
 from tests.docs.command_line import run_on, take, take_or_name, written
 from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, spans
 from tests.docs.test_named import _calls, _constants, _events, _trees
+from tests.support.tools import tool
 
 _PAGE = page("docs/runbook.md")
 _ALERTS = "deploy/prometheus/alerts.yaml"
@@ -176,10 +178,25 @@ def test_what_counts_for_the_first_time_is_heard() -> None:
 
 
 def test_the_alerts_were_tried_on_series_that_set_them_off() -> None:
-    """`promtool test rules` runs them; here they are held to alerts that there are."""
+    """They are held to alerts that there are, and tried by Prometheus's own tool."""
     tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
     texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
     for case in (one for test in tests for one in test["alert_rule_test"]):
         for expected in case.get("exp_alerts", ()):
             told = texts[case["alertname"]]
             assert expected["exp_annotations"]["runbook_url"] == told["runbook_url"]
+
+
+@pytest.mark.parametrize(
+    "command", [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]]
+)
+def test_prometheus_takes_the_alerts_and_finds_them_loud_and_silent(command: list[str]) -> None:
+    done = subprocess.run(
+        [tool("promtool"), *command],
+        cwd=ROOT / "deploy/prometheus",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout

@@ -48,14 +48,36 @@ async def test_a_delivery_is_overdue_from_when_it_is_due_whichever_merchant_is_f
     assert await value(world, name) == pytest.approx(300, abs=30)
 
 
-async def test_open_cases_are_counted_by_kind_until_they_are_closed(world: World) -> None:
-    async def counted(kind: str) -> float | None:
-        return await value(world, "payintent_cases_open", kind=kind)
+async def test_deliveries_that_have_not_arrived_are_counted_by_state(world: World) -> None:
+    async def counted(state: str) -> float | None:
+        return await value(world, "payintent_deliveries", state=state)
 
-    assert await counted("DOUBLE_PAYMENT") == 0
+    assert [await counted(state) for state in ("pending", "dead", "skipped")] == [0, 0, 0]
+    for _ in range(3):
+        await _paid(world)
+    await world.rows("UPDATE delivery SET state = 'pending', next_at = clock()")
+    assert await counted("pending") == 3
+    await world.rows(
+        """
+        UPDATE delivery
+        SET state = 'dead'
+        WHERE event_id = (SELECT min(event_id::text)::uuid FROM delivery)
+        """
+    )
+    assert (await counted("pending"), await counted("dead")) == (2, 1)
+
+
+async def test_open_cases_are_counted_by_kind_and_provider_until_they_are_closed(
+    world: World,
+) -> None:
+    async def counted(kind: str) -> float | None:
+        return await value(world, "payintent_cases_open", kind=kind, provider="fake")
+
+    assert not await counted("DOUBLE_PAYMENT")
     session_id, payment = await _paid(world)
     await world.report(payment, session_id, captured(159_000, reference="again"))
-    assert (await counted("DOUBLE_PAYMENT"), await counted("LATE_PAYMENT")) == (1, 0)
+    assert await counted("DOUBLE_PAYMENT") == 1
+    assert not await counted("LATE_PAYMENT")
     [row] = await world.rows("SELECT id FROM money_case")
     close = ResolveCase(case_id=ids.format_id(ids.CASE, row["id"]), resolution="dismiss", note="x")
     await world.perform(close)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
 
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import GONE, connect
@@ -38,6 +39,23 @@ async def test_nobody_gets_more_connections_than_there_may_be(pool: ConnectionPo
         await pool.acquire(SOON_S)
     for connection in lent:
         pool.release(connection)
+
+
+async def test_a_wait_for_a_connection_is_measured_and_one_that_is_idle_is_no_wait(
+    pool: ConnectionPool,
+) -> None:
+    def waits() -> float:
+        return REGISTRY.get_sample_value("payintent_database_wait_seconds_count") or 0
+
+    before = waits()
+    lent = [await pool.acquire(1) for _ in range(SIZE)]  # each is opened
+    with pytest.raises(TimeoutError):
+        await pool.acquire(SOON_S)
+    assert waits() == before + SIZE + 1
+    for connection in lent:
+        pool.release(connection)
+    pool.release(await pool.acquire(1))
+    assert waits() == before + SIZE + 1
 
 
 async def test_whoever_waits_longest_is_served_first(pool: ConnectionPool) -> None:

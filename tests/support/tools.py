@@ -1,4 +1,4 @@
-"""Programs of other people that the tests run: Java's own HTTP client, curl, nginx, openssl."""
+"""Programs of other people that the tests run: Java's own HTTP client, curl, nginx and others."""
 
 import shutil
 import sys
@@ -10,6 +10,7 @@ PACKAGES = {
     "curl": "curl",
     "nginx": "nginx",
     "openssl": "openssl",
+    "promtool": "prometheus",
 }
 _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
