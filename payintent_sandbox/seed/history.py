@@ -1,13 +1,11 @@
 """Writes a history of payments into a sandbox's database, set by set."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from importlib.resources import files
-from typing import Any, cast
-
-import asyncpg
 
 from payintent.service import Service
+from payintent.storage.driver import Connection, connect, transaction
 from payintent_sandbox.seed.merchants import prepare_merchants
 
 #: Payments that a transaction writes: some seconds of work.
@@ -42,7 +40,7 @@ async def seed(service: Service, payments: int, days: int, advance: Callable[[in
     """
     if not service.settings.sandbox:
         raise NotASandboxError("this is no sandbox: PAYINTENT_SANDBOX is not set")
-    connection = await _connect(service.settings.database_url)
+    connection = await connect(service.settings.database_url)
     try:
         await connection.execute(_NO_TIMEOUT)
         await connection.execute(_read("setup.sql"))
@@ -53,13 +51,8 @@ async def seed(service: Service, payments: int, days: int, advance: Callable[[in
         await connection.close()
 
 
-async def _connect(url: str) -> Any:
-    connect = cast("Callable[..., Awaitable[Any]]", asyncpg.connect)  # it has no types
-    return await connect(url, statement_cache_size=0)
-
-
 async def _write(
-    connection: Any, payments: int, span: timedelta, advance: Callable[[int], None]
+    connection: Connection, payments: int, span: timedelta, advance: Callable[[int], None]
 ) -> None:
     now: datetime = await connection.fetchval("SELECT clock()")
     still_open = min(payments // _OPEN_SHARE, _OPEN_MAX)
@@ -67,7 +60,7 @@ async def _write(
     for first in range(1, payments + 1, _BATCH):
         last = min(first + _BATCH - 1, payments)
         numbers = (first, last, payments, still_open)
-        async with connection.transaction():
+        async with transaction(connection):
             await connection.execute(_BEGIN_BATCH, *numbers, now - span, now)
             await connection.execute(write_batch)
         advance(last - first + 1)

@@ -1,12 +1,12 @@
 """The merchants that a seeded history is of: most payments are one's, few are the last one's."""
 
 from itertools import accumulate
-from typing import Any
 
 from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
 from payintent.service import Service
+from payintent.storage.driver import Connection
 
 ACTOR = Actor("seed", "a history of payments for measurements")
 _PROVIDER = "simulator"
@@ -34,7 +34,7 @@ _WRITE = """
 """
 
 
-async def prepare_merchants(service: Service, connection: Any) -> None:
+async def prepare_merchants(service: Service, connection: Connection) -> None:
     """Register the merchants that are missing; fills the table `seed_merchant` with all."""
     await _prepare_account(service, connection)
     for number, share_end in enumerate(accumulate(_SHARES), start=1):
@@ -49,7 +49,7 @@ async def prepare_merchants(service: Service, connection: Any) -> None:
         await connection.execute(_WRITE, merchant_id, share_end, _PROVIDER)
 
 
-async def _prepare_account(service: Service, connection: Any) -> None:
+async def _prepare_account(service: Service, connection: Connection) -> None:
     """Add an account at the simulator where the platform has none; nobody answers at its URL."""
     if await connection.fetchval(
         "SELECT 1 FROM provider_account WHERE provider = $1 AND merchant_id IS NULL", _PROVIDER
