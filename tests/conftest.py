@@ -44,6 +44,7 @@ _SLOW_FOLDERS = {
     "e2e",
     "openapi",
     "sandbox",
+    "sdks",
     "tools",
     "web",
 }

@@ -1,0 +1,293 @@
+"""Each operation of the merchant's API as a description of its request; nothing is sent here.
+
+The sync and the async client send the same descriptions, so both know the same operations.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from payintent_sdk.decoding import as_object, decode
+from payintent_sdk.errors import PaymentDeniedError, UnreadableAnswerError
+from payintent_sdk.events import EventFeed, ReplayedEvent
+from payintent_sdk.models import (
+    AdvancedTestClock,
+    Cancelled,
+    Case,
+    Catalog,
+    CreatedPayment,
+    Dispute,
+    FraudDecision,
+    Metadata,
+    Page,
+    Payment,
+    Refund,
+    TestClock,
+)
+
+T = TypeVar("T")
+Amount = str | Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[T]):
+    """One request, and how to read its answer."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    key: str | None = None  # the idempotency key, the same one for every try
+    wait_s: float = 0.0  # how long the service may take on purpose
+
+    @property
+    def can_repeat(self) -> bool:
+        """Tell whether it does no harm to send it again when nobody knows if it arrived."""
+        return self.method == "GET" or self.key is not None
+
+
+def create_payment(
+    *,
+    amount: Amount,
+    currency: str,
+    payer_uid: str,
+    payer_email: str | None = None,
+    expires_in: int | None = None,
+    country: str | None = None,
+    metadata: Metadata | None = None,
+    include_pegged_assets: bool | None = None,
+    idempotency_key: str | None = None,
+) -> Call[CreatedPayment]:
+    """Create a payment; send the buyer to its `checkout_url`.
+
+    `amount` is in whole units (`"1590.00"`), `expires_in` in seconds. Without an `idempotency_key`
+    a new one is made, which protects the tries of this call only: name one that belongs to the
+    order, so that a second call after a crash finds the same payment. Raises `PaymentDeniedError`
+    where the fraud rules deny it.
+    """
+    body = _body(
+        amount=_amount(amount),
+        currency=currency,
+        payer_uid=payer_uid,
+        payer_email=payer_email,
+        expires_in=expires_in,
+        country=country,
+        metadata=metadata,
+        include_pegged_assets=include_pegged_assets,
+    )
+    return Call(
+        method="POST",
+        path="/v1/payments",
+        read=_created,
+        body=body,
+        key=idempotency_key or str(uuid.uuid4()),
+    )
+
+
+def get_payment(payment_id: str) -> Call[Payment]:
+    """Return a payment as it is now."""
+    return _get(f"/v1/payments/{_part(payment_id)}", Payment)
+
+
+def list_payments(
+    *,
+    status: str | None = None,
+    currency: str | None = None,
+    payer_uid: str | None = None,
+    created_from: datetime | None = None,
+    created_to: datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[Payment]]:
+    """Return one page of the merchant's payments, newest first."""
+    query = _query(
+        status=status,
+        currency=currency,
+        payer_uid=payer_uid,
+        created_from=created_from,
+        created_to=created_to,
+        limit=limit,
+        cursor=cursor,
+    )
+    return _list("/v1/payments", Payment, query)
+
+
+def cancel_payment(payment_id: str, *, idempotency_key: str | None = None) -> Call[Cancelled]:
+    """Cancel a payment that is not paid; `InvalidStateError` where it has ended otherwise."""
+    return Call(
+        method="POST",
+        path=f"/v1/payments/{_part(payment_id)}/cancel",
+        read=lambda answer: decode(Cancelled, answer),
+        key=idempotency_key or str(uuid.uuid4()),
+    )
+
+
+def create_refund(
+    payment_id: str,
+    *,
+    amount: Amount | None = None,
+    reason: str | None = None,
+    destination: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Refund]:
+    """Refund a part of a payment, or all that is left of it where no `amount` is given."""
+    body = _body(
+        amount=None if amount is None else _amount(amount), reason=reason, destination=destination
+    )
+    return Call(
+        method="POST",
+        path=f"/v1/payments/{_part(payment_id)}/refunds",
+        read=lambda answer: decode(Refund, answer),
+        body=body,
+        key=idempotency_key or str(uuid.uuid4()),
+    )
+
+
+def get_refund(refund_id: str) -> Call[Refund]:
+    """Return a refund as it is now."""
+    return _get(f"/v1/refunds/{_part(refund_id)}", Refund)
+
+
+def list_refunds(
+    payment_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[Refund]]:
+    """Return one page of a payment's refunds."""
+    query = _query(limit=limit, cursor=cursor)
+    return _list(f"/v1/payments/{_part(payment_id)}/refunds", Refund, query)
+
+
+def list_updated_refunds(
+    *,
+    status: str | None = None,
+    updated_since: datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[Refund]]:
+    """Return one page of the refunds of all payments, by their last change."""
+    query = _query(status=status, updated_since=updated_since, limit=limit, cursor=cursor)
+    return _list("/v1/refunds", Refund, query)
+
+
+def list_events(
+    *,
+    after: str | None = None,
+    types: Sequence[str] | None = None,
+    limit: int | None = None,
+    wait: int | None = None,
+) -> Call[EventFeed]:
+    """Return the next events of the feed; `wait` so many seconds (25 at most) for the first one."""
+    named = ",".join(types) if types is not None else None
+    return Call(
+        method="GET",
+        path="/v1/events",
+        read=lambda answer: decode(EventFeed, answer),
+        query=_query(after=after, types=named, limit=limit, wait=wait),
+        wait_s=wait or 0,
+    )
+
+
+def replay_event(event_id: str) -> Call[ReplayedEvent]:
+    """Have the webhook of an event sent again."""
+    path = f"/v1/events/{_part(event_id)}/replay"
+    return Call(method="POST", path=path, read=lambda answer: decode(ReplayedEvent, answer))
+
+
+def list_cases(
+    *,
+    status: str | None = None,
+    kind: str | None = None,
+    payment_id: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[Case]]:
+    """Return one page of the merchant's cases: money that a person looks at."""
+    query = _query(status=status, kind=kind, payment_id=payment_id, limit=limit, cursor=cursor)
+    return _list("/v1/cases", Case, query)
+
+
+def list_disputes(
+    *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[Dispute]]:
+    """Return one page of the disputes of the merchant's buyers."""
+    return _list("/v1/disputes", Dispute, _query(status=status, limit=limit, cursor=cursor))
+
+
+def get_catalog() -> Call[Catalog]:
+    """Return where and in which currencies the merchant can be paid."""
+    return _get("/v1/catalog", Catalog)
+
+
+def get_test_clock() -> Call[TestClock]:
+    """Return how far the clock was advanced; by a test key alone."""
+    return _get("/v1/test/clock", TestClock)
+
+
+def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
+    """Make due what waits for so many seconds; by a test key alone."""
+    return Call(
+        method="POST",
+        path="/v1/test/clock/advance",
+        read=lambda answer: decode(AdvancedTestClock, answer),
+        body=_body(seconds=seconds),
+    )
+
+
+def _get(path: str, kind: type[T]) -> Call[T]:
+    return Call(method="GET", path=path, read=lambda answer: decode(kind, answer))
+
+
+def _list(path: str, kind: type[T], query: Mapping[str, str]) -> Call[Page[T]]:
+    def read(answer: Any) -> Page[T]:
+        page = as_object(answer)
+        if not isinstance(page.get("data"), list):
+            raise UnreadableAnswerError("no list: there is no data")
+        data = [decode(kind, item) for item in page["data"]]
+        return Page(data=data, next_cursor=page.get("next_cursor"))
+
+    return Call(method="GET", path=path, read=read, query=query)
+
+
+def _created(answer: Any) -> CreatedPayment:
+    created = as_object(answer)
+    if "id" not in created and "fds" in created:
+        raise PaymentDeniedError(decode(FraudDecision, created["fds"]))
+    return decode(CreatedPayment, answer)
+
+
+def _amount(amount: object) -> str:
+    if isinstance(amount, str):
+        return amount
+    if isinstance(amount, Decimal):
+        return f"{amount:f}"
+    raise TypeError("an amount is a str or a Decimal: a float is not exact")
+
+
+def _body(**fields: Any) -> bytes:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _query(**fields: object) -> dict[str, str]:
+    return {name: _text(value) for name, value in fields.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, datetime):
+        return str(value)
+    if value.tzinfo is None:
+        raise ValueError("a time needs a time zone")
+    return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _part(value: str) -> str:
+    if not value:
+        raise ValueError("an id is empty")
+    return quote(value, safe="")

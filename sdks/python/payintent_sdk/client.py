@@ -1,0 +1,370 @@
+"""The two clients: `Client` and `AsyncClient`, with the same operations."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import httpx
+
+from payintent_sdk import calls
+from payintent_sdk.calls import Call
+from payintent_sdk.errors import NoAnswerError
+from payintent_sdk.events import EventFeed, FeedEvent
+from payintent_sdk.models import Page
+from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TIMEOUT_S = 10.0
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_USER_AGENT = "payintent-sdk-python/0.1"
+
+
+class _Tries:
+    """The tries of one call: what to send, and whether to go on after what came."""
+
+    def __init__(self, call: Call[Any], policy: RetryPolicy, timeout_s: float) -> None:
+        self._call = call
+        self._policy = policy
+        self._began = time.monotonic()
+        self._tried = 0
+        self._timeout = httpx.Timeout(timeout_s, read=timeout_s + call.wait_s)
+
+    def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        self._tried += 1
+        call = self._call
+        headers = {"Content-Type": "application/json"} if call.body is not None else {}
+        if call.key is not None:
+            headers["Idempotency-Key"] = call.key
+        return http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.query),
+            content=call.body,
+            headers=headers,
+            timeout=self._timeout,
+        )
+
+    def wait_after_answer(self, answer: httpx.Response) -> float | None:
+        if not may_retry_answer(self._call, answer.status_code, answer.headers):
+            return None
+        return self._wait(retry_after_s(answer.headers))
+
+    def wait_after_error(self, error: httpx.TransportError) -> float:
+        wait = self._wait(None) if self._may_retry(error) else None
+        if wait is None:
+            what = str(error) or type(error).__name__
+            raise NoAnswerError(f"no answer after {self._tried} tries: {what}") from error
+        return wait
+
+    def read(self, answer: httpx.Response) -> Any:
+        return read_answer(self._call, answer.status_code, answer.headers, answer.content)
+
+    def _may_retry(self, error: httpx.TransportError) -> bool:
+        return self._call.can_repeat or isinstance(error, _NOT_SENT)
+
+    def _wait(self, after_s: float | None) -> float | None:
+        return self._policy.wait_s(self._tried, time.monotonic() - self._began, after_s)
+
+
+def _settings(api_key: str, base_url: str) -> dict[str, Any]:
+    if not api_key.startswith("sk_"):
+        raise ValueError("an API key begins with sk_")
+    return {
+        "base_url": base_url,
+        "headers": {"Authorization": f"Bearer {api_key}", "User-Agent": _USER_AGENT},
+        "follow_redirects": False,  # a key goes nowhere else
+    }
+
+
+class _Resource:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+
+class _AsyncResource:
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+
+def _sync(build: Callable[P, Call[T]]) -> Callable[Concatenate[_Resource, P], T]:
+    @wraps(build)
+    def method(self: _Resource, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._client.send(build(*args, **kwargs))
+
+    return method
+
+
+def _pages(build: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[_Resource, P], Iterator[T]]:
+    @wraps(build)
+    def method(self: _Resource, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        while True:
+            page = self._client.send(build(*args, **kwargs))
+            yield from page.data
+            if page.next_cursor is None:
+                return
+            kwargs["cursor"] = page.next_cursor
+
+    return method
+
+
+def _async(build: Callable[P, Call[T]]) -> Callable[Concatenate[_AsyncResource, P], Awaitable[T]]:
+    @wraps(build)
+    async def method(self: _AsyncResource, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._client.send(build(*args, **kwargs))
+
+    return method
+
+
+def _async_pages(
+    build: Callable[P, Call[Page[T]]],
+) -> Callable[Concatenate[_AsyncResource, P], AsyncIterator[T]]:
+    @wraps(build)
+    async def method(
+        self: _AsyncResource, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[T]:
+        while True:
+            page = await self._client.send(build(*args, **kwargs))
+            for item in page.data:
+                yield item
+            if page.next_cursor is None:
+                return
+            kwargs["cursor"] = page.next_cursor
+
+    return method
+
+
+def _following(
+    last: EventFeed | None, after: str | None, types: Sequence[str] | None
+) -> Call[EventFeed] | None:
+    """Give the call for the next part of the feed; None where all of it was read."""
+    if last is None:
+        return calls.list_events(after=after, types=types)
+    return calls.list_events(after=last.after, types=types) if last.has_more else None
+
+
+class Payments(_Resource):
+    """`client.payments`."""
+
+    create = _sync(calls.create_payment)
+    get = _sync(calls.get_payment)
+    list = _sync(calls.list_payments)
+    iterate = _pages(calls.list_payments)
+    cancel = _sync(calls.cancel_payment)
+
+
+class Refunds(_Resource):
+    """`client.refunds`."""
+
+    create = _sync(calls.create_refund)
+    get = _sync(calls.get_refund)
+    list = _sync(calls.list_refunds)
+    iterate = _pages(calls.list_refunds)
+    list_updated = _sync(calls.list_updated_refunds)
+    iterate_updated = _pages(calls.list_updated_refunds)
+
+
+class Events(_Resource):
+    """`client.events`: the feed that heals what webhooks missed."""
+
+    list = _sync(calls.list_events)
+    replay = _sync(calls.replay_event)
+
+    def iterate(
+        self, *, after: str | None = None, types: Sequence[str] | None = None
+    ) -> Iterator[FeedEvent]:
+        """Give every event after a place in the feed, up to the newest."""
+        last = None
+        while (call := _following(last, after, types)) is not None:
+            last = self._client.send(call)
+            yield from last.data
+
+
+class Cases(_Resource):
+    """`client.cases`."""
+
+    list = _sync(calls.list_cases)
+    iterate = _pages(calls.list_cases)
+
+
+class Disputes(_Resource):
+    """`client.disputes`."""
+
+    list = _sync(calls.list_disputes)
+    iterate = _pages(calls.list_disputes)
+
+
+class ClockOfTests(_Resource):
+    """`client.test_clock`: by a test key alone."""
+
+    get = _sync(calls.get_test_clock)
+    advance = _sync(calls.advance_test_clock)
+
+
+class AsyncPayments(_AsyncResource):
+    """`client.payments`."""
+
+    create = _async(calls.create_payment)
+    get = _async(calls.get_payment)
+    list = _async(calls.list_payments)
+    iterate = _async_pages(calls.list_payments)
+    cancel = _async(calls.cancel_payment)
+
+
+class AsyncRefunds(_AsyncResource):
+    """`client.refunds`."""
+
+    create = _async(calls.create_refund)
+    get = _async(calls.get_refund)
+    list = _async(calls.list_refunds)
+    iterate = _async_pages(calls.list_refunds)
+    list_updated = _async(calls.list_updated_refunds)
+    iterate_updated = _async_pages(calls.list_updated_refunds)
+
+
+class AsyncEvents(_AsyncResource):
+    """`client.events`: the feed that heals what webhooks missed."""
+
+    list = _async(calls.list_events)
+    replay = _async(calls.replay_event)
+
+    async def iterate(
+        self, *, after: str | None = None, types: Sequence[str] | None = None
+    ) -> AsyncIterator[FeedEvent]:
+        """Give every event after a place in the feed, up to the newest."""
+        last = None
+        while (call := _following(last, after, types)) is not None:
+            last = await self._client.send(call)
+            for item in last.data:
+                yield item
+
+
+class AsyncCases(_AsyncResource):
+    """`client.cases`."""
+
+    list = _async(calls.list_cases)
+    iterate = _async_pages(calls.list_cases)
+
+
+class AsyncDisputes(_AsyncResource):
+    """`client.disputes`."""
+
+    list = _async(calls.list_disputes)
+    iterate = _async_pages(calls.list_disputes)
+
+
+class AsyncClockOfTests(_AsyncResource):
+    """`client.test_clock`: by a test key alone."""
+
+    get = _async(calls.get_test_clock)
+    advance = _async(calls.advance_test_clock)
+
+
+class _Catalog(_Resource):
+    get = _sync(calls.get_catalog)
+
+
+class _AsyncCatalog(_AsyncResource):
+    get = _async(calls.get_catalog)
+
+
+class Client:
+    """A client that blocks; use it with `with`, or call `close`. It may be shared by threads.
+
+    `timeout_s` is for each try: to connect, to send, and to wait for an answer.
+    """
+
+    def __init__(
+        self,
+        api_key: str,
+        base_url: str,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        retries: RetryPolicy | None = None,
+    ) -> None:
+        self._http = httpx.Client(**_settings(api_key, base_url))
+        self._timeout_s = timeout_s
+        self._retries = retries or RetryPolicy()
+        self.payments = Payments(self)
+        self.refunds = Refunds(self)
+        self.events = Events(self)
+        self.cases = Cases(self)
+        self.disputes = Disputes(self)
+        self.catalog = _Catalog(self)
+        self.test_clock = ClockOfTests(self)
+
+    def send(self, call: Call[T]) -> T:
+        """Send a call, as often as it takes and is safe; gives its answer."""
+        tries = _Tries(call, self._retries, self._timeout_s)
+        while True:
+            try:
+                answer = self._http.send(tries.request(self._http))
+            except httpx.TransportError as error:
+                wait = tries.wait_after_error(error)
+            else:
+                wait = tries.wait_after_answer(answer)
+                if wait is None:
+                    return tries.read(answer)
+            time.sleep(wait)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Client:  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio; use it with `async with`, or await `close`."""
+
+    def __init__(
+        self,
+        api_key: str,
+        base_url: str,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        retries: RetryPolicy | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(**_settings(api_key, base_url))
+        self._timeout_s = timeout_s
+        self._retries = retries or RetryPolicy()
+        self.payments = AsyncPayments(self)
+        self.refunds = AsyncRefunds(self)
+        self.events = AsyncEvents(self)
+        self.cases = AsyncCases(self)
+        self.disputes = AsyncDisputes(self)
+        self.catalog = _AsyncCatalog(self)
+        self.test_clock = AsyncClockOfTests(self)
+
+    async def send(self, call: Call[T]) -> T:
+        """Send a call, as often as it takes and is safe; gives its answer."""
+        tries = _Tries(call, self._retries, self._timeout_s)
+        while True:
+            try:
+                answer = await self._http.send(tries.request(self._http))
+            except httpx.TransportError as error:
+                wait = tries.wait_after_error(error)
+            else:
+                wait = tries.wait_after_answer(answer)
+                if wait is None:
+                    return tries.read(answer)
+            await asyncio.sleep(wait)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

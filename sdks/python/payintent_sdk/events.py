@@ -1,0 +1,184 @@
+"""Events, as webhooks carry them and as the feed lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from payintent_sdk.models import DeliveryState, Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletedPayment:
+    """A payment that is paid: hand out what was bought, once."""
+
+    id: str
+    status: str
+    currency: str
+    amount: str
+    payer_uid: str
+    receipt_id: str
+    provider: str
+    paid_at: datetime
+    metadata: Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedPayment:
+    """A payment that failed."""
+
+    id: str
+    status: str
+    currency: str
+    amount: str
+    payer_uid: str
+    failure_reason: str
+    failed_at: datetime
+    metadata: Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiredPayment:
+    """A payment whose time is over."""
+
+    id: str
+    status: str
+    currency: str
+    amount: str
+    payer_uid: str
+    expired_at: datetime
+    metadata: Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelledPayment:
+    """A payment that was cancelled."""
+
+    id: str
+    status: str
+    currency: str
+    amount: str
+    payer_uid: str
+    cancelled_at: datetime
+    metadata: Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentCompletedData:
+    """What `payment.completed` is about."""
+
+    payment: CompletedPayment
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentFailedData:
+    """What `payment.failed` is about."""
+
+    payment: FailedPayment
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentExpiredData:
+    """What `payment.expired` is about."""
+
+    payment: ExpiredPayment
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentCancelledData:
+    """What `payment.cancelled` is about."""
+
+    payment: CancelledPayment
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentCompleted:
+    """The event `payment.completed`."""
+
+    type: Literal["payment.completed"]
+    timestamp: datetime
+    data: PaymentCompletedData
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentFailed:
+    """The event `payment.failed`."""
+
+    type: Literal["payment.failed"]
+    timestamp: datetime
+    data: PaymentFailedData
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentExpired:
+    """The event `payment.expired`."""
+
+    type: Literal["payment.expired"]
+    timestamp: datetime
+    data: PaymentExpiredData
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentCancelled:
+    """The event `payment.cancelled`."""
+
+    type: Literal["payment.cancelled"]
+    timestamp: datetime
+    data: PaymentCancelledData
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownEvent:
+    """An event of a kind that this release does not know: answer 2xx, and leave it."""
+
+    type: str
+    timestamp: datetime | None
+    data: dict[str, Any]
+
+
+Event = PaymentCompleted | PaymentFailed | PaymentExpired | PaymentCancelled | UnknownEvent
+
+#: The class of each kind of event.
+KINDS: dict[str, type[Any]] = {
+    "payment.completed": PaymentCompleted,
+    "payment.failed": PaymentFailed,
+    "payment.expired": PaymentExpired,
+    "payment.cancelled": PaymentCancelled,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventDelivery:
+    """How far the webhook of an event is."""
+
+    state: DeliveryState
+    attempts: int
+    next_attempt_at: datetime | None = None
+    delivered_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedEvent:
+    """An event of the feed; `id` is the `webhook-id` of its webhook."""
+
+    id: str
+    event: Event
+    delivery: EventDelivery
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventFeed:
+    """Events in their one order; go on with `after`."""
+
+    data: list[FeedEvent]
+    after: str
+    has_more: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedEvent:
+    """An event that will be sent again."""
+
+    id: str
+    delivery: EventDelivery

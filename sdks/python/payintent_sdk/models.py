@@ -1,0 +1,217 @@
+"""What the service answers, as frozen dataclasses: one for each object schema of its openapi.yaml.
+
+A field that an answer leaves out is None, fields that this release does not know are left out, and
+an enumeration may have a value that it does not list: a newer service breaks no client. Amounts are
+decimal texts in whole units of their currency; times are aware `datetime`s in UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+# Enumerations are texts, for a newer service may add to them.
+PaymentStatus = str  # PENDING PROCESSING PAID FAILED EXPIRED CANCELLED PARTIALLY_REFUNDED REFUNDED
+RefundStatus = str  # PENDING SUCCEEDED FAILED
+CaseStatus = str  # OPEN REFUNDED ACCEPTED DISMISSED
+DisputeState = str  # inquiry open under_review won lost closed
+DeliveryState = str  # pending delivered dead skipped
+Metadata = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FraudDecision:
+    """Why the service's fraud rules denied a payment."""
+
+    outcome: str
+    code: str
+    message: str
+    risk_level: str
+    risk_score: float
+    rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatedPayment:
+    """A payment as it was created; send the buyer to `checkout_url`."""
+
+    id: str
+    checkout_id: str
+    checkout_url: str
+    merchant_id: int
+    status: PaymentStatus
+    currency: str
+    amount: str
+    payer_uid: str
+    tax_amount: str
+    refunded_amount: str
+    include_pegged_assets: bool
+    tax_manager: str
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime
+    metadata: Metadata
+    fds: FraudDecision | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """A payment as it is now."""
+
+    id: str
+    checkout_id: str
+    merchant_id: int
+    status: PaymentStatus
+    currency: str
+    amount: str
+    payer_uid: str
+    tax_amount: str
+    refunded_amount: str
+    include_pegged_assets: bool
+    tax_manager: str
+    created_at: datetime
+    updated_at: datetime
+    metadata: Metadata
+    checkout_url: str | None = None
+    expires_at: datetime | None = None
+    payment_method_id: int | None = None
+    provider: str | None = None
+    quote_currency: str | None = None
+    fee_mode: str | None = None
+    fee_rate: str | None = None
+    fee_amount: str | None = None
+    estimated_tax: str | None = None
+    quote_total_amount: str | None = None
+    paid_at: datetime | None = None
+    receipt_id: str | None = None
+    failed_at: datetime | None = None
+    failure_reason: str | None = None
+    expired_at: datetime | None = None
+    cancelled_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """The answer to a cancellation."""
+
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refund:
+    """A refund; there is no webhook for it, so ask or list until it has ended."""
+
+    id: str
+    payment_id: str
+    amount: str
+    currency: str
+    status: RefundStatus
+    created_at: datetime
+    updated_at: datetime
+    reason: str | None = None
+    destination: str | None = None
+    failure_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseDispute:
+    """The dispute of a case."""
+
+    state: DisputeState
+    funds: str
+    reason: str | None = None
+    respond_by: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Money or a contradiction that the operator looks at."""
+
+    id: str
+    kind: str
+    status: CaseStatus
+    opened_at: datetime
+    payment_id: str | None = None
+    currency: str | None = None
+    amount: str | None = None
+    dispute: CaseDispute | None = None
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute:
+    """A buyer's dispute at the gateway."""
+
+    case_id: str
+    state: DisputeState
+    funds: str
+    currency: str
+    opened_at: datetime
+    updated_at: datetime
+    payment_id: str | None = None
+    amount: str | None = None
+    reason: str | None = None
+    respond_by: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogCurrency:
+    """A currency that buyers of a country can pay."""
+
+    currency: str
+    decimals: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogCountry:
+    """A country whose buyers can pay."""
+
+    country_code: str
+    name: str
+    currencies: list[CatalogCurrency]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Where and in which currencies the merchant can be paid."""
+
+    updated_at: datetime
+    countries: list[CatalogCountry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedTimes:
+    """How many of a test merchant's rows a clock has moved."""
+
+    payments: int
+    sessions: int
+    refunds: int
+    deliveries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestClock:
+    """How far a test merchant's clock was advanced in all."""
+
+    __test__ = False  # no test of pytest's
+
+    advanced_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvancedTestClock:
+    """What an advance of the clock did."""
+
+    advanced_seconds: int
+    moved: MovedTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[T]):
+    """One page of a list; `next_cursor` is None on the last one."""
+
+    data: list[T]
+    next_cursor: str | None = None

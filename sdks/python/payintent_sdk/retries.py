@@ -1,0 +1,74 @@
+"""Which failures are tried again, and when: only where a second request can do no harm."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from payintent_sdk.calls import Call
+from payintent_sdk.decoding import as_object
+from payintent_sdk.errors import ApiError, UnreadableAnswerError, error_class
+
+_RATE_LIMITED = 429
+_BUSY = 409  # with Retry-After: another request with this key, or for this payment, is under way
+_AWAY = frozenset({502, 503})
+_ERRORS_FROM = 300
+_WORD_MAX = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How often and for how long to try; all times in seconds."""
+
+    tries: int = 4
+    first_wait_s: float = 0.25  # doubled with each try; half of it is chance
+    wait_max_s: float = 8.0
+    total_s: float = 60.0  # no try begins later than this after the first one
+    chance: Callable[[], float] = random.random
+
+    def wait_s(self, tried: int, passed_s: float, retry_after_s: float | None) -> float | None:
+        """Return how long to wait before the next try; None where there is none."""
+        if tried >= self.tries:
+            return None
+        backoff = min(self.wait_max_s, self.first_wait_s * 2 ** (tried - 1))
+        wait = max(backoff * (0.5 + self.chance() / 2), retry_after_s or 0.0)
+        return wait if passed_s + wait <= self.total_s else None
+
+
+def may_retry_answer(call: Call[Any], status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether an answer is one after which the same request may be sent again."""
+    if status == _RATE_LIMITED:
+        return True  # it was not done
+    if status == _BUSY:
+        return call.can_repeat and "retry-after" in headers
+    return status in _AWAY and call.can_repeat
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of Retry-After; None where there are none."""
+    value = headers.get("retry-after", "")
+    return float(value) if value.isascii() and value.isdigit() else None
+
+
+def read_answer(call: Call[Any], status: int, headers: Mapping[str, str], body: bytes) -> Any:
+    """Return what an answer says; raises the `ApiError` that it is."""
+    try:
+        decoded = json.loads(body)
+    except ValueError:
+        decoded = None
+    if status < _ERRORS_FROM and decoded is not None:
+        return call.read(decoded)
+    refusal = as_object(decoded)
+    code = refusal.get("code")
+    if not isinstance(code, str):
+        start = body[:_WORD_MAX].decode(errors="replace")
+        raise UnreadableAnswerError(f"HTTP {status} that is not the service's: {start!r}")
+    raise _error(status, code, str(refusal.get("message", "")), headers)
+
+
+def _error(status: int, code: str, message: str, headers: Mapping[str, str]) -> ApiError:
+    kind = error_class(status, code)
+    return kind(status, code, message, headers.get("x-request-id"), retry_after_s(headers))

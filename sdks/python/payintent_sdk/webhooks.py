@@ -1,0 +1,86 @@
+"""Webhooks: believe only what is signed (Standard Webhooks 1.0) and recent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+
+from payintent_sdk.decoding import decode_event
+from payintent_sdk.errors import (
+    UnreadableAnswerError,
+    WebhookBodyError,
+    WebhookHeaderError,
+    WebhookSignatureError,
+    WebhookTimeError,
+)
+from payintent_sdk.events import Event
+
+TOLERANCE_S = 300
+_PREFIX = "whsec_"
+_SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
+
+
+def verify(
+    body: bytes,
+    headers: Mapping[str, str],
+    secrets: str | Iterable[str],
+    *,
+    tolerance_s: float = TOLERANCE_S,
+    now_s: float | None = None,
+) -> Event:
+    """Return the event of a webhook that is to be believed; raises a `WebhookError` otherwise.
+
+    `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
+    callback secret, or several while it is being replaced. An event may come more than once: the
+    header `webhook-id` is the same each time.
+    """
+    if isinstance(body, str):
+        raise TypeError("the body must be the bytes that came")
+    lower = {name.lower(): value for name, value in headers.items()}
+    message_id, sent, signatures = (
+        _header(lower, name) for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
+    )
+    if not _SECONDS.fullmatch(sent):
+        raise WebhookHeaderError("webhook-timestamp is no number of seconds")
+    signed = b".".join([message_id.encode(), sent.encode(), body])
+    keys = [_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
+    if not _is_signed(signed, signatures, keys):
+        raise WebhookSignatureError("no signature is of one of the secrets")
+    if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
+        raise WebhookTimeError("webhook-timestamp is too far from now")
+    try:
+        return decode_event(json.loads(body))
+    except (ValueError, UnreadableAnswerError) as error:
+        raise WebhookBodyError(str(error)) from error
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(name)
+    if not value:
+        raise WebhookHeaderError(f"{name} is missing")
+    return value
+
+
+def _key(secret: str) -> bytes:
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError("a callback secret is whsec_ and base64") from None
+
+
+def _is_signed(signed: bytes, signatures: str, keys: Iterable[bytes]) -> bool:
+    expected = [base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in keys]
+    offered = [
+        signature.encode()
+        for version, _, signature in (one.partition(",") for one in signatures.split(" "))
+        if version == "v1"
+    ]
+    # Every pair is compared: how long it takes says nothing of which one is good.
+    matches = [hmac.compare_digest(one, other) for one in expected for other in offered]
+    return any(matches)

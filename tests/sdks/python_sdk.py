@@ -1,0 +1,41 @@
+"""The Python SDK, installed from the built file, and the Python that has what it needs."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tools.openapi.install import CLIENTS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "sdks/python"
+HERE = Path(__file__).parent
+PYTHON = str(CLIENTS / "bin" / "python")
+
+
+@cache
+def installed() -> Path:
+    """Build the wheel and unpack it, once a process; gives the folder to import it from."""
+    folder = Path(mkdtemp(prefix="payintent-sdk-"))
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=PROJECT, check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder / "site")
+    return folder / "site"
+
+
+def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
+    """Run a program of this folder with the installed SDK; gives what it prints."""
+    ended = subprocess.run(
+        [PYTHON, str(HERE / name), *words],
+        env=os.environ | {"PYTHONPATH": str(installed()), "PYTHONWARNINGS": "error"} | environment,
+        cwd="/", input=text, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout

@@ -1,0 +1,99 @@
+"""Does what a merchant does, with the Python SDK; prints it as JSON.
+
+Arguments: sync or async, the address of the service, the key, the id of a paid payment, a buyer who
+is denied.
+"""
+
+import asyncio
+import json
+import sys
+from decimal import Decimal
+
+from payintent_sdk import AsyncClient, Client, PaymentDeniedError
+from payintent_sdk.errors import InvalidStateError
+
+
+def use_sync(base: str, key: str, paid: str, denied_payer: str) -> dict[str, object]:
+    with Client(key, base) as client:
+        created = client.payments.create(
+            amount="1590.00",
+            currency="THB",
+            payer_uid="buyer-17",
+            metadata={"order_id": "A-1009"},
+        )
+        denied = again = ""
+        try:
+            client.payments.create(amount="1.00", currency="THB", payer_uid=denied_payer)
+        except PaymentDeniedError as error:
+            denied = error.decision.code
+        payment = client.payments.get(created.id)
+        since = payment.created_at
+        listed = list(client.payments.iterate(status="PENDING", created_from=since, limit=1))
+        cancelled = client.payments.cancel(created.id)
+        try:
+            client.payments.cancel(created.id)
+        except InvalidStateError as error:
+            again = error.code
+        part = client.refunds.create(paid, amount="90.00", reason="one page is torn")
+        refund = client.refunds.get(part.id)
+        assert [found.id for found in client.refunds.iterate(paid)] == [refund.id]
+        assert refund.id in [found.id for found in client.refunds.list_updated().data]
+        kinds = [found.event.type for found in client.events.iterate()]
+        assert kinds == ["payment.completed", "payment.cancelled"], kinds
+        assert client.cases.list().data == []
+        assert client.disputes.list().data == []
+        assert client.catalog.get().countries
+        return {
+            "created": created.id,
+            "denied": denied,
+            "amount": payment.amount,
+            "order": payment.metadata["order_id"],
+            "listed": [found.id for found in listed],
+            "cancelled": cancelled.status,
+            "again": again,
+            "refund": refund.id,
+            "refunded": refund.amount,
+        }
+
+
+async def use_async(base: str, key: str, paid: str, denied_payer: str) -> dict[str, object]:
+    async with AsyncClient(key, base) as client:
+        created = await client.payments.create(
+            amount=Decimal(1590).quantize(Decimal("0.01")),
+            currency="THB",
+            payer_uid="buyer-17",
+            metadata={"order_id": "A-1009"},
+        )
+        denied = again = ""
+        try:
+            await client.payments.create(amount="1.00", currency="THB", payer_uid=denied_payer)
+        except PaymentDeniedError as error:
+            denied = error.decision.code
+        payment = await client.payments.get(created.id)
+        found = client.payments.iterate(status="PENDING", created_from=payment.created_at, limit=1)
+        listed = [one.id async for one in found]
+        cancelled = await client.payments.cancel(created.id)
+        try:
+            await client.payments.cancel(created.id)
+        except InvalidStateError as error:
+            again = error.code
+        part = await client.refunds.create(paid, amount="90.00", reason="one page is torn")
+        refund = await client.refunds.get(part.id)
+        kinds = [one.event.type async for one in client.events.iterate()]
+        assert kinds == ["payment.completed", "payment.cancelled"], kinds
+        return {
+            "created": created.id,
+            "denied": denied,
+            "amount": payment.amount,
+            "order": payment.metadata["order_id"],
+            "listed": listed,
+            "cancelled": cancelled.status,
+            "again": again,
+            "refund": refund.id,
+            "refunded": refund.amount,
+        }
+
+
+if __name__ == "__main__":
+    _, how, *uses = sys.argv
+    print(json.dumps(use_sync(*uses) if how == "sync" else asyncio.run(use_async(*uses))))

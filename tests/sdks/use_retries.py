@@ -1,0 +1,29 @@
+"""Makes one call at each of some servers that answer as a test wants; prints how each ended.
+
+Standard input: the address, the timeout and the kind of call of each, as JSON.
+"""
+
+import json
+import sys
+from typing import Any
+
+from payintent_sdk import Client, PayintentError, RetryPolicy
+
+POLICY = RetryPolicy(tries=3, first_wait_s=0.001, total_s=30)
+
+
+def ending(url: str, timeout_s: float, kind: str) -> Any:
+    with Client("sk_test_x", url, retries=POLICY, timeout_s=timeout_s) as client:
+        calls = {
+            "create": lambda: client.payments.create(amount="1", currency="THB", payer_uid="b").id,
+            "float": lambda: client.payments.create(amount=1.5, currency="THB", payer_uid="b").id,
+            "get": lambda: client.payments.get("pay_1").id,
+            "replay": lambda: client.events.replay("e").id,
+        }
+        try:
+            return calls[kind]()
+        except (PayintentError, TypeError) as error:
+            return [type(error).__name__, getattr(error, "retry_after_s", None)]
+
+
+print(json.dumps([ending(*words) for words in json.load(sys.stdin)]))

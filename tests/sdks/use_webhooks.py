@@ -1,0 +1,16 @@
+"""Verifies webhooks that come as JSON on standard input; prints what each was taken for."""
+
+import base64
+import json
+import sys
+
+from payintent_sdk import PayintentError, webhooks
+
+for case in json.load(sys.stdin):
+    body = base64.b64decode(case["body"])
+    try:
+        event = webhooks.verify(body, case["headers"], case["secrets"], now_s=case["now"])
+    except PayintentError as error:
+        print(type(error).__name__)
+    else:
+        print(event.type)
