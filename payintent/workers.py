@@ -27,6 +27,7 @@ from payintent.storage import (
     api_calls,
     backlog,
     callbacks,
+    endpoint_outages,
     fraud,
     gateway_calls,
     hourly_figures,
@@ -231,10 +232,21 @@ async def _prune(service: Service) -> bool:
         service.database, service.settings.gateway_calls_days, limit
     )
     lapsed = await proposals.forget_lapsed(service.database, limit)
+    outages = await endpoint_outages.delete_old(service.database, limit)
     unsent = await mails.delete_old(service.database, limit)
     if unsent:
         _log.warning("mails_forgotten", count=unsent)  # nothing sends them
-    return limit in (keys, unknown, bodies, screened, calls, gateway_requests, lapsed, unsent)
+    return limit in (
+        keys,
+        unknown,
+        bodies,
+        screened,
+        calls,
+        gateway_requests,
+        lapsed,
+        outages,
+        unsent,
+    )
 
 
 def open_mail_sender(service: Service) -> MailSender:

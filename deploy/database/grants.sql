@@ -68,6 +68,10 @@ GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;
 
+-- Which endpoints of webhooks a worker sends nothing for a while; the console shows it.
+GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_outage TO payintent_api, payintent_worker;
+GRANT SELECT ON endpoint_outage TO payintent_read;
+
 -- Nobody changes it but migrate.
 GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_read;
 

@@ -27,7 +27,7 @@ from payintent.operations.webhooks import (
     ShowEvent,
 )
 from payintent.storage import payments
-from payintent.storage.delivery_list import COUNTED_MAX, EndpointRecord
+from payintent.storage.endpoint_list import COUNTED_MAX, EndpointRecord
 
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5
@@ -46,6 +46,7 @@ async def get_webhooks(request: Request) -> Response:
         "webhooks.html",
         typed=typed(request),
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
+        now=await payments.now(get_context(request).service.reading),
         counted_max=COUNTED_MAX,
         replay=link_operation(session, ReplayMissedEvents),
         replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
@@ -96,6 +97,8 @@ def health(endpoint: EndpointRecord) -> tuple[str, str]:
     """Say how an endpoint does, with the colour of it."""
     if endpoint.callback_url is None:
         return "none", ""
+    if endpoint.open_since is not None:
+        return "failing", "bad"
     if not endpoint.attempts:
         return ("late", "warn") if _is_late(endpoint) else ("no attempts", "")
     if not endpoint.delivered:

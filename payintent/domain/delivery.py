@@ -34,6 +34,18 @@ class DeliveryResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitReport:
+    """The circuit of a merchant's endpoint opened for `open_s` seconds, or closed where that is 0.
+
+    `detail` says what the last attempt came to.
+    """
+
+    merchant_id: int
+    open_s: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MissedEvents:
     """Undelivered events to send again, by merchant, time or both; `until` is exclusive."""
 
@@ -59,4 +71,8 @@ class Outbox(Protocol):
 
     async def release(self, merchant_id: int) -> None:
         """Make all of a merchant's deliveries due now, because its endpoint answers again."""
+        ...
+
+    async def show_circuits(self, reports: Sequence[CircuitReport]) -> None:
+        """Store which circuits opened or closed, in this order, so that operators see it."""
         ...

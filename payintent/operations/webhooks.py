@@ -23,9 +23,10 @@ from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
 )
-from payintent.storage import delivery_list, event_replays, outbox
+from payintent.storage import delivery_list, endpoint_list, event_replays, outbox
 from payintent.storage.database import Tx
-from payintent.storage.delivery_list import DeliveryFilter, EndpointRecord
+from payintent.storage.delivery_list import DeliveryFilter
+from payintent.storage.endpoint_list import EndpointRecord
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -129,7 +130,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
     action: ClassVar[str] = "webhooks.endpoints"
     columns = (
         *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
-        *("attempts", "delivered", "median_ms", "last_outcome"),
+        *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
     )
     merchant_id: OfMerchantId = None
     after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
@@ -140,7 +141,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        return await delivery_list.list_endpoints(
+        return await endpoint_list.list_endpoints(
             context.reading, self.merchant_id, self.after, self.limit
         )
 

@@ -408,6 +408,15 @@ CREATE TABLE public.dispute (
     CONSTRAINT dispute_state CHECK ((state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text, 'won'::text, 'lost'::text, 'closed'::text])))
 );
 
+CREATE TABLE public.endpoint_outage (
+    merchant_id bigint NOT NULL,
+    since timestamp with time zone DEFAULT public.clock() NOT NULL,
+    until timestamp with time zone NOT NULL,
+    trips integer DEFAULT 1 NOT NULL,
+    detail text NOT NULL,
+    CONSTRAINT endpoint_outage_trips CHECK ((trips > 0))
+);
+
 CREATE TABLE public.event (
     id uuid NOT NULL,
     payment_id uuid NOT NULL,
@@ -1075,6 +1084,9 @@ ALTER TABLE ONLY public.dispute
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.endpoint_outage
+    ADD CONSTRAINT endpoint_outage_pkey PRIMARY KEY (merchant_id);
+
 ALTER TABLE ONLY public.event_feed
     ADD CONSTRAINT event_feed_pkey PRIMARY KEY (merchant_id);
 
@@ -1492,6 +1504,9 @@ ALTER TABLE ONLY public.dispute
 
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_case_id_fkey FOREIGN KEY (case_id) REFERENCES public.money_case(id);
+
+ALTER TABLE ONLY public.endpoint_outage
+    ADD CONSTRAINT endpoint_outage_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.event_feed
     ADD CONSTRAINT event_feed_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);

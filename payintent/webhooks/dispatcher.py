@@ -3,16 +3,20 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from payintent.domain.delivery import DeliveryResult, Outbox, OutgoingDelivery
+from payintent.domain.delivery import CircuitReport, DeliveryResult, Outbox, OutgoingDelivery
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.ids import unix_ms_of_timed
 from payintent.log import get_logger
-from payintent.webhooks.endpoint_windows import EndpointWindows, InFlightAttempt
+from payintent.webhooks.endpoint_windows import (
+    CircuitChange,
+    EndpointWindows,
+    InFlightAttempt,
+)
 from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSender
 
@@ -34,6 +38,7 @@ DELAY = Histogram(
 class _FinishedAttempt:
     delivery: OutgoingDelivery
     attempt: AttemptResult
+    change: CircuitChange | None
 
 
 class Dispatcher:
@@ -114,14 +119,14 @@ class Dispatcher:
             )
             ok = attempt.ok
         finally:
-            healed = self._windows.finished(flight, ok)
+            change = self._windows.finished(flight, ok)
         self._pause(delivery.merchant_id, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.ok:
             DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
-        await self._done.put(_FinishedAttempt(delivery, attempt))
-        if healed:
+        await self._done.put(_FinishedAttempt(delivery, attempt, change))
+        if change is not None and attempt.ok:
             await self._release(delivery.merchant_id)
         self._woken.set()  # a slot is free again
 
@@ -147,8 +152,26 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - nor one bad record
                 # The lease ends and the event is sent again: at least once, as promised.
                 _complain("attempts_lost", error)
+            await self._show_circuits(done)
             for _ in done:
                 self._done.task_done()
+
+    async def _show_circuits(self, done: Sequence[_FinishedAttempt]) -> None:
+        """Store which circuits have opened or closed, for people; nothing else reads it."""
+        changes = [
+            CircuitReport(
+                merchant_id=result.delivery.merchant_id,
+                open_s=result.change.open_s,
+                detail=f"{result.attempt.outcome}: {result.attempt.detail}".removesuffix(": "),
+            )
+            for result in done
+            if result.change is not None
+        ]
+        try:
+            if changes:
+                await self._outbox.show_circuits(changes)
+        except Exception as error:  # noqa: BLE001 - deliveries go on without it
+            _complain("outbox_away", error)
 
     def _outcome(self, done: _FinishedAttempt) -> DeliveryResult:
         delivery, attempt = done.delivery, done.attempt

@@ -38,6 +38,16 @@ class InFlightAttempt:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class CircuitChange:
+    """What an attempt did to its endpoint's circuit: opened it for so long, or closed it (0)."""
+
+    open_s: float
+
+
+_CLOSED = CircuitChange(0)
+
+
 class EndpointWindows:
     """The state of every endpoint of one process; forgets those that work and are idle."""
 
@@ -86,18 +96,21 @@ class EndpointWindows:
         self._young.append(flight)
         return flight
 
-    def finished(self, flight: InFlightAttempt, ok: bool) -> bool:
-        """Count an attempt out; True if it closed the circuit: deliveries held back may go."""
+    def finished(self, flight: InFlightAttempt, ok: bool) -> CircuitChange | None:
+        """Count an attempt out; tells whether it opened or closed the endpoint's circuit.
+
+        Where it closed, deliveries that were held back may go.
+        """
         now = self._clock()
         self._notice_slow(now)
         endpoint = self._endpoints[flight.endpoint_id]
         before = endpoint.suspects
         del endpoint.flights[flight]
         endpoint.used_at = now
-        healed = endpoint.learn(flight, ok, now)
+        change = endpoint.learn(flight, ok, now)
         self._in_flight -= 1
         self._suspects_in_flight += endpoint.suspects - before
-        return healed
+        return change
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
         """Send this endpoint nothing for a while, because it answered with Retry-After."""
@@ -164,25 +177,22 @@ class _Endpoint:
             return now > max(self.used_at, self.shut_until) + FORGET_ILL_AFTER_S
         return now > max(self.used_at + FORGET_AFTER_S, self.shut_until)
 
-    def learn(self, flight: InFlightAttempt, ok: bool, now: float) -> bool:
+    def learn(self, flight: InFlightAttempt, ok: bool, now: float) -> CircuitChange | None:
         if flight.since < self.opened_at:
-            return False  # sent before the circuit opened: only a probe counts
+            return None  # sent before the circuit opened: only a probe counts
         self.outcomes.append((now, ok))
-        if not ok:
-            self._fail(now)
-            return False
-        return self._succeed(flight, now)
+        return self._succeed(flight, now) if ok else self._fail(now)
 
-    def _succeed(self, flight: InFlightAttempt, now: float) -> bool:
-        healed = self.opened_times > 0
+    def _succeed(self, flight: InFlightAttempt, now: float) -> CircuitChange | None:
+        closes = self.opened_times > 0
         oldest = next(iter(self.flights), flight)
         self.slow = now - min(oldest.since, flight.since) > SLOW_AFTER_S
         self.failures = 0
         self.opened_times = 0
         self.window = 1 if self.slow else min(self.window + 1, WINDOW_MAX)
-        return healed
+        return _CLOSED if closes else None
 
-    def _fail(self, now: float) -> None:
+    def _fail(self, now: float) -> CircuitChange | None:
         self.failures += 1
         self.window = 1
         recent = [ok for at, ok in self.outcomes if at > now - OPEN_SAMPLE_S]
@@ -190,13 +200,16 @@ class _Endpoint:
             recent
         )
         if self.opened_times > 0 or self.failures >= OPEN_AFTER_FAILURES or mostly_failed:
-            self._open(now)
+            return self._open(now)
+        return None
 
-    def _open(self, now: float) -> None:
+    def _open(self, now: float) -> CircuitChange:
+        pause_s = min(OPEN_S * 2**self.opened_times, OPEN_MAX_S)
         self.opened_at = now
-        self.open_until = now + min(OPEN_S * 2**self.opened_times, OPEN_MAX_S)
+        self.open_until = now + pause_s
         self.opened_times = min(self.opened_times + 1, OPEN_DOUBLINGS_MAX)
         self.outcomes.clear()
+        return CircuitChange(pause_s)
 
 
 _UNKNOWN = _Endpoint()  # the state of an endpoint before its first attempt; never changed

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from payintent.domain.delivery import DeliveryResult, OutgoingDelivery
+from payintent.domain.delivery import CircuitReport, DeliveryResult, OutgoingDelivery
 from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.storage import callback_secrets, outbox
+from payintent.storage import callback_secrets, endpoint_outages, outbox
 from payintent.storage.callback_secrets import CallbackSecretRecord
 from payintent.storage.database import Database
 
@@ -54,6 +54,14 @@ class DatabaseOutbox:
         """Make all of a merchant's deliveries due now."""
         while await outbox.release(self.database, merchant_id):
             pass
+
+    async def show_circuits(self, reports: Sequence[CircuitReport]) -> None:
+        """Store the last report of each merchant."""
+        for report in {report.merchant_id: report for report in reports}.values():
+            if report.open_s > 0:
+                await endpoint_outages.open_circuit(self.database, report)
+            else:
+                await endpoint_outages.close_circuit(self.database, report.merchant_id)
 
     async def _keys_of(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
         """Decrypt merchants' secrets; one that cannot be decrypted delays only its own merchant."""

@@ -1,7 +1,10 @@
 """Webhooks in the console: how each endpoint does, and sending again with a count before."""
 
+from payintent.domain.delivery import CircuitReport
 from payintent.domain.operator import Role
 from payintent.operations.merchants import SetCallbackUrl
+from payintent.operations.webhooks import ListEndpoints
+from payintent.storage import endpoint_outages
 from tests.console.test_payments import attempts, cancelled, event_of, name
 from tests.console.visitor import signed_in, words
 from tests.support.world import Api, World
@@ -31,6 +34,38 @@ async def test_endpoints_say_how_their_last_attempts_ended(operator: Api, world:
     await cancelled(world)
     await world.move_clock(7200)
     assert "late" in words(await visitor.get("/webhooks"))
+
+
+async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
+    operator: Api, world: World
+) -> None:
+    await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "no attempts closed" in words(await visitor.get("/webhooks"))
+    event_id = await event_of(world, await cancelled(world))
+    for number in range(1, 8):
+        fields = {"duration_ms": 10 * number, "answer": f"answer {number}"}
+        await attempts(world, event_id, 1, next_wait_s=None, **fields)
+    database = world.service.database
+    report = CircuitReport(merchant_id=world.merchant_id, open_s=30, detail="timeout: no answer")
+    await endpoint_outages.open_circuit(database, report)
+    [endpoint] = await world.perform(ListEndpoints())
+    assert (endpoint.median_ms, endpoint.p95_ms, endpoint.slowest_ms) == (50, 70, 70)
+    assert [one.answer for one in endpoint.answers] == [f"answer {n}" for n in (7, 6, 5, 4, 3)]
+    shown = words(await visitor.get("/webhooks"))
+    assert "failing open since" in shown
+    assert "timeout: no answer" in shown
+    assert "answer 7 " in shown
+    assert "answer 3 " in shown
+    await world.move_clock(31)
+    await endpoint_outages.open_circuit(database, report)
+    assert "opened 2 times" in words(await visitor.get("/webhooks"))
+    await world.move_clock(62)
+    assert "half-open since" in words(await visitor.get("/webhooks"))
+    assert await endpoint_outages.delete_old(database, 10) == 0
+    await world.move_clock(3662)
+    assert await endpoint_outages.delete_old(database, 10) == 1
+    assert "closed" in words(await visitor.get("/webhooks"))
 
 
 async def test_events_are_listed_by_state_merchant_and_time(operator: Api, world: World) -> None:

@@ -251,6 +251,10 @@ ADD_ONCHAIN_SESSION = """
 ADD_OUTAGE = (
     "INSERT INTO gateway_outage (account_id, channel, until) VALUES (:account_id, {}, clock())"
 )
+ADD_ENDPOINT_OUTAGE = """
+    INSERT INTO endpoint_outage (merchant_id, until, trips, detail)
+    VALUES ({}, clock(), {}, 'HTTP 500')
+"""
 #: A refund of the merchant's, of a case, or of whatever else is made of these columns.
 ADD_REFUND = """
     INSERT INTO refund (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text,
@@ -568,6 +572,9 @@ BROKEN: list[tuple[str, str]] = [
     ("money_case_subject", "UPDATE money_case SET subject = ''"),
     ("money_case_subject", "UPDATE money_case SET subject = repeat('x', 301)"),
     ("gateway_outage_channel", ADD_OUTAGE.format("'callbacks'")),
+    ("endpoint_outage_trips", ADD_ENDPOINT_OUTAGE.format(":merchant_id", 0)),
+    ("endpoint_outage_merchant_id_fkey", ADD_ENDPOINT_OUTAGE.format(0, 1)),
+    ("endpoint_outage_pkey", ";".join([ADD_ENDPOINT_OUTAGE.format(":merchant_id", 1)] * 2)),
     ("gateway_outage_pkey", ";".join([ADD_OUTAGE.format("'refunds'")] * 2)),
     ("chain_refund_approval", "UPDATE chain SET refund_approval_above = -1"),
     ("chain_refund_disposition",

@@ -16,6 +16,7 @@ from payintent.storage import (
     case_list,
     cases,
     delivery_list,
+    endpoint_list,
     event_replays,
     payment_history,
     payment_search,
@@ -229,8 +230,8 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
-        (lambda asked: delivery_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
-        (lambda asked: delivery_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
+        (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
+        (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
     ]
     for (read, pages), mode in product(queues, _MODES):
         asked = Recorder()

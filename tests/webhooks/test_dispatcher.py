@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from tests.support.world import World
 
 POLL_S = 0.02
 DAY_S = 24 * 3600
+_OUTAGES = "SELECT until - since AS lasts, trips, detail FROM endpoint_outage"
 
 Answering = Callable[[], Awaitable[int]]
 
@@ -399,6 +401,9 @@ async def test_behind_an_open_breaker_no_attempt_is_spent_and_recovery_releases_
     async with dispatching(world, clock, chance=0.999), listening(Shop()) as other:
         await happen(world, held)
         await until(lambda: len(shop.came) >= OPEN_AFTER_FAILURES, "the failures")
+        [shown] = await until(lambda: world.rows(_OUTAGES), "operators see it")
+        assert (shown["lasts"], shown["trips"]) == (timedelta(seconds=OPEN_S), 1)
+        assert shown["detail"].startswith("http_error")
         await elsewhere(world, other)  # a whole round later
         made = len(shop.came)
         assert made < held
@@ -409,6 +414,7 @@ async def test_behind_an_open_breaker_no_attempt_is_spent_and_recovery_releases_
         clock.moved_s = OPEN_S + 1
         await are(world, delivered=held + 2)
         assert time.monotonic() - began < WAITS_S[1] / 2, "what had failed did not wait its time"
+    assert await world.rows(_OUTAGES) == []
     assert len(set(shop.ids)) == held
     assert len(shop.ids) == held + made
 

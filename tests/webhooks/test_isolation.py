@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.endpoint_windows import EndpointWindows
+from payintent.webhooks.endpoint_windows import CircuitChange, EndpointWindows
 from payintent.webhooks.retry_schedule import next_retry_wait_s
 
 EVENTS_PER_S = 200
@@ -162,7 +162,7 @@ def _recover(*, down_s, attempt_s, events):
                 continue
             flying.remove(flight)
             ok = attempt.since >= down_s
-            if windows.finished(attempt, ok):
+            if windows.finished(attempt, ok) == CircuitChange(0):
                 due = [(min(at, now), before) for at, before in due]
             if ok:
                 delivered.append(now)

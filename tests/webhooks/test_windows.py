@@ -1,6 +1,6 @@
 import pytest
 
-from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, EndpointWindows
+from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, CircuitChange, EndpointWindows
 
 DEAD, WELL = 1, 2
 
@@ -152,11 +152,18 @@ def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clo
 def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
-    assert windows.finished(windows.started(DEAD), ok=True) is True
+    assert windows.finished(windows.started(DEAD), ok=True) == CircuitChange(0)
     assert room(windows, DEAD) == 2
-    assert windows.finished(windows.started(DEAD), ok=True) is False
+    assert windows.finished(windows.started(DEAD), ok=True) is None
     _fail(windows, DEAD, 5)
     assert reopens_in_s(windows, DEAD) == 30  # from the start again
+
+
+def test_the_failure_that_opens_the_breaker_says_for_how_long(windows, clock):
+    changes = [windows.finished(windows.started(DEAD), ok=False) for _ in range(5)]
+    assert changes == [None, None, None, None, CircuitChange(30)]
+    clock.now += 30
+    assert windows.finished(windows.started(DEAD), ok=False) == CircuitChange(60)
 
 
 def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
@@ -164,7 +171,7 @@ def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
     late = [windows.started(DEAD) for _ in range(3)]
     clock.now += 0.125
     _fail(windows, DEAD, 5)
-    assert windows.finished(late[0], ok=True) is False
+    assert windows.finished(late[0], ok=True) is None
     for flight in late[1:]:
         windows.finished(flight, ok=False)
     assert reopens_in_s(windows, DEAD) == 30
