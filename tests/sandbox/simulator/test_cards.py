@@ -182,12 +182,12 @@ async def test_money_is_taken_after_the_merchant_closed_the_session(
     assert (await shop.inquire(session["id"]))["status"] == "open"
     assert "processing" in (await shop.call("GET", session["pay_url"], key="")).text
     assert merchant.received == []
+    asked_at = datetime.now(UTC)  # before: the answer may come late on a busy machine
     closed = await shop.cancel(session["id"])
-    closed_at = datetime.now(UTC)
     assert (closed.status, closed.json["status"]) == (200, "closed")
     [received] = await merchant.wait_for(1)
     assert received.event["type"] == "session.paid"
-    assert received.at - closed_at >= timedelta(seconds=55 / SCALE)
+    assert received.at - asked_at >= timedelta(seconds=55 / SCALE)
     assert (await shop.inquire(session["id"]))["status"] == "paid"
 
 
