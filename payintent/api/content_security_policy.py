@@ -27,14 +27,16 @@ def content_security_policy(
     framed_by: Iterable[str] = (),
     leads_to: Iterable[str | None] = (),
     runs: ScriptSources | None = None,
+    styles: Iterable[str] = (),
 ) -> str:
     """Build a policy that allows what is named here and, except for frames, our own origin.
 
-    `shows` are addresses of pictures; `runs` is None for a page without scripts.
+    `shows` are addresses of pictures; `runs` is None for a page without scripts. `styles` are
+    hashes of the styles in the page, which are then the only ones.
     """
     directives = {
         "default-src": _NONE,
-        "style-src": _SELF,
+        "style-src": " ".join(styles) or _SELF,
         "img-src": _listed(_SELF, "data:", others=map(web_origin, filter(None, shows))),
         "base-uri": _NONE,
         "frame-ancestors": _listed(others=framed_by) or _NONE,

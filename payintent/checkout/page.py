@@ -39,7 +39,7 @@ from payintent.checkout.rendering import (
     render_page,
 )
 from payintent.checkout.signs import draw_chain
-from payintent.checkout.static_files import style_url
+from payintent.checkout.static_files import page_style
 from payintent.checkout.wallet_step import WalletStep, api_address, wallet_step
 from payintent.checkout.ways import group_ways, sign_of
 from payintent.domain.activation import is_in_service
@@ -124,7 +124,11 @@ async def get_receipt(request: Request) -> Response:
         "refunded": shown,
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(framed_by=page.merchant.origins, runs=asking(app))
+    policy = content_security_policy(
+        framed_by=page.merchant.origins,
+        runs=asking(app),
+        styles=[page_style(page.merchant.accent_colour).source],
+    )
     return render_page(request, "receipt.html", fields, policy)
 
 
@@ -162,7 +166,7 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "link": address.link,
         "embed": embedding_frame(address, merchant),
         "api": api_address(settings)[0],
-        "style": style_url(merchant.accent_colour, language.locale),
+        "style": page_style(merchant.accent_colour),
         "picture": picture_path(app, view.get("product", {}).get("image")),
         "test": not merchant.livemode,
         "logo": picture_path(app, merchant.logo_url),
@@ -217,6 +221,7 @@ async def _page(
         framed_by=page.merchant.origins,
         leads_to=offered.gateways,
         runs=asking(app, card.sources if card else OUR_SCRIPTS),
+        styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(
         request, "checkout.html", fields, policy, http_status(refused) if refused else 200

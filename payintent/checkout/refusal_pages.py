@@ -18,7 +18,7 @@ from payintent.checkout.rendering import (
     render_error_page,
     render_page,
 )
-from payintent.checkout.static_files import style_url
+from payintent.checkout.static_files import page_style
 from payintent.checkout.wallet_step import api_address
 from payintent.domain.errors import (
     ErrorCode,
@@ -99,9 +99,13 @@ async def _blocked(request: Request) -> Response:
         "again": None,
         "merchant": merchant,
         "logo": picture_path(app, merchant.logo_url),
-        "style": style_url(merchant.accent_colour, language.locale),
+        "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(framed_by=merchant.origins, runs=asking(app))
+    policy = content_security_policy(
+        framed_by=merchant.origins,
+        runs=asking(app),
+        styles=[page_style(merchant.accent_colour).source],
+    )
     return render_page(request, "sorry.html", fields, policy)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
-from payintent.checkout.static_files import static_url, style_url
+from payintent.checkout.static_files import page_style, static_url
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
@@ -54,7 +54,7 @@ def common_fields(language: Language) -> dict[str, Any]:
         "texts": language,
         "t": language.t,
         "asset": partial(static_url, locale=language.locale),
-        "style": style_url(None, language.locale),
+        "style": page_style(),
         "embed": None,
         "scripts": [],
     }
@@ -82,4 +82,5 @@ def render_error_page(
         "again": again,
         "merchant": None,
     }
-    return render_page(request, "sorry.html", fields, content_security_policy(), status)
+    policy = content_security_policy(styles=[page_style().source])
+    return render_page(request, "sorry.html", fields, policy, status)

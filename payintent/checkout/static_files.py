@@ -1,4 +1,4 @@
-"""The checkout's own files: scripts with a language's texts, styles with a colour, and flags."""
+"""The checkout's own files: scripts with a language's texts, the style with a colour, and flags."""
 
 import json
 import re
@@ -12,8 +12,9 @@ from payintent.checkout.accent import BRIGHT, DARK, Shades, accent_shades
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.web.inline_style import InlineStyle, inline_style
 from payintent.web.minify import minify_style
-from payintent.web.static_files import HEADERS, StaticFile, StaticFiles, pack
+from payintent.web.static_files import HEADERS, StaticFiles
 
 _NAMES = ("checkout.css", "checkout.js", "card.js", "onchain.js", "wallet.js")
 _STYLE = "checkout.css"
@@ -22,7 +23,6 @@ _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 #: Where a script wants its texts: an object, empty in the source.
 _TEXTS = re.compile(r"\{/\* texts \*/\}")
 _KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
-_ACCENT = re.compile(r"accent-([0-9a-f]{6})\.css", re.ASCII)
 _TINTED_MAX = 500  # style sheets in memory, some 10 KiB each
 
 
@@ -31,17 +31,20 @@ def static_url(name: str, locale: str = LOCALES[0]) -> str:
     return _files(locale).url(name)
 
 
-def style_url(colour: str | None, locale: str) -> str:
-    """Return the address of the style sheet, with a merchant's colour where it has one."""
-    return static_url(_STYLE if colour is None else f"accent-{colour[1:]}.css", locale)
+@lru_cache(maxsize=_TINTED_MAX)
+def page_style(colour: str | None = None) -> InlineStyle:
+    """Return the style of pages, with a merchant's colour where it has one."""
+    text = _files(LOCALES[0]).text(_STYLE)
+    if colour is not None:
+        shades = (_properties(accent_shades(colour, theme)) for theme in (BRIGHT, DARK))
+        text += minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
+    return inline_style(text)
 
 
 async def get_static_file(request: Request) -> Response:
     """`GET /c/static/{mark}/{name}`: scripts and styles; any other mark gets the present file."""
     locale = request.path_params["mark"].partition("-")[2]
     files = _files(locale if locale in LOCALES else LOCALES[0])
-    if accent := _ACCENT.fullmatch(request.path_params["name"]):
-        return files.answer(request, _tinted(accent[1]))
     return await files.get(request)
 
 
@@ -68,14 +71,6 @@ def _files(locale: str) -> StaticFiles:
     return StaticFiles(
         "checkout/static", "/c/static", _NAMES, prepare=with_texts, suffix=f"-{locale}"
     )
-
-
-@lru_cache(maxsize=_TINTED_MAX)
-def _tinted(digits: str) -> StaticFile:
-    """Return the style sheet with the shades of a colour."""
-    bright, dark = (_properties(accent_shades(f"#{digits}", theme)) for theme in (BRIGHT, DARK))
-    tint = f"{bright}@media (prefers-color-scheme: dark) {{ {dark} }}"
-    return pack(_STYLE, _files(LOCALES[0]).text(_STYLE) + minify_style(tint))
 
 
 def _properties(shades: Shades) -> str:

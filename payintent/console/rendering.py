@@ -12,7 +12,7 @@ from payintent.console.links import find_link
 from payintent.console.navigation import is_current, shown_to
 from payintent.console.results import is_amount, label, show_value, table_columns
 from payintent.console.sessions import OperatorSession
-from payintent.console.static_files import console_file_url
+from payintent.console.static_files import console_file_url, console_style, style_sources
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
 from payintent.operations.fields import summarize
@@ -23,7 +23,9 @@ from payintent.web.templates import make_environment
 #: Headers of every page. `same-origin`: without a referrer browsers send forms from `null`.
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": content_security_policy(runs=ScriptSources()),
+    "Content-Security-Policy": content_security_policy(
+        runs=ScriptSources(), styles=style_sources()
+    ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
@@ -66,6 +68,7 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
         "path": path,
         "session": session,
+        "style": console_style,
     }
 
 

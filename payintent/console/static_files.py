@@ -1,8 +1,12 @@
 """The console's own files, by a hash of them all."""
 
+from functools import cache
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.web.inline_style import InlineStyle, inline_style
+from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 
 _NAMES = (
@@ -14,7 +18,25 @@ _NAMES = (
     "uPlot.iife.min.js",
     "uPlot.min.css",
 )
-_FILES = StaticFiles("console/static", "/static", _NAMES)
+_STYLES = ("console.css", "figures.css", "lists.css")
+
+
+def _prepare(name: str, text: str) -> str:
+    return minify_style(text) if name in _STYLES else text
+
+
+_FILES = StaticFiles("console/static", "/static", _NAMES, prepare=_prepare)
+
+
+@cache
+def console_style(name: str) -> InlineStyle:
+    """Return one of our styles as it stands in a page."""
+    return inline_style(_FILES.text(name))
+
+
+def style_sources() -> list[str]:
+    """Return the sources that allow our styles in a page."""
+    return [console_style(name).source for name in _NAMES if name.endswith(".css")]
 
 
 def console_file_url(name: str) -> str:

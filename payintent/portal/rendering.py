@@ -9,6 +9,8 @@ from starlette.responses import Response
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.domain.price import format_rate
 from payintent.web.compression import html_response
+from payintent.web.inline_style import inline_style
+from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 from payintent.web.templates import make_environment
 
@@ -20,7 +22,16 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
+
+
+def _prepare(name: str, text: str) -> str:
+    return minify_style(text) if name.endswith(".css") else text
+
+
+FILES = StaticFiles(
+    "portal/static", "/merchant/static", ("portal.css", "passkeys.js"), prepare=_prepare
+)
+_STYLE = inline_style(FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 
 
@@ -31,14 +42,15 @@ def _time(moment: datetime | None) -> str:
 
 _templates.filters["time"] = _time
 _templates.filters["rate"] = format_rate
-_POLICY = content_security_policy(runs=ScriptSources())
+_POLICY = content_security_policy(runs=ScriptSources(), styles=[_STYLE.source])
 
 
 def render_portal_page(
     request: Request, template: str, fields: dict[str, Any], status: int = 200
 ) -> Response:
     """Render a template as a page of the portal."""
-    html = _templates.get_template(template).render({"scripts": [], "asset": FILES.url, **fields})
+    common: dict[str, Any] = {"scripts": [], "asset": FILES.url, "style": _STYLE}
+    html = _templates.get_template(template).render({**common, **fields})
     headers = {**HEADERS, "Content-Security-Policy": _POLICY}
     return html_response(request, html, headers, status)
 

@@ -9,7 +9,7 @@ import pytest
 from payintent.checkout.accent import BRIGHT, DARK, accent_shades
 from payintent.checkout.languages import load_language
 from payintent.checkout.signs import draw_chain, draw_token, method_sign
-from payintent.checkout.static_files import static_url, style_url
+from payintent.checkout.static_files import page_style
 from payintent.checkout.ways import group_ways
 from payintent.config import Settings
 from payintent.operations.merchants import SetMerchantProfile
@@ -54,28 +54,17 @@ async def test_every_end_leads_back_and_to_help_and_terms(api: Api, status: str)
 
 async def test_a_merchants_colour_is_on_the_page_corrected_for_each_theme(api: Api) -> None:
     created = await api.create()
-    assert f'href="{static_url("checkout.css")}"' in await _page(api, created)
+    plain = page_style().text
+    assert f"<style>{plain}</style>" in await _page(api, created)
     await _profile(api, accent_colour="#FFD400")
-    assert f'href="{style_url("#ffd400", "ja")}"' in await _page(api, created, "?lang=ja")
-    answer = await api.send("GET", style_url("#ffd400", "ja"))
-    plain = (await api.send("GET", static_url("checkout.css"))).body.decode()
-    style = answer.body.decode()
-    assert (answer.status, answer.headers["Content-Type"][:8]) == (200, "text/css")
-    assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
-    assert style.startswith(plain)
-    tint = style.removeprefix(plain)
+    page = await _page(api, created, "?lang=ja")
+    tint = page.partition(f"<style>{plain}")[2].partition("</style>")[0]
     for theme in (BRIGHT, DARK):
         shades = accent_shades("#ffd400", theme)
         properties = f"--act:{shades.button};--on:{shades.text};--link:{shades.link}"
         assert properties in tint
     await _profile(api, accent_colour="")
-    assert f'href="{static_url("checkout.css")}"' in await _page(api, created)
-
-
-@pytest.mark.parametrize("name", ["accent-ffd40.css", "accent-FFD400.css", "accent-ffd400.css%0a"])
-async def test_what_names_no_colour_is_no_style_sheet(api: Api, name: str) -> None:
-    mark = static_url("x").rpartition("/")[0]
-    assert (await api.send("GET", f"{mark}/{name}")).status == 404
+    assert f"<style>{plain}</style>" in await _page(api, created)
 
 
 async def test_a_merchant_is_read_with_its_face_by_no_statement_more(api: Api) -> None:

@@ -1,5 +1,6 @@
 """What a page weighs on the wire, and what it asks for until it is there."""
 
+import gzip
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ REQUESTS_MAX = 5
 #: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
 WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "paid-shop")
 
-_LINKED = re.compile(r'<(?:link rel="stylesheet" href|script (?:type="module" )?src)="([^"]+)"')
+_LINKED = re.compile(r'<script (?:type="module" )?src="([^"]+)"')
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')
 #: What belongs to a page; a stream and questions follow when it is there.
 _PARTS = {"document", "stylesheet", "script", "image", "font"}
@@ -30,9 +32,9 @@ _PARTS = {"document", "stylesheet", "script", "image", "font"}
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Bytes of each kind, as a browser receives them."""
+    """Bytes of each kind, as a browser receives them; styles stand in the page."""
 
-    html: int
+    html: int  # without the styles
     css: int
     js: int
 
@@ -55,14 +57,12 @@ async def weigh_page(url: str, cookies: Iterable[Cookie] = ()) -> Weight:
     headers = {"Accept-Encoding": "gzip", **cookie_header(cookies)}
     base = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
-        packed = await fetch(client, url)
-        async with aiohttp.request("GET", url, headers=cookie_header(cookies)) as answer:
-            linked = _LINKED.findall(await answer.text())
-        css, js = 0, 0
-        for path in await _with_imports(base, linked):
-            size = len(await fetch(client, base + path))
-            css, js = (css, js + size) if path.endswith(".js") else (css + size, js)
-    return Weight(len(packed), css, js)
+        whole = gzip.decompress(await fetch(client, url)).decode()
+        styles, page = "".join(_STYLE.findall(whole)), _STYLE.sub("", whole)
+        js = 0
+        for path in await _with_imports(base, _LINKED.findall(page)):
+            js += len(await fetch(client, base + path))
+    return Weight(len(gzip.compress(page.encode(), 5)), len(gzip.compress(styles.encode(), 5)), js)
 
 
 def cookie_header(cookies: Iterable[Cookie]) -> Mapping[str, str]:
