@@ -19,6 +19,7 @@ from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
+from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
@@ -30,7 +31,6 @@ from payintent.storage import (
     endpoint_outages,
     fraud,
     gateway_calls,
-    hourly_figures,
     idempotency,
     ledger_check,
     mails,
@@ -125,7 +125,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
-        ("count", _COUNT_EVERY_S, lambda: hourly_figures.count_next(service.database)),
+        ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
     ]
     if settings.smtp_host:
         steps.append(("mail", _MAIL_EVERY_S, open_mail_sender(service).step))

@@ -199,12 +199,18 @@ async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
     async with _both(api) as sides:
         for mode, expected in (("test", []), ("live", [("PAID", 1)])):
             await paid(sides[mode])
-            await api.world.rows("UPDATE payment SET paid_at = paid_at - interval '10 seconds'")
+            for set_back in (
+                "UPDATE payment SET paid_at = paid_at - interval '10 seconds'",
+                "UPDATE capture SET captured_at = captured_at - interval '10 seconds'",
+            ):
+                await api.world.rows(set_back)
             await api.world.rows(
                 "UPDATE figure_mark SET counted_until = counted_until - interval '1 minute'"
             )
             await api.world.rows("DELETE FROM hourly_figure")
-            await hourly_figures.count_next(api.world.service.database)
+            told: list[hourly_figures.CountedOutcomes] = []
+            await hourly_figures.count_next(api.world.service.database, told.extend)
+            assert len(told) == 2 * len(expected), mode
             counted = await api.world.rows(kinds)
             assert [(row["kind"], row["count"]) for row in counted] == expected, mode
 
