@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -106,6 +106,9 @@ schema: $(VENV)/dev ## Write payintent/storage/schema.sql anew after a migration
 
 contract: $(VENV)/dev ## Compile the contracts anew: ABI and byte code beside their sources
 	$(BIN)/python -m tools.contract
+
+dashboards: $(VENV)/dev ## Write deploy/grafana/*.json anew after a change of tools/dashboards
+	$(BIN)/python -m tools.dashboards
 
 lock: $(VENV)/dev ## Pin and hash all dependencies anew
 	$(BIN)/python -m tools.lock

@@ -161,6 +161,7 @@ def _children(installation: SandboxInstallation) -> list[ChildProcess]:
         "--operator-port",
         str(installation.ports.operator),
     ]
+    metrics = ["--metrics-port", str(installation.ports.metrics)]
     return [
         ChildProcess(
             "simulator",
@@ -180,7 +181,7 @@ def _children(installation: SandboxInstallation) -> list[ChildProcess]:
         ),
         ChildProcess(
             "worker",
-            [*python, "payintent", "worker", "--processes", "1"],
+            [*python, "payintent", "worker", "--processes", "1", *metrics],
             installation.service_environment(),
         ),
         ChildProcess(

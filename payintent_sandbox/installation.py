@@ -172,6 +172,10 @@ class SandboxInstallation:
             "operator_url": self.operator_url,
             "operator_token": self.kept["operator_token"],
             "operators": self.kept["operators"],
+            "metrics_urls": [
+                f"http://127.0.0.1:{port}/metrics"
+                for port in (self.ports.operator, self.ports.metrics)
+            ],
             "shop_url": self.shop_url,
             "simulator_url": self.simulator_url,
             "gateways": {emulator.provider: {"url": emulator.url} for emulator in self.gateways},

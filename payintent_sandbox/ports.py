@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 API_PORT = 8080
 CHAIN_PORTS = (8545, 8546, 8547)  # where wallets expect development chains
-_CHAINS_AFTER, _GATEWAYS_AFTER = 5, 8  # the base plus this
+_METRICS_AFTER, _CHAINS_AFTER, _GATEWAYS_AFTER = 4, 5, 8  # the base plus this
 _BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # so that the last port is one
 
 
@@ -23,6 +23,7 @@ class Ports:
     stripe: int = API_PORT + _GATEWAYS_AFTER
     ecpay: int = API_PORT + _GATEWAYS_AFTER + 1
     twoc2p: int = API_PORT + _GATEWAYS_AFTER + 2
+    metrics: int = API_PORT + _METRICS_AFTER  # of the worker; the API's are at the operator's port
 
     @staticmethod
     def from_base(base: int) -> "Ports":
@@ -30,7 +31,10 @@ class Ports:
         first = base + _CHAINS_AFTER
         chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
         gateway_ports = (base + _GATEWAYS_AFTER + index for index in range(3))
-        return Ports(base, base + 1, base + 2, base + 3, chain_ports, *gateway_ports)
+        metrics = base + _METRICS_AFTER
+        return Ports(
+            *(base, base + 1, base + 2, base + 3), chain_ports, *gateway_ports, metrics=metrics
+        )
 
     @staticmethod
     def from_environment() -> "Ports":
@@ -44,7 +48,7 @@ class Ports:
     @property
     def all(self) -> tuple[int, ...]:
         """List all ports of the sandbox."""
-        first = (self.api, self.simulator, self.shop, self.operator)
+        first = (self.api, self.simulator, self.shop, self.operator, self.metrics)
         return (*first, *self.chains, *self.gateways)
 
     @property

@@ -1,7 +1,9 @@
 """A sandbox from its start to its end, and one payment all the way through it."""
 
+import re
 import stat
 import time
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,10 +11,13 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook
 
+from tests.docs.test_dashboards import queries
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant
 from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
 from tests.support.patience import until
+from tests.support.prometheus import running_prometheus
+from tools.dashboards.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.e2e
 AT_ONCE_S = 40.0  # a start that waited for the port would take the sandbox's whole minute
@@ -64,6 +69,42 @@ async def test_a_merchant_of_the_command_line_is_paid_and_told(
     assert delivery.event["data"]["payment"]["paid_at"] == seen["paid_at"]
     assert seen["provider"] == "simulator"
     assert payment["id"] in sandbox.command("payment", "show", payment["id"])
+
+
+async def test_prometheus_has_data_for_every_panel_of_what_the_service_has_counted(
+    sandbox: Sandbox, merchant: Merchant, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    api, worker = sandbox.told["metrics_urls"]
+    urls = {"payintent-api": api, "payintent-worker": worker}
+    payment = await merchant.create()
+    await merchant.pay(await merchant.select(payment))
+    await merchant.told(payment, "payment.completed")
+    await merchant.api("GET", "/events")
+
+    async def counted() -> str:
+        texts = []
+        for url in urls.values():
+            async with http.get(url) as answer:
+                texts.append(await answer.text())
+        return "".join(texts)
+
+    async with running_prometheus(http, tmp_path, urls) as prometheus:
+        paid = 'payintent_payments_total{end="PAID",provider="simulator"}'
+        await until(lambda: prometheus.query(paid), "a payment that a worker has counted")
+        present = set(re.findall(r"^(\w+)", await counted(), re.MULTILINE)) | {"up"}
+        answered = 0
+        for name in DASHBOARDS:
+            for query in queries(name):
+                if set(re.findall(r"\b(?:payintent|process)_\w+|\bup\b", query)) <= present:
+                    series = partial(prometheus.query, query.removesuffix(" > 0"))
+                    assert await until(series, query)
+                    answered += 1
+                else:
+                    await prometheus.query(query)  # of what did not happen, but an answer
+        assert answered > 40
+        rules = (await prometheus.ask("rules", type="alert"))["groups"]
+        assert len([rule for group in rules for rule in group["rules"]]) > 30
+        assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
 
 
 def test_dev_json_belongs_to_its_owner_and_names_all_that_a_tester_needs(sandbox: Sandbox) -> None:

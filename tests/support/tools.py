@@ -10,6 +10,7 @@ PACKAGES = {
     "curl": "curl",
     "nginx": "nginx",
     "openssl": "openssl",
+    "prometheus": "prometheus",
     "promtool": "prometheus",
 }
 _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")

@@ -1,0 +1,1 @@
+"""Dashboards of the service's metrics, for Grafana."""
