@@ -1,6 +1,7 @@
 """What waits for a second person: the queue, and the decision on one of it."""
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from starlette.requests import Request
@@ -30,6 +31,8 @@ async def get_approvals(request: Request) -> Response:
     status = request.query_params.get("status") or "WAITING"
     operation = read_operation(ListApprovals, {"status": status, "limit": str(_LISTED)})
     approvals = await service.submit(operation, session.actor)
+    if status == "WAITING":  # a queue: what has waited longest is next
+        approvals.sort(key=attrgetter("proposed_at"))
     now = await payments.now(service.database)
     return render(request, "approvals.html", approvals=approvals, chosen=status, now=now)
 

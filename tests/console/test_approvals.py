@@ -62,6 +62,20 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     assert "3 h ago" in shown
 
 
+async def test_what_has_waited_longest_is_first_in_the_queue(
+    operator: Api, ada: Visitor, alan: Visitor
+) -> None:
+    first = await propose(ada)
+    await operator.world.move_clock(3600)
+    second = await propose(ada)
+    await operator.world.move_clock(4 * 3600)
+    for query, pages in (("", [first, second]), ("?status=ALL", [second, first])):
+        page = (await alan.get(f"/approvals{query}")).body.decode()
+        assert [one for one in re.findall(r"/approvals/appr_\w+", page) if one in pages] == pages
+    said = words(await alan.get("/approvals"))
+    assert said.index(" 4 h ") < said.index(" 3 h ")
+
+
 async def test_a_second_person_approves_and_is_shown_what_it_made(
     ada: Visitor, alan: Visitor, stage: Stage
 ) -> None:

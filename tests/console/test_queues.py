@@ -16,13 +16,31 @@ from tests.support.world import Api, World
 _DECIDE = re.compile(r'href="(/operations/(?:case|refund)/[^"]+)"')
 
 
-async def open_case(world: World) -> str:
+async def open_case(world: World, reference: str = "cap-1") -> str:
     """Let money come for a payment that is smaller than its price."""
     payment = await world.create()
     session = (await world.select(payment)).session
-    await world.report(payment, session.id, captured(1_000))
+    await world.report(payment, session.id, captured(1_000, reference=reference))
     [row] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", payment.id)
     return ids.format_id(ids.CASE, row["id"])
+
+
+async def test_every_queue_is_sorted_by_age(operator: Api, world: World) -> None:
+    for hours in range(3):
+        await world.move_clock(3600 * hours)
+        await open_case(world, f"cap-{hours}")
+        await waiting_refunds(world)
+    await world.move_clock(3600 * 3)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for path, youngest in (
+        ("/cases", True),
+        ("/refunds?step=approval", True),
+        ("/approvals", False),
+    ):
+        page = (await visitor.get(path)).body.decode()
+        ages = re.findall(r'<time datetime="([^"]+)"', page.partition("<tbody>")[2])
+        assert len(set(ages)) >= 3, path
+        assert ages == sorted(ages, reverse=youngest), path
 
 
 async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world: World) -> None:

@@ -1,15 +1,17 @@
-"""The hosted page with large text, by keyboard alone, at rest, and on paper."""
+"""The hosted page in columns, with large text, by keyboard alone, at rest, and on paper."""
 
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
 from payintent.api.middleware import CommonHeaders
 from payintent.domain.payment import Payment
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
+from tests.web.gallery import Gallery
+from tests.web.visiting import look_at, screen
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
@@ -41,6 +43,11 @@ MEASURE = """([control, target]) => {
   }
   return found;
 }"""
+TWO_COLUMNS_PX = 900
+PLACES = """() => [".order", ".pay"].map((one) => {
+  const { left, right, top, bottom } = document.querySelector(one).getBoundingClientRect();
+  return { left, right, top, bottom };
+})"""
 SLIPS = ("built-in method", "{", "}", "undefined", "[object")
 
 
@@ -99,6 +106,50 @@ async def _looks(page: Page) -> dict[str, list[str]]:
         await page.evaluate(f"document.documentElement.style.fontSize = '{size}%'")
         found[name] = await page.evaluate(MEASURE, [CONTROL_PX, TARGET_PX])
     return found
+
+
+@pytest.mark.parametrize("lang", ["en", "ar"])
+async def test_order_and_paying_stand_side_by_side_from_900_px_on_and_one_below_the_other_before(
+    gallery: Gallery, browser: Browser, lang: str
+) -> None:
+    async with await screen(browser) as context:
+        page = (await look_at(context, gallery, "choose-shop", lang)).page
+        for width in (SMALL_PX, TWO_COLUMNS_PX - 1, TWO_COLUMNS_PX, WIDE_PX):
+            await page.set_viewport_size({"width": width, "height": 900})
+            order, pay = await page.evaluate(PLACES)
+            if width < TWO_COLUMNS_PX:
+                assert order["bottom"] <= pay["top"], width
+                assert order["left"] == pay["left"], width
+                continue
+            first, second = (order, pay) if lang == "en" else (pay, order)
+            assert first["right"] < second["left"], width
+            assert order["top"] < pay["bottom"], width
+            assert pay["top"] < order["bottom"], width
+
+
+async def test_the_amount_is_read_first_then_its_lines_then_the_ways_to_pay(
+    gallery: Gallery, browser: Browser
+) -> None:
+    read = {
+        "choose-shop": ["1,590.00", "The Sea, the Sea", "Card"],
+        "redirect-taxed": ["1,", "Amount", "Fee", "Tax", "Continue"],
+        "wallet-native": ["25.5", "Price", "25.50", "Pay"],
+    }
+    async with await screen(browser) as context:
+        for name, words in read.items():
+            page = (await look_at(context, gallery, name)).page
+            heading = await page.locator("h1").inner_text()
+            text = await page.locator("main").inner_text()
+            at = text.index(heading) + len(heading)
+            for word in words:
+                found = text.find(word, at)
+                assert found >= 0, (name, word, text)
+                at = found + len(word)
+            first = text.partition(heading)[2].split()[0]
+            assert first.startswith(words[0]), (name, text)
+            signs = await page.locator(".amount > svg.sign").count()
+            assert signs == (name == "wallet-native"), name
+            await page.close()
 
 
 async def test_a_buyer_pays_by_keyboard_alone_in_the_order_of_the_page(desk: Desk) -> None:
