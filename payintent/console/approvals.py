@@ -10,6 +10,7 @@ from starlette.responses import Response
 from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
+from payintent.console.listing import read_list
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
 from payintent.console.rendering import render
@@ -30,9 +31,9 @@ async def get_approvals(request: Request) -> Response:
     service = get_context(request).service
     status = request.query_params.get("status") or "WAITING"
     operation = read_operation(ListApprovals, {"status": status, "limit": str(_LISTED)})
-    approvals = await service.submit(operation, session.actor)
+    approvals = await read_list(request, session, operation)
     if status == "WAITING":  # a queue: what has waited longest is next
-        approvals.sort(key=attrgetter("proposed_at"))
+        approvals = sorted(approvals, key=attrgetter("proposed_at"))
     now = await payments.now(service.database)
     return render(request, "approvals.html", approvals=approvals, chosen=status, now=now)
 

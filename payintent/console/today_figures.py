@@ -146,7 +146,7 @@ def _people_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="cases",
             figure=up_to(waiting.cases),
-            label="open cases",
+            label="open case" if waiting.cases == 1 else "open cases",
             note=f"oldest {age(oldest_case, now)}" if oldest_case else "",
             href=list_url("cases", status="OPEN"),
             tone="warn" if waiting.cases else "",
@@ -154,7 +154,7 @@ def _people_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="approvals",
             figure=up_to(approvals),
-            label="approvals that wait",
+            label="approval that waits" if approvals == 1 else "approvals that wait",
             note=f"{up_to(waiting.refund_approvals)} of refunds" if approvals else "",
             href=list_url("approvals", status="WAITING"),
             tone="warn" if approvals else "",
@@ -181,7 +181,7 @@ def _webhook_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="dead",
             figure=up_to(waiting.deliveries_dead),
-            label="dead webhooks",
+            label="dead webhook" if waiting.deliveries_dead == 1 else "dead webhooks",
             note="",
             href=list_url("webhooks", state="dead"),
             tone="bad" if waiting.deliveries_dead else "",
@@ -189,7 +189,7 @@ def _webhook_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="late",
             figure=up_to(waiting.deliveries_late),
-            label="late webhooks",
+            label="late webhook" if waiting.deliveries_late == 1 else "late webhooks",
             note=f"of {up_to(waiting.deliveries_waiting)} that wait",
             href=list_url("webhooks", state="pending", tried="true"),
             tone="warn" if waiting.deliveries_late else "",
@@ -205,7 +205,7 @@ def _outside_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="outages",
             figure=str(len(figures.outages)),
-            label="gateway outages",
+            label="gateway outage" if len(figures.outages) == 1 else "gateway outages",
             note="",
             href="/gateways",
             tone="bad" if figures.outages else "",

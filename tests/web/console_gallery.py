@@ -3,16 +3,21 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from playwright.async_api import BrowserContext, Page
+from pydantic import SecretStr
 
 from payintent.api.middleware import CommonHeaders
 from payintent.api.server import make_server
 from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
+from payintent.domain.delivery import CircuitReport
+from payintent.domain.operator import Role
 from payintent.service import Service, open_service
-from payintent.storage import hourly_figures
-from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
+from payintent.storage import endpoint_outages, hourly_figures, outbox
+from payintent.storage.outbox import AttemptRecord
+from tests.operations.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
 from tests.support.world import World, free_port, make_world
@@ -33,6 +38,17 @@ class ConsolePage:
     status: int = 200
 
 
+_PROVIDER = {
+    "oidc_issuer": "https://login.example.com/realms/staff",
+    "oidc_client_id": "payintent-console",
+    "oidc_client_secret": SecretStr("a-secret-of-the-provider"),
+    "oidc_roles": "payments-admins=admin",
+}
+_ATTEMPTS = (
+    ("http_error", 500, '{"error":"database is locked"}', 84),
+    ("http_error", 503, "try later", 41),
+    ("timeout", None, "", 10_004),
+)
 #: Every page and state, by name; a new page of the console has its line here.
 CONSOLE_PAGES: dict[str, ConsolePage] = {
     "sign-in": ConsolePage("/sign-in", operator=None),
@@ -44,7 +60,7 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
     "today": ConsolePage("/"),
     "today-month": ConsolePage("/?period=30d"),
     "gateways": ConsolePage("/gateways"),
-    "gateways-support": ConsolePage("/gateways", operator="Bob"),
+    "gateways-support": ConsolePage("/gateways", operator="Sam"),
     "chains": ConsolePage("/chains"),
     "operations": ConsolePage("/operations"),
     "operation-list": ConsolePage("/operations/payment/list"),
@@ -157,16 +173,54 @@ class ConsoleGallery:
 async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
     """Arrange an installation with a bit of everything, and serve its console."""
     async with own_database(server_url) as url:
-        settings = gallery_settings(url, "http://pay.test")
+        settings = gallery_settings(url, "http://pay.test").model_copy(update=_PROVIDER)
         gateway = FakeGateway()
         service = await open_service(settings, {"fake": gateway})
         world = await make_world(service, gateway)
         async with out_of_the_sandbox(world) as production:
             stage = await make_stage(world, production)
+            stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
+            await _fill(world, stage)
             await _count(world)
             async with _serving(settings, production) as base:
                 yield ConsoleGallery(base, stage)
         await service.close()
+
+
+async def _fill(world: World, stage: Stage) -> None:
+    """Let an endpoint fail, so that its circuit is open, and a buyer dispute a payment."""
+    database, event_id = world.service.database, UUID(stage.known["event"])
+    for number, (outcome, status, answer, took_ms) in enumerate(_ATTEMPTS, 1):
+        attempt = AttemptRecord(
+            id=world.service.id_generator.new_id(),
+            event_id=event_id,
+            number=number,
+            url=HOOKS,
+            outcome=outcome,
+            status=status,
+            detail=f"HTTP {status}" if status else "no answer within 10 s",
+            answer=answer,
+            duration_ms=took_ms,
+            delivered=False,
+            next_wait_s=None,
+        )
+        await outbox.record(database, [attempt])
+    report = CircuitReport(
+        merchant_id=world.merchant_id, open_s=300, detail="timeout: no answer within 10 s"
+    )
+    await endpoint_outages.open_circuit(database, report)
+    await world.rows(
+        """
+        INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
+            amount_minor, currency, held_minor, respond_by)
+        SELECT gen_random_uuid(), $1, 'dp_7', c.capture_id, c.id, 'open', 'withdrawn', 159000,
+            'THB', 0, clock() + interval '5 days'
+        FROM money_case c
+        WHERE c.capture_id IS NOT NULL
+        LIMIT 1
+        """,
+        world.account_id,
+    )
 
 
 async def _count(world: World) -> None:

@@ -42,6 +42,8 @@ async def shoot_console(
             await page.set_viewport_size({"width": width, "height": 800})
             await page.screenshot(path=folder / f"console-{name}-{look}.png", full_page=True)
         await page.close()
+    for context in contexts.values():  # or the server would wait for their streams
+        await context.close()
     return len(wanted) * len(CONSOLE_LOOKS)
 
 

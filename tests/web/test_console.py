@@ -78,7 +78,8 @@ async def test_one_person_proposes_by_keyboard_and_another_approves(
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await page.goto(console.base)
-    await page.keyboard.press("Tab")
+    for _ in ("the provider", "the token"):
+        await page.keyboard.press("Tab")
     await page.keyboard.type(console.stage.tokens["Ada"])
     await page.keyboard.press("Enter")
     await page.wait_for_selector("text=What waits")
