@@ -53,7 +53,8 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     assert (endpoint.median_ms, endpoint.p95_ms, endpoint.slowest_ms) == (50, 70, 70)
     assert [one.answer for one in endpoint.answers] == [f"answer {n}" for n in (7, 6, 5, 4, 3)]
     shown = words(await visitor.get("/webhooks"))
-    assert "failing open since" in shown
+    assert "failing open Why" in shown
+    assert "Next try" in shown
     assert "timeout: no answer" in shown
     assert "answer 7 " in shown
     assert "answer 3 " in shown
@@ -61,7 +62,7 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     await endpoint_outages.open_circuit(database, report)
     assert "opened 2 times" in words(await visitor.get("/webhooks"))
     await world.move_clock(62)
-    assert "half-open since" in words(await visitor.get("/webhooks"))
+    assert "half-open Why" in words(await visitor.get("/webhooks"))
     assert await endpoint_outages.delete_old(database, 10) == 0
     await world.move_clock(3662)
     assert await endpoint_outages.delete_old(database, 10) == 1

@@ -18,7 +18,7 @@ from payintent.service import Service, open_service
 from payintent.storage import endpoint_outages, hourly_figures, outbox
 from payintent.storage.outbox import AttemptRecord
 from tests.operations.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
-from tests.support.fakes import FakeGateway
+from tests.support.fakes import FakeGateway, captured
 from tests.support.listening import listening
 from tests.support.world import World, free_port, make_world
 from tests.web.gallery import gallery_settings, own_database
@@ -209,17 +209,20 @@ async def _fill(world: World, stage: Stage) -> None:
         merchant_id=world.merchant_id, open_s=300, detail="timeout: no answer within 10 s"
     )
     await endpoint_outages.open_circuit(database, report)
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(1_000, reference="disputed"))
     await world.rows(
         """
         INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
             amount_minor, currency, held_minor, respond_by)
-        SELECT gen_random_uuid(), $1, 'dp_7', c.capture_id, c.id, 'open', 'withdrawn', 159000,
+        SELECT gen_random_uuid(), $1, 'dp_7', c.capture_id, c.id, 'open', 'withdrawn', 1000,
             'THB', 0, clock() + interval '5 days'
         FROM money_case c
-        WHERE c.capture_id IS NOT NULL
-        LIMIT 1
+        WHERE c.payment_id = $2
         """,
         world.account_id,
+        payment.id,
     )
 
 
