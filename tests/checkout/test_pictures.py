@@ -2,11 +2,14 @@
 
 import asyncio
 import struct
+import subprocess
+import sys
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -16,7 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.pictures import cache, fetch
 from payintent.pictures.cache import PictureCache
-from payintent.pictures.encode import PIXELS_MAX, SIDE_PX, encode_picture
+from payintent.pictures.encode import PIXELS_MAX, SCANS_MAX, SIDE_PX, encode_picture
 from payintent.pictures.errors import NoPictureError
 from payintent.pictures.fetch import PictureFetcher
 from payintent.webhooks.egress import EgressRules
@@ -272,6 +275,17 @@ def test_of_a_film_the_first_picture_is_shown() -> None:
     assert red > blue
 
 
+_MEASURED = """
+import resource, sys
+from pathlib import Path
+from payintent.pictures.encode import encode_picture
+def highest(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+content, before = Path(sys.argv[1]).read_bytes(), highest()
+encode_picture(content)
+print(highest() - before)
+"""
+
+
 def _png_header(width: int, height: int) -> bytes:
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     crc = struct.pack(">I", zlib.crc32(header))
@@ -284,9 +298,34 @@ def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Image.Image, "convert", decoded)
     monkeypatch.setattr(Image.Image, "thumbnail", decoded)
-    for width, height in ((40_000, 40_000), (PIXELS_MAX + 1, 1), (2**31 - 1, 2**31 - 1)):
+    for width, height in ((40_000, 40_000), (PIXELS_MAX["PNG"] + 1, 1), (2**31 - 1, 2**31 - 1)):
         with pytest.raises(NoPictureError, match=r"pixels|readable"):
             encode_picture(_png_header(width, height) + bytes(100))
+
+
+def test_a_jpeg_of_endless_scans_is_refused_before_it_is_decoded() -> None:
+    plain = picture(64, 64, "JPEG", progressive=True)
+    at = plain.rfind(b"\xff\xda")
+    scans = SCANS_MAX - plain.count(b"\xff\xda")
+    longest = plain[:-2] + plain[at:-2] * scans + b"\xff\xd9"
+    assert opened(encode_picture(longest)).size == (64, 64)
+    with pytest.raises(NoPictureError, match="scans"):
+        encode_picture(plain[:-2] + plain[at:-2] * (scans + 1) + b"\xff\xd9")
+
+
+@pytest.mark.parametrize(("kind", "bytes_each"), [("PNG", 10), ("WEBP", 19)])
+def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_each: int) -> None:
+    """In a process of its own, whose highest use of memory is the picture's."""
+    side = 2_000
+    large = picture(side, side, kind, mode="RGBA", colour=(255, 0, 0, 128), lossless=True)
+    (tmp_path / "large").write_bytes(large)
+    told = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(tmp_path / "large")],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert int(told.stdout) < side * side * bytes_each
 
 
 @pytest.mark.parametrize(
