@@ -13,8 +13,9 @@ from payintent.api.call_log import CallLog
 from payintent.api.request_times import RequestTimes
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
-_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/", "/merchant")
+_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/", "/merchant/")
 _OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
+_PORTAL = "/merchant"
 _STATIC = ("/c/static/", "/merchant/static/")
 _ADDED = "payintent.added_headers"  # key of a request's scope
 
@@ -105,7 +106,8 @@ def _request_id(headers: Iterable[Header]) -> bytes:
 
 def _extra(path: str) -> list[Header]:
     extra: list[Header] = []
-    if path.startswith(_PRIVATE) and not path.startswith(_STATIC):
+    is_private = path.startswith(_PRIVATE) or path == _PORTAL
+    if is_private and not path.startswith(_STATIC):
         extra.append(_NO_STORE)
     if path.startswith(_OPEN_TO_BROWSERS):
         extra.extend(_CORS)

@@ -20,8 +20,9 @@ from payintent.operations.registry import Operation
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
-#: Headers of every page. `same-origin`: without a referrer browsers send forms from `null`.
-_HEADERS = {
+#: Headers of every page and every part of one. `same-origin`: without a referrer browsers send
+#: forms from `null`.
+HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": content_security_policy(
         runs=ScriptSources(), styles=style_sources()
@@ -52,7 +53,7 @@ def render(
     """Render a template as a page of whoever is signed in; `fields` are what it reads."""
     session: OperatorSession | None = request.scope.get("payintent.console_session")
     html = _templates.get_template(template_name).render(_common_fields(request, session) | fields)
-    return html_response(request, html, _HEADERS, status)
+    return html_response(request, html, HEADERS, status)
 
 
 def render_part(template_name: str, **fields: Any) -> str:

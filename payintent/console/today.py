@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from payintent.api.context import AppContext, get_context
+from payintent.api.event_stream import HEADERS as STREAM_HEADERS
 from payintent.api.event_stream import (
-    HEADERS,
     HEARTBEAT_S,
     KEEP_ALIVE,
     RETRY,
@@ -17,11 +17,12 @@ from payintent.api.event_stream import (
     encode_event,
 )
 from payintent.console.access import signed_in
-from payintent.console.rendering import render, render_part
+from payintent.console.rendering import HEADERS, render, render_part
 from payintent.console.today_figures import figure_fields
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.log import get_logger
 from payintent.payments.overview_cache import Figures, Period
+from payintent.web.compression import html_response
 
 _log = get_logger("events")
 _LOOK_EVERY_S = 1.0
@@ -53,7 +54,7 @@ async def get_today_figures(request: Request) -> Response:
     """`GET /today/figures`: the figures alone, for browsers whose stream is cut off."""
     await signed_in(request)
     figures = await get_context(request).overview.get()
-    return Response(figures_html(figures, _period(request)), media_type="text/html")
+    return html_response(request, figures_html(figures, _period(request)), HEADERS)
 
 
 async def get_today_events(request: Request) -> Response:
@@ -63,7 +64,7 @@ async def get_today_events(request: Request) -> Response:
     """
     await signed_in(request)
     events = _events(get_context(request), _period(request))
-    return StreamingResponse(events, 200, HEADERS)
+    return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
 
 
 async def _events(app: AppContext, period: Period) -> AsyncGenerator[bytes]:

@@ -162,6 +162,7 @@ async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
         client.get(visitor.api.base + path, headers={"Cookie": cookie}) as answer,
     ):
         assert answer.headers["Content-Type"] == "text/event-stream"
+        assert answer.headers["Cache-Control"] == "no-store"
         async for line in answer.content:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))["html"]
