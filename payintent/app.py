@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent import tracing
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
@@ -42,6 +43,7 @@ from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
 from payintent.storage import event_feed, payment_changes
+from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
@@ -66,6 +68,7 @@ def build_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         try:
+            start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
         except Exception as error:
             application.start_failure = error
@@ -88,6 +91,7 @@ def build_app(
         if (provider := app.state.context.identity_provider) is not None:
             await provider.close()
         await service.close()
+        await asyncio.to_thread(tracing.stop)
 
     app = Starlette(
         routes=[*ROUTES, *PORTAL_ROUTES], exception_handlers=_HANDLERS, lifespan=lifespan

@@ -130,6 +130,10 @@ class Settings(BaseSettings):
     # TLS of our own requests: to gateways, merchants' endpoints, chains' endpoints and signers
     ca_file: CaFile = ""  # certificates of authorities that are trusted beside the system's
 
+    # Traces, with the extra `otel`
+    otlp_endpoint: Base = ""  # a collector such as http://127.0.0.1:4318; "" records none
+    trace_share: Annotated[float, Field(ge=0, le=1)] = 1.0  # of payments, by their ids
+
     # Payments
     amount_min: Annotated[Decimal, Field(ge=0, le=10**15)] = Decimal(0)
     amount_max: Annotated[Decimal, Field(gt=0, le=10**15)] = Decimal(10) ** 9

@@ -18,6 +18,8 @@ _chosen_level: list[str] = []  # by `configure_logging`; the last one counts
 
 #: The id of the request that this task answers; the API sets it, every log line has it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
+#: The trace that this task is part of; `payintent.tracing` sets it where traces are on.
+trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 
 class _Logger:
@@ -72,6 +74,8 @@ def get_logger(name: str) -> "FilteringBoundLogger":
 def _name_request(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     if named := request_id.get():
         entry["request_id"] = named
+    if traced := trace_id.get():
+        entry["trace_id"] = traced
     return entry
 
 

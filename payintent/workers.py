@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge
 
+from payintent import tracing
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.config import Settings
 from payintent.domain.case import CaseKind
@@ -41,6 +42,7 @@ from payintent.storage import (
 )
 from payintent.storage.refunds import DueRefund
 from payintent.storage.sessions import DueSession
+from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped, wait_until_stopped
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.endpoint_windows import EndpointWindows
@@ -87,6 +89,7 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    start_tracing(settings, "payintent-worker")
     service = await finish_unless_stopped(open_worker_service(settings), stop)
     if service is None:
         return
@@ -96,6 +99,7 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
         await run_loops(service, stop)
     finally:
         await service.close()
+        await asyncio.to_thread(tracing.stop)
 
 
 async def run_loops(service: Service, stop: asyncio.Event) -> None:

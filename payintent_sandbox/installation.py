@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ _OPERATORS = {
 TIME_SCALE = "10"  # where SIM_TIME_SCALE is not set
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
 #: Development chains are polled more often than real ones.
+#: Settings of whoever starts the sandbox that its service has too.
+_PASSED_ON = ("PAYINTENT_OTLP_ENDPOINT",)
 _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
@@ -130,6 +133,7 @@ class SandboxInstallation:
                 "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
                 "PAYINTENT_DRAIN_S": "0",  # no proxy stands before it
             }
+            | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         )
 
     async def register_chain(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:

@@ -10,8 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
     "run.txt": ["pyproject.toml"],
+    "otel.txt": ["pyproject.toml", "--extra", "otel"],  # what traces need beside run.txt
     "sandbox.txt": SANDBOX,
-    "dev.txt": ["pyproject.toml", *SANDBOX, "--group", "dev"],
+    "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs

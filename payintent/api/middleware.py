@@ -8,7 +8,7 @@ from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from payintent import log
+from payintent import log, tracing
 from payintent.api.call_log import CallLog
 from payintent.api.request_times import RequestTimes
 
@@ -67,11 +67,12 @@ class CommonHeaders:
             await _preflight(send, [extra[0], *_PREFLIGHT])
             return
 
-        answered = False
+        answered, status = False, 0
 
         async def answer(message: Message) -> None:
-            nonlocal answered
+            nonlocal answered, status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = [*message["headers"], *extra, *scope.get(_ADDED, ())]
                 if self._calls is not None:
                     self._calls.note(scope, message["status"], request_id, began_s)
@@ -82,6 +83,7 @@ class CommonHeaders:
 
         # Each request is a task of its own, whose context ends with it: nothing to unbind.
         log.request_id.set(request_id.decode())
+        tracing.begin_request()
         try:
             await self._app(scope, receive, answer)
         except Exception:
@@ -89,6 +91,15 @@ class CommonHeaders:
             # with its message, and cut off the client.
             if not answered:
                 raise
+        finally:
+            if tracing.is_on() and self._times is not None:
+                _trace(self._times.route_of(scope), scope["method"], status, began_s)
+
+
+def _trace(route: str, method: str, status: int, began_s: float) -> None:
+    """Record a request by its route: its path may be a capability."""
+    facts = {"http.request.method": method, "http.route": route}
+    tracing.end_request(f"{method} {route}", status, time.monotonic() - began_s, facts)
 
 
 def headers_of(scope: Scope) -> list[Header]:

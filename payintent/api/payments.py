@@ -7,6 +7,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent import tracing
 from payintent.api import schemas
 from payintent.api.context import REPLAYED, AppContext, get_context, json_response
 from payintent.api.merchant_access import merchant_route, spend_request
@@ -48,6 +49,7 @@ async def post_payment(request: Request) -> Response:
             raise
         if created.replayed:
             await _spend_as_read(request, app, merchant)
+    tracing.follow_payment(created.payment.id, creates=not created.replayed)
     return _created(app, created)
 
 

@@ -34,6 +34,10 @@ class RequestTimes:
             series = self._add(key)
         series.observe(time.monotonic() - began_s)
 
+    def route_of(self, scope: Scope) -> str:
+        """Return the template of a request's route."""
+        return self._templates.get(scope.get("endpoint"), _NO_ROUTE)
+
     def _add(self, key: _Key) -> Histogram:
         endpoint, method, status = key
         route = self._templates.get(endpoint, _NO_ROUTE)

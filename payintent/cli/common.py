@@ -31,6 +31,7 @@ from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.settings_problems import problem_lines
 from payintent.storage.proposals import Proposal
+from payintent.tracing import TracingUnavailableError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,6 +50,7 @@ STOPPING = (
     EncryptionKeyError,
     PlacesUnusableError,
     GatewayPackageError,
+    TracingUnavailableError,
 )
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire

@@ -12,6 +12,7 @@ class OutgoingDelivery:
     """One event on its way to one merchant, claimed by this process until its lease ends."""
 
     event_id: UUID
+    payment_id: UUID
     merchant_id: int
     attempts: int  # attempts made before this one
     url: str

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from prometheus_client import Counter
 
+from payintent import tracing
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.gateway import (
     GatewayRefundState,
@@ -26,6 +27,7 @@ from payintent.payments.gateway_health import GatewayChannel, storable_detail
 from payintent.storage import gateway_calls
 from payintent.storage.database import Database
 from payintent.storage.gateway_calls import NewGatewayCall
+from payintent.tracing import SpanKind
 
 EVERY_S = 1.0
 NOTED_MAX = 5_000  # between two writes
@@ -98,11 +100,14 @@ class GatewayCallLog:
 
     def note(self, call: GatewayCall, answer: object, began_s: float) -> None:
         """Note what came of a request that began at `began_s`."""
+        ended_s = self._monotonic()
+        outcome, detail = describe_answer(answer)
+        if call.payment_id is not None:
+            _trace(call, call.payment_id, outcome, ended_s - began_s)
         if len(self._noted) >= NOTED_MAX:
             DROPPED.inc()
             return
-        outcome, detail = describe_answer(answer)
-        self._noted.append(_Noted(call, outcome, detail, began_s, self._monotonic()))
+        self._noted.append(_Noted(call, outcome, detail, began_s, ended_s))
 
     async def flush(self) -> None:
         """Write what was noted, in one statement; while the database is away it is dropped."""
@@ -134,6 +139,18 @@ def _record(noted: _Noted, now_s: float) -> NewGatewayCall:
         detail=storable_detail(noted.detail),
         duration_ms=round((noted.ended_s - noted.began_s) * 1000),
         age_s=now_s - noted.began_s,
+    )
+
+
+def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, took_s: float) -> None:
+    facts = {"payintent.provider": call.provider, "payintent.outcome": outcome.value}
+    tracing.record(
+        f"gateway {call.kind}",
+        payment_id,
+        took_s,
+        facts,
+        kind=SpanKind.CLIENT,
+        failed=outcome is not CallOutcome.ANSWERED,
     )
 
 

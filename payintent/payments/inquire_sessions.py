@@ -6,6 +6,7 @@ Callbacks get lost, processes die, gateways answer late: these inquiries repair 
 from dataclasses import dataclass
 from datetime import timedelta
 
+from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
@@ -65,6 +66,7 @@ class SessionInquirer:
 
     async def inquire(self, ask: DueSession) -> None:
         """Ask about one session, apply the answer, and schedule the next inquiry."""
+        tracing.follow_payment(ask.session.payment_id)
         try:
             await self._inquire(ask)
         except (StorageUnavailableError, LockTimeoutError):

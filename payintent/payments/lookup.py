@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
+from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
@@ -48,6 +49,7 @@ class PaymentLookup:
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
             raise await _not_theirs(self._database, merchant_id, owner, "payment")
+        tracing.follow_payment(snapshot.payment.id)
         return await self._fresh(snapshot)
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
@@ -56,6 +58,7 @@ class PaymentLookup:
         snapshot = await self._by_checkout.run(checkout_id) if well_formed else None
         if snapshot is None:
             raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
+        tracing.follow_payment(snapshot.payment.id)
         return await self._fresh(snapshot)
 
     async def close(self) -> None:

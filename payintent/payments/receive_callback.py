@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
 from payintent.domain.case import CaseKind, MoneyOrigin
@@ -101,7 +102,10 @@ class CallbackReceiver:
             return await self._receive_refund(received, callback.refund_id)
         if callback.dispute is not None:
             return await self._receive_dispute(received, callback.dispute)
-        return await self._settling.run(received)
+        result = await self._settling.run(received)
+        if result.payment_id is not None:
+            tracing.follow_payment(result.payment_id)
+        return result
 
     async def close(self) -> None:
         """Wait for the callbacks whose senders have gone."""

@@ -8,6 +8,7 @@ id.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.gateway import (
@@ -58,6 +59,8 @@ class RefundSender:
 
     async def process(self, due: DueRefund) -> None:
         """Send one refund, or ask about it, and apply the answer."""
+        if due.refund.payment_id is not None:
+            tracing.follow_payment(due.refund.payment_id)
         answer = await self._turn(due)
         if answer is None:
             return

@@ -1,11 +1,14 @@
 """The only place where a payment's status changes: lock, decide, write, record the event."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
+from payintent import tracing
 from payintent.domain.event import EventType
 from payintent.domain.payment import FailureReason, Payment, PaymentTrigger, find_transition
 from payintent.domain.session import Session
@@ -45,6 +48,7 @@ async def apply_transitions(
     """
     if not requests:
         return []
+    began_s = time.monotonic()
     transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
@@ -77,7 +81,20 @@ async def apply_transitions(
         if (kind := transitions[move.payment.id].event) is not None
     ]
     await outbox.add(tx, events)
+    if tracing.is_on():
+        tx.after_commit.append(partial(_trace, requests, after, began_s))
     return [after[move.payment.id] for move in requests]
+
+
+def _trace(
+    requests: Sequence[TransitionRequest], after: Mapping[UUID, Payment], began_s: float
+) -> None:
+    took_s = time.monotonic() - began_s
+    for move in requests:
+        status = after[move.payment.id].status.value
+        facts = {"payintent.trigger": move.trigger.value}
+        facts["payintent.status_before"] = move.payment.status.value
+        tracing.record(f"payment {status}", move.payment.id, took_s, facts)
 
 
 def _selected(move: TransitionRequest) -> UUID | None:

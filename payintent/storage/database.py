@@ -59,6 +59,7 @@ class Tx:
         self._connection = connection
         self._pool = pool
         self.wakes_delivery = False  # set where an event is recorded
+        self.after_commit: list[Callable[[], None]] = []  # called once it has committed
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a query within this transaction."""
@@ -146,6 +147,8 @@ class Database:
                 in_transaction.reset(token)
         if tx.wakes_delivery:
             self.on_event()
+        for call in tx.after_commit:
+            call()
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:

@@ -53,6 +53,7 @@ class ClaimedDelivery:
     """A delivery that this process has claimed, until its lease ends."""
 
     event_id: UUID
+    payment_id: UUID
     merchant_id: int
     attempts: int  # attempts made before this one
     callback_url: str | None
@@ -189,7 +190,8 @@ async def claim_due(
             )
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
-        SELECT t.event_id, t.merchant_id, t.attempts, m.callback_url, e.body, e.occurred_at
+        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, m.callback_url, e.body,
+            e.occurred_at
         FROM taken t
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
+from payintent import tracing
 from payintent.domain.delivery import CircuitReport, DeliveryResult, Outbox, OutgoingDelivery
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.ids import unix_ms_of_timed
 from payintent.log import get_logger
+from payintent.tracing import SpanKind
 from payintent.webhooks.endpoint_windows import (
     CircuitChange,
     EndpointWindows,
@@ -108,6 +110,7 @@ class Dispatcher:
 
     async def _send(self, delivery: OutgoingDelivery, flight: InFlightAttempt) -> None:
         ok = False
+        tracing.follow_payment(delivery.payment_id)
         try:
             attempt = await self._sender.send(
                 WebhookRequest(
@@ -121,6 +124,7 @@ class Dispatcher:
         finally:
             change = self._windows.finished(flight, ok)
         self._pause(delivery.merchant_id, attempt)
+        _trace(delivery, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.ok:
@@ -187,6 +191,21 @@ class Dispatcher:
             delivered=attempt.ok,
             next_wait_s=None if ends else wait,
         )
+
+
+def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:
+    facts: dict[str, str | int] = {
+        "payintent.attempt": delivery.attempts + 1,
+        "payintent.outcome": attempt.outcome,
+    }
+    tracing.record(
+        "deliver webhook",
+        delivery.payment_id,
+        attempt.duration_ms / 1000,
+        facts,
+        kind=SpanKind.CLIENT,
+        failed=not attempt.ok,
+    )
 
 
 def _complain(what: str, error: Exception) -> None:

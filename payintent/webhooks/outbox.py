@@ -36,6 +36,7 @@ class DatabaseOutbox:
         return [
             OutgoingDelivery(
                 event_id=delivery.event_id,
+                payment_id=delivery.payment_id,
                 merchant_id=delivery.merchant_id,
                 attempts=delivery.attempts,
                 url=delivery.callback_url or "",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import nullcontext
 
 import aiohttp
 import asyncpg
@@ -14,6 +15,7 @@ from tests.e2e.merchant import Merchant, Receiver, move_clock
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support.chain_fixtures import anvil as anvil
 from tests.support.chain_fixtures import chain_url as chain_url
+from tests.support.collector import Collector
 from tests.support.world import ACTOR
 
 NewMerchant = Callable[..., Awaitable[Merchant]]
@@ -21,8 +23,16 @@ NewMerchant = Callable[..., Awaitable[Merchant]]
 
 @pytest.fixture(scope="module")
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A sandbox whose gateway's delays are a module's `SIM_TIME_SCALE` times shorter."""
-    with running_sandbox(getattr(request.module, "SIM_TIME_SCALE", 20)) as running:
+    """A sandbox whose gateway's delays are a module's `SIM_TIME_SCALE` times shorter.
+
+    Its traces go to the module's `COLLECTOR`, if it has one.
+    """
+    scale = getattr(request.module, "SIM_TIME_SCALE", 20)
+    collector: Collector | None = getattr(request.module, "COLLECTOR", None)
+    with (
+        collector.collecting() if collector else nullcontext({}) as environment,
+        running_sandbox(scale, environment=environment) as running,
+    ):
         yield running
 
 

@@ -11,15 +11,27 @@ import aiohttp
 import pytest
 from standardwebhooks import Webhook
 
+from payintent.domain.ids import PAYMENT, parse_id
 from tests.docs.test_dashboards import queries
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant
 from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
+from tests.support.collector import Collected, Collector
 from tests.support.patience import until
 from tests.support.prometheus import running_prometheus
 from tools.dashboards.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.e2e
+COLLECTOR = Collector()
+_SPANS = {
+    ("payintent-api", "POST /v1/payments"),
+    ("payintent-api", "POST /v1/checkout/{checkout_id}/quotes"),
+    ("payintent-api", "gateway create_session"),
+    ("payintent-api", "payment PROCESSING"),
+    ("payintent-api", "POST /v1/callbacks/{provider}/{account_id}"),
+    ("payintent-api", "payment PAID"),
+    ("payintent-worker", "deliver webhook"),
+}
 AT_ONCE_S = 40.0  # a start that waited for the port would take the sandbox's whole minute
 
 
@@ -105,6 +117,39 @@ async def test_prometheus_has_data_for_every_panel_of_what_the_service_has_count
         rules = (await prometheus.ask("rules", type="alert"))["groups"]
         assert len([rule for group in rules for rule in group["rules"]]) > 30
         assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
+
+
+async def test_a_payment_is_one_trace_from_its_create_to_its_delivery(
+    sandbox: Sandbox, merchant: Merchant
+) -> None:
+    payment = await merchant.create(payer_email="somebody@example.com")
+    trace_id = parse_id(PAYMENT, payment["id"]).hex
+    page = await merchant.select(payment)
+    await merchant.pay(page)
+    await merchant.told(payment, "payment.completed")
+
+    def complete() -> dict[tuple[str, str], Collected] | None:
+        spans = {(span.service, span.name): span for span in COLLECTOR.of(trace_id)}
+        return spans if spans.keys() >= _SPANS else None
+
+    spans = await until(complete, "a whole trace")
+    root = spans["payintent-api", "POST /v1/payments"]
+    selection = spans["payintent-api", "POST /v1/checkout/{checkout_id}/quotes"]
+    by_id = {span.span_id: span for span in COLLECTOR.of(trace_id)}
+    assert root.parent_id == ""
+    assert root.attributes["http.response.status_code"] == 201
+    assert spans["payintent-api", "gateway create_session"].parent_id == selection.span_id
+    assert {by_id[span.parent_id].name for span in by_id.values() if span is not root} <= {
+        root.name,
+        selection.name,
+    }
+    assert spans["payintent-worker", "deliver webhook"].attributes["payintent.attempt"] == 1
+    assert not any(span.failed for span in by_id.values())
+    secrets = [sandbox.secrets()["pepper"], merchant.api_key, merchant.secret]
+    secrets += [payment["checkout_url"].rpartition("/")[2], "somebody@example.com"]
+    for kept in (*secrets, page.rpartition("/")[2]):
+        assert len(kept) > 8
+        assert kept.encode() not in COLLECTOR.raw
 
 
 def test_dev_json_belongs_to_its_owner_and_names_all_that_a_tester_needs(sandbox: Sandbox) -> None:
