@@ -289,6 +289,8 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         "case/resolve": {"case_id": subjects.case},
         "webhooks/replay": {"event_id": subjects.event},
         "merchant/create": {"name": "Ferry Books"},
+        "merchant/activate": {"merchant_id": world.merchant_id},
+        "provider/disable": {"name": "fake"},
         "account/disable": {"account_id": world.account_id},
         "chain/resume": {"chain": "polygon"},
     }
@@ -299,9 +301,18 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
             for name in names:
                 found = vera.page.locator("main a, main button", has_text=name)
                 assert await found.count() == 0, (path, name)
+        csrf = await vera.page.locator("[name=csrf]").first.get_attribute("value") or ""
         for page, fields in refused.items():
             answer = await vera.page.goto(f"{console}/operations/{page}?{urlencode(fields)}")
             assert answer is not None
             assert answer.status == 403, page
             assert "Vera is viewer" in await vera.page.inner_text("main"), page
+            form = {"csrf": csrf, "why": WHY, "step": "confirmed"} | {
+                name: str(value) for name, value in fields.items()
+            }
+            tried = await vera.page.request.post(
+                f"{console}/operations/{page}", form=form, headers={"Origin": console}
+            )
+            assert tried.status == 403, page
+            assert "Vera is viewer" in await tried.text(), page
         vera.troubles = [one for one in vera.troubles if "403" not in one]

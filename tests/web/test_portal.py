@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
@@ -96,6 +97,14 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
         await page.goto(scene.address("payment"))
         await expect(page.get_by_text("What happened")).to_be_visible()
         assert await page.get_by_text(hidden).count() == 0
+        if role is MemberRole.DEVELOPER:
+            token = await page.locator("[name=form_token]").first.get_attribute("value")
+            tried = await page.request.post(
+                f"{scene.address('payment')}/refunds",
+                form={"form_token": token or "", "amount": "1.00", "key": str(uuid4())},
+            )
+            assert tried.status == 403
+            assert "not for the role developer" in await tried.text()
         if role is MemberRole.FINANCE:
             answer = await page.goto(f"{scene.base}/keys")
             assert answer is not None
