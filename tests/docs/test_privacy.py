@@ -1,0 +1,53 @@
+"""The page about privacy: every column of the schema is on it, and how long each is kept."""
+
+import re
+
+from payintent.config import Settings
+from payintent.domain.mail import KEPT_DAYS
+from tests.docs.reading import page, rows, section, spans
+
+_PAGE = page("docs/privacy.md")
+_TABLE = re.compile(
+    r"CREATE (?:UNLOGGED )?TABLE public\.(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL
+)
+_COLUMN = re.compile(r'^    (?!CONSTRAINT|CASE|WHEN|ELSE|END)"?(\w+)"? ', re.MULTILINE)
+
+
+def _schema() -> dict[str, list[str]]:
+    text = page("payintent/storage/schema.sql")
+    return {name: _COLUMN.findall(body) for name, body in _TABLE.findall(text)}
+
+
+def _classified() -> dict[str, tuple[list[str], list[str]]]:
+    """Give the columns of each table on the page: of a person, and the others."""
+    return {
+        cells[0].strip("`"): (spans(cells[1]), spans(cells[2]))
+        for cells in rows(section(_PAGE, "## Every column"))
+    }
+
+
+def test_every_column_of_every_table_is_of_a_person_or_not() -> None:
+    schema, classified = _schema(), _classified()
+    assert sorted(classified) == sorted(schema)
+    for table, columns in schema.items():
+        personal, others = classified[table]
+        assert sorted([*personal, *others]) == sorted(columns), table
+
+
+def test_what_is_of_a_person_says_how_long_it_is_kept_and_what_for() -> None:
+    personal = {
+        f"{table}.{column}" for table, (columns, _) in _classified().items() for column in columns
+    }
+    told = list(rows(section(_PAGE, "## How long")))
+    listed = [one for cells in told for one in spans(cells[0]) if "." in one]
+    assert sorted(listed) == sorted(personal)
+    assert all(len(cells) == 4 and all(cells) for cells in told)
+
+
+def test_the_times_are_those_of_the_settings() -> None:
+    found = re.findall(r"`PAYINTENT_(\w+_(?:DAYS|HOURS))` \((\d+) (days|hours)\)", _PAGE)
+    assert len(found) == 4
+    for name, number, unit in found:
+        assert Settings.model_fields[name.lower()].default == int(number), name
+        assert name.endswith(unit.upper())
+    assert f"until it is sent, at most {KEPT_DAYS} days" in _PAGE
