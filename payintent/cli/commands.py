@@ -42,6 +42,7 @@ _GROUPS = {
     "payment": "Payments: found, shown with all that happened, cancelled, refunded, ended.",
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
+    "payer": "What is stored of one payer.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "dispute": "What buyers object to at their banks, and until when to answer.",
     "webhooks": "Events, their delivery, and sending them again.",

@@ -101,6 +101,7 @@ _CLASSES: Mapping[str, str] = {
     "refund.resend": "refunds.ResendRefund",
     "refund.ask-first": "refunds.AskRefundsFirst",
     "dispute.list": "disputes.ListDisputes",
+    "payer.export": "payers.ExportPayer",
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",
     "ledger.backfill": "ledger.BackfillLedger",

@@ -206,6 +206,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payment.timeline", {"page": 0}, _BAD, "page must be from 1 to 10000"),
     ("payment.timeline", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("case.list", {"before": "x"}, _BAD, "before: 'x' is no case_…"),
+    ("payer.export", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
+    ("payer.export", {"after": "pay_0"}, _BAD, "after cannot be 'pay_0'"),
     ("ledger.adjust", {"debit": "purse:1"}, _BAD, "'purse:1' is no account of the ledger"),
     ("ledger.adjust", {"debit": "suspense"}, _BAD, "'suspense' is no account of the ledger"),
     ("ledger.adjust", {"debit": "bank:1"}, _BAD, "'bank:1' is no account of the ledger"),

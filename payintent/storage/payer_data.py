@@ -1,0 +1,97 @@
+"""What is stored of one payer of a merchant, payment by payment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.storage.database import Executor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayerPaymentRecord:
+    """A payment of a payer; lists are JSON, without what opens the checkout."""
+
+    id: UUID
+    status: str
+    currency: str
+    amount: Decimal
+    payer_email: str | None
+    metadata: str
+    created_at: datetime
+    updated_at: datetime
+    sessions: str
+    callbacks: str
+    transfers: str
+    refunds: str
+    denials: str
+    events: str
+
+
+async def list_payments_of_payer(
+    database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
+) -> Sequence[PayerPaymentRecord]:
+    """List a payer's payments with what is stored of each, by their ids, after one of them."""
+    rows = await database.fetch(
+        _OF_PAYER,
+        merchant_id,
+        payer_uid,
+        after,
+        limit,
+    )
+    return [PayerPaymentRecord(**row) for row in rows]
+
+
+_OF_PAYER: LiteralString = """
+    SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.created_at,
+        p.updated_at,
+        coalesce((
+            SELECT json_agg(json_build_object('provider', provider, 'kind', kind,
+                'label', label, 'country', country, 'chain', chain, 'token', token,
+                'total', total_amount,
+                'currency', currency, 'reference', reference, 'return_url', return_url,
+                'opened_at', opened_at, 'ended_at', ended_at) ORDER BY opened_at)
+            FROM session
+            WHERE payment_id = p.id
+        ), '[]') AS sessions,
+        coalesce((
+            SELECT json_agg(json_build_object('id', c.callback_id, 'report', c.report,
+                'received_at', c.received_at) ORDER BY c.received_at)
+            FROM session s
+            JOIN callback c ON c.session_id = s.id
+            WHERE s.payment_id = p.id
+        ), '[]') AS callbacks,
+        coalesce((
+            SELECT json_agg(json_build_object('chain', r.chain,
+                'payer', '0x' || encode(r.payer, 'hex'),
+                'transaction', '0x' || encode(r.tx_hash, 'hex'),
+                'final_at', r.final_at) ORDER BY r.final_at)
+            FROM session s
+            JOIN chain_receipt r ON r.session_id = s.id
+            WHERE s.payment_id = p.id
+        ), '[]') AS transfers,
+        coalesce((
+            SELECT json_agg(json_build_object('amount', amount_text, 'status', status,
+                'reason', reason, 'destination', destination, 'reference', reference,
+                'note', note, 'created_at', created_at) ORDER BY id)
+            FROM refund
+            WHERE payment_id = p.id
+        ), '[]') AS refunds,
+        coalesce((
+            SELECT json_agg(json_build_object('code', code, 'level', level, 'score', score,
+                'decided_at', decided_at) ORDER BY decided_at)
+            FROM fraud_decision
+            WHERE payment_id = p.id
+        ), '[]') AS denials,
+        coalesce((
+            SELECT json_agg(body::json ORDER BY id)
+            FROM event
+            WHERE payment_id = p.id
+        ), '[]') AS events
+    FROM payment p
+    WHERE p.merchant_id = $1 AND p.payer_uid = $2 AND ($3::uuid IS NULL OR p.id > $3)
+    ORDER BY p.id
+    LIMIT $4
+"""
