@@ -163,8 +163,8 @@ $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VE
 	@$(BIN)/python -m tools.web.install
 	@touch $@
 
-$(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt | $(VENV)/dev
-	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi and $(VENV)/clients"
+$(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt requirements/mcp.txt | $(VENV)/dev
+	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi, $(VENV)/clients and $(VENV)/mcp"
 	@$(BIN)/python -m tools.openapi.install
 	@touch $@
 

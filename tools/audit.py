@@ -16,6 +16,7 @@ LOCKS = [
     "requirements/dev.txt",  # contains run and sandbox
     "requirements/build.txt",
     "requirements/clients.txt",
+    "requirements/mcp.txt",
     "requirements/clients-long.txt",
     "requirements/kubernetes.txt",
     "requirements/ha.txt",

@@ -15,6 +15,7 @@ FILES = {
     "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
+    "mcp.txt": ["-"],  # what the server for agents needs, and its SDK
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
     "profile.txt": ["-"],  # py-spy, for `make profile`
     "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `make check-helm`
@@ -25,6 +26,7 @@ CLIENTS_LONG = [
     "openapi-generator-cli==7.26.0",
     *("pydantic>=2.11,<3", "python-dateutil>=2.8.2", "typing-extensions>=4.7.1", "urllib3>=2.7,<3"),
 ]
+MCP = ["mcp>=2.3,<3", "httpx>=0.27,<1"]
 PROFILE = "py-spy>=0.4.3,<0.5"
 KUBERNETES = "kubernetes-validate>=1.37,<2"
 HA = ["patroni[etcd3]>=4.1,<5", "psycopg[binary]>=3.3,<4", "setuptools>=80"]
@@ -40,6 +42,7 @@ def main() -> None:
     typed = {
         "build.txt": "\n".join(project["build-system"]["requires"]),
         "clients.txt": CLIENTS,
+        "mcp.txt": "\n".join(MCP),
         "clients-long.txt": "\n".join(CLIENTS_LONG),
         "profile.txt": PROFILE,
         "kubernetes.txt": KUBERNETES,

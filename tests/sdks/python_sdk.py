@@ -1,4 +1,4 @@
-"""The Python SDK, installed from the built file, and the Python that has what it needs."""
+"""Our Python packages, installed from the built files, and the Python that has what they need."""
 
 import os
 import subprocess
@@ -12,17 +12,18 @@ from tools.openapi.install import CLIENTS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "sdks/python"
+MCP_PROJECT = ROOT / "sdks/mcp"
 HERE = Path(__file__).parent
 PYTHON = str(CLIENTS / "bin" / "python")
 
 
 @cache
-def installed() -> Path:
-    """Build the wheel and unpack it, once a process; gives the folder to import it from."""
+def installed(project: Path = PROJECT) -> Path:
+    """Build a wheel and unpack it, once a process; gives the folder to import it from."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=PROJECT, check=True, capture_output=True,
+        cwd=project, check=True, capture_output=True,
     )  # fmt: skip
     [wheel] = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:

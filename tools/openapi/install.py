@@ -3,7 +3,8 @@
 With `long` it installs openapi-generator, for `make clients-long`, into `clients-long`.
 
 The npm packages go to the environment's `openapi` folder. The generator of Python clients goes to
-an environment of its own, `clients`, for it needs an older typer than the service.
+an environment of its own, `clients`, for it needs an older typer than the service. What the server
+for agents needs goes to `mcp`.
 """
 
 import subprocess
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FOLDER = Path(sys.prefix) / "openapi"
 CLIENTS = Path(sys.prefix) / "clients"
+MCP = Path(sys.prefix) / "mcp"
 CLIENTS_LONG = Path(sys.prefix) / "clients-long"
 LOCKS = ROOT / "requirements"
 
@@ -39,6 +41,7 @@ def main() -> None:
         return
     install(HERE, FOLDER)
     install_python(LOCKS / "clients.txt", CLIENTS)
+    install_python(LOCKS / "mcp.txt", MCP)
 
 
 if __name__ == "__main__":

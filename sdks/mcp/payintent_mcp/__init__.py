@@ -1,0 +1,1 @@
+"""The merchant's API as tools for agents, over the Model Context Protocol."""

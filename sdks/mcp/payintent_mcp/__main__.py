@@ -1,0 +1,5 @@
+"""`python -m payintent_mcp`."""
+
+from payintent_mcp.command import main
+
+main()

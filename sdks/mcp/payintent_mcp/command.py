@@ -1,0 +1,86 @@
+"""The command: `payintent-mcp`, or `payintent mcp` beside the service's own distribution.
+
+The key comes from the environment (`PAYINTENT_API_KEY`) or from a file that only its owner may
+read (`PAYINTENT_API_KEY_FILE`), never from the command line, where others would see it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+_TEST_KEY = "sk_test_"
+_BASE_URL = "http://127.0.0.1:8080"
+
+
+class UsageError(Exception):
+    """The command cannot run like this; the message says why."""
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Serve one client on standard input and output until it goes."""
+    parser = _arguments()
+    wanted = parser.parse_args(words)
+    try:
+        key = read_key(os.environ, live=wanted.live)
+    except UsageError as error:
+        parser.error(str(error))
+    from payintent_mcp.server import serve  # after the arguments: it imports for a while
+
+    asyncio.run(serve(key, wanted.base_url, write=wanted.write))
+
+
+def read_key(environment: os._Environ[str], *, live: bool) -> str:
+    """Return the API key; a live one only where it is asked for. Raises `UsageError`."""
+    key = environment.get("PAYINTENT_API_KEY", "").strip()
+    if not key and (name := environment.get("PAYINTENT_API_KEY_FILE")):
+        key = _from_file(Path(name))
+    if not key:
+        raise UsageError("set PAYINTENT_API_KEY or PAYINTENT_API_KEY_FILE to a test key")
+    if not key.startswith(_TEST_KEY) and not live:
+        raise UsageError("this is no test key (sk_test_); --live allows a live one")
+    return key
+
+
+def _from_file(path: Path) -> str:
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise UsageError(f"{path} may be read by others; chmod 600 it")
+        return path.read_text().strip()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="payintent-mcp", description="The merchant's API as tools for agents."
+    )
+    parser.add_argument("--write", action="store_true", help="also tools that change something")
+    parser.add_argument("--live", action="store_true", help="allow a live key, with real money")
+    parser.add_argument(
+        "--base-url",
+        default=os.environ.get("PAYINTENT_API_BASE_URL", _BASE_URL),
+        help="where the service is, without /v1 (PAYINTENT_API_BASE_URL)",
+    )
+    return parser
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `mcp` to the command `payintent`."""
+    import typer
+
+    def mcp(context: typer.Context) -> None:
+        """Serve the merchant's API as tools for agents (Model Context Protocol)."""
+        main(context.args)
+
+    mcp.__annotations__["context"] = typer.Context
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(context_settings=settings, add_help_option=False)(mcp)
