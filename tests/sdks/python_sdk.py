@@ -13,6 +13,7 @@ from tools.openapi.install import CLIENTS
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "sdks/python"
 MCP_PROJECT = ROOT / "sdks/mcp"
+CLI_PROJECT = ROOT / "sdks/cli"
 HERE = Path(__file__).parent
 PYTHON = str(CLIENTS / "bin" / "python")
 

@@ -23,7 +23,7 @@ from standardwebhooks import Webhook
 
 from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
-from tests.sdks.python_sdk import HERE, PROJECT, PYTHON, ROOT, run_program
+from tests.sdks.python_sdk import CLI_PROJECT, HERE, PROJECT, PYTHON, ROOT, run_program
 from tests.support.world import Api
 
 __all__ = ["uses"]
@@ -44,8 +44,12 @@ async def test_it_does_all_that_a_merchant_does(uses: list[str], how: str) -> No
 
 def test_its_types_are_right_for_the_oldest_python_it_promises(tmp_path: Path) -> None:
     settings = {
-        "include": [str(PROJECT / "payintent_sdk"), str(HERE / "use_python.py")],
-        "extraPaths": [str(PROJECT)],
+        "include": [
+            str(PROJECT / "payintent_sdk"),
+            str(HERE / "use_python.py"),
+            str(CLI_PROJECT / "payintent_cli"),
+        ],
+        "extraPaths": [str(PROJECT), str(CLI_PROJECT)],
         "pythonVersion": "3.10",
         "typeCheckingMode": "strict",
         "reportPrivateUsage": False,

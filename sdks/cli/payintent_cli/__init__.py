@@ -1,0 +1,1 @@
+"""The Payment Intent Service at a merchant engineer's command line."""

@@ -1,0 +1,146 @@
+"""The command `payintent` of a merchant's engineer, alone or as a part of the service's own."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from payintent_cli.usage import UsageError, stop_at_signals
+
+if TYPE_CHECKING:
+    import typer
+
+_HELP = {
+    "listen": "Forward every event to a server of yours, signed as the service signs.",
+    "logs": "Show events and how far their webhooks are: logs tail.",
+    "open": "Print and open the checkout of a payment.",
+    "login": "Keep an API key in the keyring, or in a file of your own.",
+    "logout": "Remove a kept API key.",
+}
+
+
+def main() -> None:
+    """Run the service's command where it is installed too, for it has these as well."""
+    if find_spec("payintent") is not None:
+        from importlib import import_module
+
+        import_module("payintent.cli").main()
+        return
+    run()
+
+
+def run(words: Sequence[str] | None = None) -> None:
+    """Run one command; what is wrong is one line on standard error."""
+    wanted = _arguments().parse_args(words)
+    stop_at_signals()
+    try:
+        wanted.do(wanted)
+    except KeyboardInterrupt:
+        print("ended", flush=True)
+    except UsageError as error:
+        print(f"payintent: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except Exception as error:
+        from payintent_sdk.errors import PayintentError  # late: it imports for a while
+
+        if not isinstance(error, PayintentError):
+            raise
+        print(f"payintent: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the service's `payintent`."""
+    for name, help_text in _HELP.items():
+        _add(app, name, help_text)
+
+
+def _add(app: typer.Typer, name: str, help_text: str) -> None:
+    import typer
+
+    def command(context: typer.Context) -> None:
+        run([name, *context.args])
+
+    command.__annotations__["context"] = typer.Context
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=help_text, context_settings=settings, add_help_option=False)(command)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="payintent", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, do: Callable[[Any], None]) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=_HELP[name], description=_HELP[name])
+        one.add_argument("--live", action="store_true", help="use the live key, with real money")
+        one.add_argument("--base-url", help="where the service is, without /v1")
+        one.set_defaults(do=do)
+        return one
+
+    listen = command("listen", _listen)
+    listen.add_argument("--forward-to", required=True, metavar="URL", help="a server of yours")
+    listen.add_argument("--events", metavar="TYPES", help="only these, separated by commas")
+    listen.add_argument("--resume", action="store_true", help="from where the last one ended")
+    listen.add_argument("--tries", type=int, default=5, help="of each delivery (5)")
+    logs = command("logs", _tail)
+    logs.add_argument("what", choices=["tail"])
+    logs.add_argument("--from-start", action="store_true", help="the last 30 days first")
+    logs.add_argument("--no-follow", action="store_true", help="end after what there is")
+    opened = command("open", _open)
+    opened.add_argument("payment_id", metavar="PAYMENT")
+    opened.add_argument("--print", action="store_true", dest="only_print", help="open nothing")
+    command("login", _login)
+    command("logout", _logout)
+    return parser
+
+
+def _access(wanted: argparse.Namespace) -> Any:
+    from payintent_cli.keys import find_access
+
+    return find_access(live=wanted.live, base_url=wanted.base_url)
+
+
+def _listen(wanted: argparse.Namespace) -> None:
+    access = _access(wanted)
+    from payintent_cli.listen import Listening, listen
+
+    url: str = wanted.forward_to
+    how = Listening(
+        forward_to=url if "://" in url else f"http://{url}",
+        types=wanted.events.split(",") if wanted.events else None,
+        resume=wanted.resume,
+        tries=max(1, wanted.tries),
+    )
+    listen(access, how)
+
+
+def _tail(wanted: argparse.Namespace) -> None:
+    access = _access(wanted)
+    from payintent_cli.logs import tail
+
+    tail(access, from_start=wanted.from_start, follow=not wanted.no_follow)
+
+
+def _open(wanted: argparse.Namespace) -> None:
+    access = _access(wanted)
+    from payintent_cli.opening import open_checkout
+
+    open_checkout(access, wanted.payment_id, only_print=wanted.only_print)
+
+
+def _login(wanted: argparse.Namespace) -> None:
+    from payintent_cli.keys import keep
+
+    asked = sys.stdin.isatty()
+    key = getpass.getpass("API key: ") if asked else sys.stdin.readline()
+    print(f"kept in {keep(key.strip(), live=wanted.live, base_url=wanted.base_url)}")
+
+
+def _logout(wanted: argparse.Namespace) -> None:
+    from payintent_cli.keys import forget
+
+    forget(live=wanted.live)

@@ -1,0 +1,139 @@
+"""The feed of events with each event's own bytes, which is what its webhook carries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+import httpx
+from payintent_sdk import calls
+from payintent_sdk.decoding import as_object
+from payintent_sdk.errors import NoAnswerError
+from payintent_sdk.events import Event, EventDelivery, EventFeed
+from payintent_sdk.retries import read_answer
+
+from payintent_cli.keys import Access
+
+_PAGE = 20
+_TIMEOUT_S = 10.0
+_SPACE = re.compile(r"[ \t\r\n]*")
+_value_at = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An event of the feed; `body` is its webhook's body, byte for byte."""
+
+    id: str
+    event: Event
+    delivery: EventDelivery
+    body: bytes
+
+    @property
+    def payment_id(self) -> str:
+        """Return the id of the payment that it is about; a dash where it is about none."""
+        data = as_object(as_object(json.loads(self.body)).get("data"))
+        return str(as_object(data.get("payment")).get("id", "-"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some entries in their one order, and where to go on."""
+
+    entries: list[Entry]
+    after: str
+    has_more: bool
+
+
+class Feed:
+    """Reads the feed of one merchant; use it with `with`."""
+
+    def __init__(self, access: Access) -> None:
+        headers = {"Authorization": f"Bearer {access.key}", "User-Agent": "payintent-cli/0.1"}
+        self._http = httpx.Client(base_url=access.base_url, headers=headers)
+
+    def read(
+        self,
+        after: str | None,
+        *,
+        wait: int = 0,
+        limit: int = _PAGE,
+        types: list[str] | None = None,
+    ) -> Page:
+        """Return the entries behind `after`; waits so many seconds for the first one.
+
+        Raises `ApiError` and `NoAnswerError`.
+        """
+        call = calls.list_events(after=after, types=types, limit=limit, wait=wait)
+        timeout = httpx.Timeout(_TIMEOUT_S, read=_TIMEOUT_S + call.wait_s)
+        try:
+            answer = self._http.get(call.path, params=dict(call.query), timeout=timeout)
+        except httpx.TransportError as error:
+            raise NoAnswerError(str(error) or type(error).__name__) from error
+        feed: EventFeed = read_answer(call, answer.status_code, answer.headers, answer.content)
+        bodies = list(events_of(answer.content.decode()))
+        entries = [
+            Entry(id=one.id, event=one.event, delivery=one.delivery, body=body)
+            for one, body in zip(feed.data, bodies, strict=True)
+        ]
+        return Page(entries=entries, after=feed.after, has_more=feed.has_more)
+
+    def newest(self) -> str:
+        """Return the place behind the newest event."""
+        page = self.read(None, limit=100)
+        while page.has_more:
+            page = self.read(page.after, limit=100)
+        return page.after
+
+    def __enter__(self) -> Feed:  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+
+def events_of(answer: str) -> Iterator[bytes]:
+    """Give each event of an answer of the feed as it is written there."""
+    for name, start, _ in _members(answer, _skip(answer, 0)):
+        if name == "data":
+            for item in _items(answer, start):
+                for field, begin, end in _members(answer, item):
+                    if field == "event":
+                        yield answer[begin:end].encode()
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
+    """Give the name, the start and the end of each member of the object at `at`."""
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        name, at = _value_at(text, at)
+        start = _skip(text, _skip(text, at) + 1)  # behind the colon
+        _, end = _value_at(text, start)
+        yield name, start, end
+        at = _behind_comma(text, end)
+
+
+def _items(text: str, at: int) -> Iterator[int]:
+    """Give where each item of the array at `at` begins."""
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        yield at
+        at = _behind_comma(text, _value_at(text, at)[1])
+
+
+def _behind_comma(text: str, at: int) -> int:
+    at = _skip(text, at)
+    return _skip(text, at + 1) if text[at] == "," else at
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

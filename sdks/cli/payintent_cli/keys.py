@@ -1,0 +1,147 @@
+"""Where the API key is: the environment, the system's keyring, or a file of its owner's.
+
+A key is never a word of the command line, where others would see it. A test key is what every
+command takes; a live one only with `--live`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from payintent_cli.usage import UsageError
+
+TEST_KEY = "sk_test_"
+_ANY_KEY = "sk_"
+_BASE_URL = "http://127.0.0.1:8080"
+_SERVICE = "payintent"
+_KEYRING_FAILED = (RuntimeError, OSError)  # its own errors are RuntimeErrors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """A key, and the service that it is for."""
+
+    key: str = field(repr=False)
+    base_url: str
+
+
+def find_access(*, live: bool, base_url: str | None) -> Access:
+    """Return the key to use. Raises `UsageError` where there is none, or a live one unasked for."""
+    stored = _stored(live=live)
+    key = _from_environment() or (stored.key if stored else "")
+    if not key:
+        raise UsageError("there is no key: `payintent login`, or set PAYINTENT_API_KEY")
+    check_key(key, live=live)
+    url = base_url or os.environ.get("PAYINTENT_API_BASE_URL")
+    return Access(key=key, base_url=url or (stored.base_url if stored else _BASE_URL))
+
+
+def check_key(key: str, *, live: bool) -> None:
+    """Refuse what is no key, and a live one that nobody asked for."""
+    if not key.startswith(_ANY_KEY):
+        raise UsageError("an API key begins with sk_")
+    if not key.startswith(TEST_KEY) and not live:
+        raise UsageError("this is no test key (sk_test_); --live allows a live one")
+
+
+def keep(key: str, *, live: bool, base_url: str | None) -> str:
+    """Store a key; gives where it is now."""
+    check_key(key, live=live)
+    access = Access(key=key, base_url=base_url or _BASE_URL)
+    text = json.dumps(asdict(access))
+    keyring = _keyring()
+    if keyring is not None:
+        try:
+            keyring.set_password(_SERVICE, _name(live=live), text)
+        except _KEYRING_FAILED:
+            pass  # there is the package and no keyring: a server, for example
+        else:
+            return "the keyring"
+    path = _file()
+    write_privately(path, json.dumps(_read_file() | {_name(live=live): text}))
+    return str(path)
+
+
+def forget(*, live: bool) -> None:
+    """Remove a key that `keep` has stored."""
+    keyring = _keyring()
+    if keyring is not None:
+        try:
+            keyring.delete_password(_SERVICE, _name(live=live))
+        except _KEYRING_FAILED:
+            pass
+        except Exception as error:  # its class is the keyring's own: nothing was stored
+            if type(error).__name__ != "PasswordDeleteError":
+                raise
+    left = _read_file()
+    if left.pop(_name(live=live), None) is not None:
+        write_privately(_file(), json.dumps(left))
+
+
+def state_folder() -> Path:
+    """Return the folder for what a later start goes on from."""
+    named = os.environ.get("XDG_STATE_HOME")
+    return (Path(named) if named else Path.home() / ".local/state") / "payintent"
+
+
+def _stored(*, live: bool) -> Access | None:
+    text = None
+    keyring = _keyring()
+    if keyring is not None:
+        try:
+            text = keyring.get_password(_SERVICE, _name(live=live))
+        except _KEYRING_FAILED:
+            text = None
+    text = text or _read_file().get(_name(live=live))
+    return Access(**json.loads(text)) if text else None
+
+
+def _from_environment() -> str:
+    key = os.environ.get("PAYINTENT_API_KEY", "").strip()
+    name = os.environ.get("PAYINTENT_API_KEY_FILE")
+    return _read_privately(Path(name)).strip() if not key and name else key
+
+
+def _read_file() -> dict[str, str]:
+    path = _file()
+    return cast("dict[str, str]", json.loads(_read_privately(path))) if path.exists() else {}
+
+
+def _read_privately(path: Path) -> str:
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise UsageError(f"{path} may be read by others; chmod 600 it")
+        return path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def write_privately(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    beside.replace(path)
+
+
+def _file() -> Path:
+    named = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(named) if named else Path.home() / ".config") / "payintent/keys.json"
+
+
+def _name(*, live: bool) -> str:
+    return "live" if live else "test"
+
+
+def _keyring() -> Any:
+    try:
+        import keyring  # pyright: ignore[reportMissingImports] - an extra
+    except ImportError:
+        return None
+    return cast("Any", keyring)

@@ -1,0 +1,126 @@
+"""`payintent listen`: events of the feed, sent to a server of yours as webhooks are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from payintent_sdk.errors import ApiError, NoAnswerError
+
+from payintent_cli.feed import Entry, Feed
+from payintent_cli.keys import Access, state_folder, write_privately
+from payintent_cli.signing import new_secret, read_secret, signed_headers
+
+_WAIT_S = 25  # of one long poll; the service allows no more
+_TIMEOUT_S = 15.0  # of a delivery, as of the service's
+_AGAIN_S = 2.0  # after an answer of the service that is none
+_RETRY_MAX_S = 30.0
+_OK, _REDIRECTS, _GONE, _BUSY, _BROKEN = 200, 300, 410, 429, 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    """How to listen."""
+
+    forward_to: str
+    types: list[str] | None
+    resume: bool
+    tries: int
+
+
+def listen(access: Access, wanted: Listening) -> None:
+    """Forward every event from now on, or from where the last listener ended, until Ctrl-C."""
+    given = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
+    secret = given or new_secret()
+    key = read_secret(secret)
+    place = _Place(access, wanted)
+    with Feed(access) as feed, httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as http:
+        after = (place.read() if wanted.resume else None) or feed.newest()
+        place.keep(after)
+        if not given:
+            print(f"the webhook secret of this listener: {secret}", flush=True)
+        print(f"listening; forwarding to {wanted.forward_to}; Ctrl-C ends it", flush=True)
+        forwarder = _Forwarder(http, key, wanted)
+        while True:
+            try:
+                page = feed.read(after, wait=_WAIT_S, types=wanted.types)
+            except (NoAnswerError, ApiError) as error:
+                if isinstance(error, ApiError) and not _may_pass(error.status):
+                    raise
+                print(f"{_now()}  the service does not answer ({error}); again soon", flush=True)
+                time.sleep(_AGAIN_S)
+                continue
+            for entry in page.entries:
+                forwarder.forward(entry)
+            after = page.after
+            place.keep(after)
+
+
+class _Forwarder:
+    """Delivers to one URL, one event after the other."""
+
+    def __init__(self, http: httpx.Client, key: bytes, wanted: Listening) -> None:
+        self._http = http
+        self._key = key
+        self._wanted = wanted
+
+    def forward(self, entry: Entry) -> None:
+        """Deliver an event, again after a growing wait; prints each attempt."""
+        for attempt in range(1, self._wanted.tries + 1):
+            began = time.monotonic()
+            status = self._send(entry)
+            took_ms = round((time.monotonic() - began) * 1000)
+            print(f"{_now()}  {_line(entry)}  {status}  {took_ms} ms", flush=True)
+            if isinstance(status, int) and (_OK <= status < _REDIRECTS or status == _GONE):
+                return
+            if attempt < self._wanted.tries:
+                time.sleep(min(2.0 ** (attempt - 1), _RETRY_MAX_S))
+        print(f"{_now()}  {_line(entry)}  given up after {self._wanted.tries} tries", flush=True)
+
+    def _send(self, entry: Entry) -> int | str:
+        """Send an event once; gives the status, or why there is none."""
+        headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
+        try:
+            with self._http.stream(
+                "POST", self._wanted.forward_to, content=entry.body, headers=headers
+            ) as answer:
+                return answer.status_code
+        except httpx.TimeoutException:
+            return "no answer in time"
+        except httpx.TransportError as error:
+            return f"no answer ({error})"
+
+
+class _Place:
+    """Where a listener is in the feed, for `--resume`: one for each key, URL and kinds."""
+
+    def __init__(self, access: Access, wanted: Listening) -> None:
+        named = json.dumps([access.base_url, access.key, wanted.forward_to, wanted.types])
+        mark = hashlib.sha256(named.encode()).hexdigest()[:16]
+        self._file: Path = state_folder() / f"listen-{mark}"
+        self._kept: str | None = None
+
+    def read(self) -> str | None:
+        return self._file.read_text() if self._file.exists() else None
+
+    def keep(self, after: str) -> None:
+        if after != self._kept:
+            write_privately(self._file, after)
+            self._kept = after
+
+
+def _may_pass(status: int) -> bool:
+    return status == _BUSY or status >= _BROKEN
+
+
+def _line(entry: Entry) -> str:
+    return f"{entry.event.type}  {entry.payment_id}"
+
+
+def _now() -> str:
+    return time.strftime("%H:%M:%S")

@@ -1,0 +1,81 @@
+"""`payintent logs tail`: events, and how far each one's webhook is."""
+
+from __future__ import annotations
+
+import time
+
+from payintent_sdk.errors import ApiError, NoAnswerError
+
+from payintent_cli.feed import Entry, Feed, Page
+from payintent_cli.keys import Access
+
+_WAIT_S = 25
+_LOOK_AGAIN_S = 2  # while a delivery is pending
+_AGAIN_S = 2.0
+_PENDING = "pending"
+_BUSY, _BROKEN = 429, 500
+
+
+def tail(access: Access, *, from_start: bool, follow: bool) -> None:
+    """Print events as they come, and each change of their deliveries, until Ctrl-C."""
+    with Feed(access) as feed:
+        place = None if from_start else feed.newest()
+        lines = _Lines()
+        while True:
+            place = _patiently(feed, place, lines, follow=follow)
+            if not follow:
+                return
+
+
+def _patiently(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> str | None:
+    try:
+        return _read_on(feed, place, lines, follow=follow)
+    except (NoAnswerError, ApiError) as error:
+        if not follow or (isinstance(error, ApiError) and _BUSY != error.status < _BROKEN):
+            raise
+        print(f"the service does not answer ({error}); again soon", flush=True)
+        time.sleep(_AGAIN_S)
+        return place
+
+
+def _read_on(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> str | None:
+    """Print what is new behind `place`; gives the place before the first pending delivery."""
+    settled: str | None = place
+    all_settled = True
+    while True:
+        page = feed.read(place, wait=0)
+        lines.show(page)
+        all_settled = all_settled and all(one.delivery.state != _PENDING for one in page.entries)
+        place = page.after
+        settled = place if all_settled else settled
+        if not page.has_more:
+            break
+    if follow:
+        wait = _WAIT_S if all_settled else _LOOK_AGAIN_S
+        feed.read(place, wait=wait, limit=1)  # what comes is read with what is pending
+    return settled
+
+
+class _Lines:
+    """What was printed of each event; a line says more than the one before."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+
+    def show(self, page: Page) -> None:
+        for entry in page.entries:
+            said = _said(entry)
+            if self._shown.get(entry.id) != said:
+                self._shown[entry.id] = said
+                print(said, flush=True)
+
+
+def _said(entry: Entry) -> str:
+    at = entry.event.timestamp
+    moment = at.strftime("%Y-%m-%d %H:%M:%SZ") if at else "-"
+    delivery = entry.delivery
+    attempts = f"{delivery.attempts} attempt{'' if delivery.attempts == 1 else 's'}"
+    line = f"{moment}  {entry.event.type}  {entry.payment_id}  {delivery.state}, {attempts}"
+    if delivery.next_attempt_at is not None:
+        return f"{line}, next {delivery.next_attempt_at:%H:%M:%SZ}"
+    return line

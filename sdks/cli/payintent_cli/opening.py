@@ -1,0 +1,22 @@
+"""`payintent open pay_…`: the checkout of a payment, in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+
+from payintent_sdk import Client
+
+from payintent_cli.keys import Access
+from payintent_cli.usage import UsageError
+
+
+def open_checkout(access: Access, payment_id: str, *, only_print: bool) -> None:
+    """Print the checkout's address of a payment, and open it."""
+    with Client(access.key, access.base_url) as client:
+        payment = client.payments.get(payment_id)
+    url = payment.checkout_url
+    if url is None or not url.startswith(("https://", "http://")):
+        raise UsageError(f"{payment_id} has no checkout: it is {payment.status}")
+    print(url, flush=True)
+    if not only_print and not webbrowser.open(url):
+        raise UsageError("no browser could be opened")

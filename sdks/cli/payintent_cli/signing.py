@@ -1,0 +1,41 @@
+"""Signatures as the service makes them: Standard Webhooks v1."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+
+from payintent_cli.usage import UsageError
+
+_PREFIX = "whsec_"
+_KEY_BYTES = 32
+
+
+def new_secret() -> str:
+    """Generate a secret as merchants have them."""
+    return _PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+
+
+def read_secret(text: str) -> bytes:
+    """Return the key of a secret; `UsageError` where it is none."""
+    prefix, _, encoded = text.partition("_")
+    try:
+        if prefix == "whsec" and encoded:
+            return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        pass
+    raise UsageError("a webhook secret is whsec_ and base64")
+
+
+def signed_headers(key: bytes, webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+    """Return the headers of a webhook with this body."""
+    signed = f"{webhook_id}.{timestamp_s}.".encode() + body
+    signature = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    return {
+        "Content-Type": "application/json",
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": f"v1,{signature}",
+    }

@@ -1,0 +1,277 @@
+"""The command line for merchants' engineers: its processes, against the service and a real shop."""
+
+import asyncio
+import os
+import re
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from payintent.operations.accounts import AddAccount
+from payintent.operations.keys import IssueApiKey
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.support.world import Api
+
+_README = (CLI_PROJECT / "README.md").read_text()
+_INTEGRATE = (Path(__file__).parents[2] / "docs/integrate.md").read_text()
+
+
+@dataclass
+class Receiver:
+    """A small server of a merchant's, which keeps what it was sent."""
+
+    url: str = ""
+    answers: list[int] = field(default_factory=list)  # 204 where there is none left
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.got.append((dict(request.headers), await request.read()))
+        return web.Response(status=self.answers.pop(0) if self.answers else 204)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    server = Receiver()
+    app = web.Application()
+    app.router.add_post("/hooks", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"127.0.0.1:{runner.addresses[0][1]}/hooks"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
+    path = f"{home / 'extra'}:{installed(CLI_PROJECT)}:{installed()}"
+    own = {"PYTHONPATH": path, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        inherited.pop(name, None)
+    return inherited | own | more
+
+
+@dataclass
+class Command:
+    """A command that runs."""
+
+    process: asyncio.subprocess.Process
+    printed: list[str] = field(default_factory=list)
+
+    async def line(self, pattern: str) -> re.Match[str]:
+        """Read on to the line that has this; fails at the end of the output."""
+        assert self.process.stdout is not None
+        while raw := await self.process.stdout.readline():
+            self.printed.append(raw.decode())
+            if found := re.search(pattern, self.printed[-1]):
+                return found
+        assert self.process.stderr is not None
+        raise AssertionError(f"{self.printed} {await self.process.stderr.read()!r}")
+
+    async def interrupt(self, by: int = signal.SIGINT) -> None:
+        self.process.send_signal(by)
+        out, err = await asyncio.wait_for(self.process.communicate(), 30)
+        assert (self.process.returncode, err) == (0, b""), (self.printed, out, err)
+        assert out.decode().endswith("ended\n"), out
+
+
+@asynccontextmanager
+async def started(home: Path, *words: str, **more: str) -> AsyncIterator[Command]:
+    process = await asyncio.create_subprocess_exec(
+        PYTHON, "-m", "payintent_cli", *words, env=environment(home, **more), cwd="/",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield Command(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def ran(
+    home: Path, *words: str, text: str = "", python: str = PYTHON, module: str = "payintent_cli",
+    **more: str,
+) -> tuple[int, str, str]:  # fmt: skip
+    """Run a command to its end; gives its exit status, and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        python, "-m", module, *words, env=environment(home, **more), cwd="/",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(text.encode()), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+@pytest.fixture
+async def key(api: Api) -> str:
+    account = AddAccount(
+        provider="fake", base_url="http://gateway.test",
+        credentials={"signing_secret": api.world.signing_secret}, test=True,
+    )  # fmt: skip
+    await api.world.perform(account)
+    side = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    return side.api_key
+
+
+async def ask(api: Api, key: str, path: str, body: Any = None) -> Any:
+    headers = api.bearer(key) | {"Idempotency-Key": str(uuid4())}
+    answer = await api.send("POST", f"/v1/payments{path}", json=body, headers=headers)
+    assert answer.status in {200, 201}, answer.body
+    return answer.json
+
+
+async def created(api: Api, key: str) -> str:
+    body = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
+    # What JSON can say in several ways must arrive as the service wrote it.
+    metadata = {"order_id": "A-1 ☕", "weight": 1.50, "n": 12345678901234567890}
+    return (await ask(api, key, "", body | {"metadata": metadata}))["id"]
+
+
+async def cancelled(api: Api, key: str) -> str:
+    payment = await created(api, key)
+    await ask(api, key, f"/{payment}/cancel")
+    return payment
+
+
+async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_it_ended(
+    api: Api, key: str, receiver: Receiver, home: Path
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    listen = ("listen", "--forward-to", receiver.url)
+    await cancelled(api, key)  # before it listens
+    async with started(home, *listen, **known) as listener:
+        secret = (await listener.line(r"(whsec_\S+)"))[1]
+        await listener.line("listening")
+        receiver.answers = [500]
+        payment = await cancelled(api, key)
+        await listener.line(rf"payment.cancelled  {payment}  500  \d+ ms")
+        await listener.line(rf"payment.cancelled  {payment}  204  \d+ ms")
+        await listener.interrupt()
+    [row] = await api.world.rows("SELECT id, body FROM event ORDER BY id DESC LIMIT 1")
+    assert len(receiver.got) == 2
+    for headers, body in receiver.got:
+        Webhook(secret).verify(body, {name.lower(): value for name, value in headers.items()})
+        assert body == row["body"].encode()
+        assert headers["webhook-id"] == str(row["id"])
+    missed = await cancelled(api, key)
+    given = known | {"PAYINTENT_WEBHOOK_SECRET": secret}
+    receiver.answers = [500, 410]
+    async with started(home, *listen, "--resume", "--tries", "1", **given) as listener:
+        await listener.line(rf"{missed}  500")
+        await listener.line(rf"{missed}  given up after 1 tries")
+        gone = await cancelled(api, key)
+        await listener.line(rf"{gone}  410")
+        await listener.interrupt(signal.SIGTERM)
+    assert not any("whsec_" in line for line in listener.printed)
+    assert len(receiver.got) == 4
+
+
+async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
+    api: Api, key: str, home: Path
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    first = await cancelled(api, key)
+    async with started(home, "logs", "tail", "--from-start", **known) as tail:
+        await tail.line(rf"Z  payment.cancelled  {first}  skipped, 0 attempts$")
+        second = await cancelled(api, key)
+        await tail.line(rf"{second}  skipped, 0 attempts$")
+        await tail.interrupt()
+    status, out, _ = await ran(home, "logs", "tail", "--from-start", "--no-follow", **known)
+    assert (status, out.count("payment.cancelled")) == (0, 2)
+
+
+async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
+    api: Api, key: str, home: Path
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    browser = home / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {home / "opened"}\n')
+    browser.chmod(0o700)
+    payment = await created(api, key)
+    status, url, _ = await ran(home, "open", payment, BROWSER=str(browser), **known)
+    assert (status, (home / "opened").read_text()) == (0, url)
+    assert "/c/cs_" in url
+    assert (await ran(home, "open", payment, "--print", BROWSER="false", **known))[1] == url
+    status, _, error = await ran(home, "open", "pay_" + "0" * 22, **known)
+    assert status == 1
+    assert "payintent: " in error
+    assert "404" in error
+
+
+async def test_login_keeps_a_key_where_only_its_owner_reads_it(
+    api: Api, key: str, home: Path
+) -> None:
+    live = api.world.api_key
+    status, _, error = await ran(home, "login", text=live)
+    assert (status, "--live" in error) == (2, True)
+    kept = await ran(home, "login", "--base-url", api.base, text=f"{key}\n")
+    path = home / ".config/payintent/keys.json"
+    assert kept == (0, f"kept in {path}\n", "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    payment = await created(api, key)
+    assert (await ran(home, "open", payment, "--print"))[0] == 0
+    assert (await ran(home, "open", payment, "--print", "--live"))[0] == 2
+    path.chmod(0o640)
+    status, _, error = await ran(home, "open", payment, "--print")
+    assert (status, "chmod 600" in error) == (2, True)
+    path.chmod(0o600)
+    assert (await ran(home, "logout"))[0] == 0
+    status, _, error = await ran(home, "open", payment, "--print")
+    assert (status, "there is no key" in error) == (2, True)
+    status, _, error = await ran(home, "open", payment, PAYINTENT_API_KEY=live)
+    assert (status, "--live allows" in error) == (2, True)
+
+
+_KEYRING = """
+import json, pathlib
+_FILE = pathlib.Path.home() / "ring"
+def _all(): return json.loads(_FILE.read_text()) if _FILE.exists() else {}
+def get_password(service, name): return _all().get(service + name)
+def set_password(service, name, text): _FILE.write_text(json.dumps(_all() | {service + name: text}))
+def delete_password(service, name): _FILE.write_text(json.dumps({}))
+"""
+
+
+async def test_login_uses_the_keyring_where_there_is_one(api: Api, key: str, home: Path) -> None:
+    (home / "extra").mkdir()
+    (home / "extra/keyring.py").write_text(_KEYRING)  # a stand-in: no desktop is here
+    assert (await ran(home, "login", text=key))[1] == "kept in the keyring\n"
+    assert not (home / ".config").exists()
+    payment = await created(api, key)
+    assert (await ran(home, "open", payment, "--print", "--base-url", api.base))[0] == 0
+    await ran(home, "logout")
+    assert (await ran(home, "open", payment, "--print"))[0] == 2
+
+
+async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> None:
+    here = {"python": sys.executable, "module": "payintent"}
+    repository = str(Path(__file__).parents[2])
+    path = f"{repository}:{environment(home)['PYTHONPATH']}"
+    _, helped, _ = await ran(home, "--help", PYTHONPATH=path, **here)
+    for name in ("listen", "logs", "open", "login", "logout"):
+        assert re.search(rf"^│? *{name} ", helped, re.MULTILINE), (name, helped)
+    status, _, error = await ran(home, "open", "pay_1", PYTHONPATH=path, **here)
+    assert (status, "there is no key" in error) == (2, True), error
+
+
+def test_the_readme_and_the_guide_have_every_command() -> None:
+    for name in ("listen --forward-to", "logs tail", "open pay_", "login"):
+        assert f"payintent {name}" in _README
+    assert "payintent listen --forward-to" in _INTEGRATE
