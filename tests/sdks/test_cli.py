@@ -1,6 +1,7 @@
 """The command line for merchants' engineers: its processes, against the service and a real shop."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -215,6 +216,30 @@ async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
     assert "404" in error
 
 
+async def test_trigger_lets_a_test_payment_end_and_no_live_one(
+    api: Api, key: str, home: Path
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    status, out, error = await ran(
+        home, "trigger", "payment.cancelled", "--amount", "20.00", **known
+    )
+    assert (status, error) == (0, "")
+    [event] = await api.world.rows("SELECT type, body FROM event")
+    payment = json.loads(event["body"])["data"]["payment"]
+    assert out == f"{payment['id']}  {event['type']}\n"
+    assert (event["type"], payment["amount"]) == ("payment.cancelled", "20.00")
+    status, out, error = await ran(home, "trigger", "payment.expired", **known)
+    assert (status, error) == (0, "")
+    [due] = await api.world.rows(
+        "SELECT expires_at < clock() AS due FROM payment WHERE status = 'PENDING'"
+    )
+    assert due["due"], "the worker expires it"
+    live = known | {"PAYINTENT_API_KEY": api.world.api_key}
+    status, _, error = await ran(home, "trigger", "payment.cancelled", "--live", **live)
+    assert (status, "only a test key" in error) == (2, True)
+    assert len(await api.world.rows("SELECT 1 FROM payment")) == 2
+
+
 async def test_login_keeps_a_key_where_only_its_owner_reads_it(
     api: Api, key: str, home: Path
 ) -> None:
@@ -265,13 +290,13 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     repository = str(Path(__file__).parents[2])
     path = f"{repository}:{environment(home)['PYTHONPATH']}"
     _, helped, _ = await ran(home, "--help", PYTHONPATH=path, **here)
-    for name in ("listen", "logs", "open", "login", "logout"):
+    for name in ("listen", "logs", "open", "trigger", "login", "logout"):
         assert re.search(rf"^│? *{name} ", helped, re.MULTILINE), (name, helped)
     status, _, error = await ran(home, "open", "pay_1", PYTHONPATH=path, **here)
     assert (status, "there is no key" in error) == (2, True), error
 
 
 def test_the_readme_and_the_guide_have_every_command() -> None:
-    for name in ("listen --forward-to", "logs tail", "open pay_", "login"):
+    for name in ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login"):
         assert f"payintent {name}" in _README
     assert "payintent listen --forward-to" in _INTEGRATE

@@ -18,6 +18,7 @@ _HELP = {
     "listen": "Forward every event to a server of yours, signed as the service signs.",
     "logs": "Show events and how far their webhooks are: logs tail.",
     "open": "Print and open the checkout of a payment.",
+    "trigger": "Make a test payment end: payment.cancelled or payment.expired.",
     "login": "Keep an API key in the keyring, or in a file of your own.",
     "logout": "Remove a kept API key.",
 }
@@ -93,6 +94,10 @@ def _arguments() -> argparse.ArgumentParser:
     opened = command("open", _open)
     opened.add_argument("payment_id", metavar="PAYMENT")
     opened.add_argument("--print", action="store_true", dest="only_print", help="open nothing")
+    triggered = command("trigger", _trigger)
+    triggered.add_argument("kind", choices=["payment.cancelled", "payment.expired"])
+    triggered.add_argument("--amount", default="1590.00", help="in whole units (1590.00)")
+    triggered.add_argument("--currency", default="THB", help="one that you take (THB)")
     command("login", _login)
     command("logout", _logout)
     return parser
@@ -130,6 +135,17 @@ def _open(wanted: argparse.Namespace) -> None:
     from payintent_cli.opening import open_checkout
 
     open_checkout(access, wanted.payment_id, only_print=wanted.only_print)
+
+
+def _trigger(wanted: argparse.Namespace) -> None:
+    from payintent_cli.keys import TEST_KEY
+
+    access = _access(wanted)
+    if wanted.live or not access.key.startswith(TEST_KEY):
+        raise UsageError("only a test key triggers events")
+    from payintent_cli.trigger import trigger
+
+    trigger(access, wanted.kind, amount=wanted.amount, currency=wanted.currency)
 
 
 def _login(wanted: argparse.Namespace) -> None:

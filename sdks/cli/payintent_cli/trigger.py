@@ -1,0 +1,36 @@
+"""`payintent trigger`: a test payment that ends as an event tells; nothing is made up."""
+
+from __future__ import annotations
+
+from payintent_sdk import Client
+from payintent_sdk.models import CreatedPayment
+
+from payintent_cli.keys import Access
+
+_LIFE_S = 900
+_PAYER = "payintent-trigger"
+
+
+def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
+    """Create a payment and cancel it, or let it expire; prints its id.
+
+    The clock that lets it expire is that of the whole test side.
+    """
+    with Client(access.key, access.base_url) as client:
+        payment = client.payments.create(
+            amount=amount, currency=currency, payer_uid=_PAYER, expires_in=_LIFE_S
+        )
+        _KINDS[kind](client, payment)
+    print(f"{payment.id}  {kind}", flush=True)
+
+
+def _cancel(client: Client, payment: CreatedPayment) -> None:
+    client.payments.cancel(payment.id)
+
+
+def _expire(client: Client, payment: CreatedPayment) -> None:
+    del payment  # its time is over with everybody's
+    client.test_clock.advance(_LIFE_S + 1)
+
+
+_KINDS = {"payment.cancelled": _cancel, "payment.expired": _expire}
