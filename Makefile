@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
+
+chaos-books: $(VENV)/dev ## Kills, doubled and late callbacks, refunds and disputes: feeds and books at the end (PAYMENTS=20000 MERCHANTS=20)
+	@$(BIN)/python -m drills.books --payments $(or $(PAYMENTS),20000) --merchants $(or $(MERCHANTS),20)
 
 drill-restart: $(VENV)/dev peers ## Restart two API processes behind nginx under load; prints what was lost (RATE=100 RESTARTS=6)
 	@$(BIN)/python -m drills.restart --rate $(or $(RATE),100) --restarts $(or $(RESTARTS),6)

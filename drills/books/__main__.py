@@ -1,0 +1,217 @@
+"""Runs the drill: a sandbox of its own, merchants, buyers, faults, and the judgement."""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+from rich.console import Console
+
+from drills.books import judge
+from drills.books.buyers import Market, Shop, StuckError
+from drills.books.faults import Faults
+from drills.books.journal import journal_of
+from drills.books.kinds import KINDS, Kind
+from drills.books.receiver import Receivers, receiving
+from drills.books.report import Outcome, show
+from payintent.config import Settings
+from payintent.operations.base import Actor
+from payintent.operations.merchants import CreateMerchant
+from payintent.service import open_service
+from tests.e2e.sandbox import Sandbox, running_sandbox
+
+_BUYERS = 48
+_TIME_SCALE = 20  # of the simulator's delays
+_ENDED_S = 600.0
+_READ_S = 120.0
+_LOOK_S = 1.0
+_ACTOR = Actor("drill", "make chaos-books")
+
+
+@dataclass(slots=True)
+class Drill:
+    """One run."""
+
+    sandbox: Sandbox
+    database: asyncpg.Connection
+    receivers: Receivers
+    folder: Path
+    payments: int
+    shops: Sequence[Shop]
+    market: Market
+    stuck: list[str]
+
+    async def run(self) -> Outcome:
+        """Trade under faults; then wait for the last payment and the last page of each feed."""
+        begun = time.monotonic()
+        faults = Faults(self.sandbox, self.folder, self.receivers, len(self.shops))
+        killing = asyncio.create_task(faults.run())
+        try:
+            await self._trade()
+            unfinished = await self._wait_ended()
+        finally:
+            killing.cancel()
+            with suppress(asyncio.CancelledError):
+                await killing
+        await faults.reader.stop()
+        await faults.reader.start()
+        await self._wait_read()
+        await faults.reader.kill()
+        return await self._judge(faults.kills, unfinished, time.monotonic() - begun)
+
+    async def _trade(self) -> None:
+        waiting = iter(self._orders())
+
+        async def buyer() -> None:
+            for shop, kind in waiting:
+                try:
+                    await self.market.live(shop, kind)
+                except (StuckError, aiohttp.ClientError, TimeoutError) as error:
+                    self.stuck.append(f"{kind.name}: {error!r}")
+
+        async with asyncio.TaskGroup() as work:
+            for _ in range(_BUYERS):
+                work.create_task(buyer())
+
+    def _orders(self) -> Iterator[tuple[Shop, Kind]]:
+        kinds = [KINDS[number % len(KINDS)] for number in range(self.payments)]
+        random.shuffle(kinds)
+        for number, kind in enumerate(kinds):
+            yield self.shops[number % len(self.shops)], kind
+
+    async def _wait_ended(self) -> int:
+        """Wait until every payment has ended; gives how many have not."""
+        deadline = time.monotonic() + _ENDED_S
+        while True:
+            left = await self.database.fetchval(
+                "SELECT count(*) FROM payment WHERE status IN ('PENDING', 'PROCESSING')"
+            )
+            if not left or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(_LOOK_S)
+
+    async def _wait_read(self) -> None:
+        """Wait until the journals have as many events as there are; the judge says what lacks."""
+        deadline = time.monotonic() + _READ_S
+        while time.monotonic() < deadline:
+            have = sum(len(journal_of(self.folder, shop.id).ids()) for shop in self.shops)
+            if have >= await self._count_events():
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _count_events(self) -> int:
+        merchants = [shop.id for shop in self.shops]
+        return await self.database.fetchval(
+            "SELECT count(*) FROM event WHERE merchant_id = ANY($1)", merchants
+        )
+
+    async def _judge(self, kills: Counter[str], unfinished: int, seconds: float) -> Outcome:
+        statuses = await judge.read_statuses(self.database)
+        lost, wrong = judge.judge_payments(self.market.kinds, statuses)
+        feeds = [
+            judge.judge_feed(
+                journal_of(self.folder, shop.id).ids(),
+                await judge.read_feed(self.database, shop.id),
+            )
+            for shop in self.shops
+        ]
+        return Outcome(
+            shops=len(self.shops),
+            payments=len(self.market.kinds),
+            seconds=seconds,
+            statuses=Counter(statuses.values()),
+            answers=self.market.answers,
+            broken=self.market.broken,
+            kills=kills,
+            events=await self._count_events(),
+            by_webhook=sum(len(came) for came in self.receivers.came.values()),
+            feeds=feeds,
+            lost=lost,
+            wrong=wrong,
+            unfinished=unfinished,
+            stuck=self.stuck,
+            books=await judge.read_books(self.database),
+        )
+
+
+async def _shops(sandbox: Sandbox, receivers: Receivers, count: int) -> list[Shop]:
+    """Register merchants, each with every method of the sandbox."""
+    settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
+    service = await open_service(settings)
+    try:
+        made = [
+            await service.run_operation(
+                CreateMerchant(
+                    name=f"Shop {number}", callback_url=receivers.url(number), methods="all"
+                ),
+                _ACTOR,
+            )
+            for number in range(count)
+        ]
+    finally:
+        await service.close()
+    return [Shop(new.merchant.id, new.api_key) for new in made]
+
+
+async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
+    with running_sandbox(_TIME_SCALE) as sandbox:
+        told = sandbox.told
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=30)
+        database = await asyncpg.connect(told["database_url"])
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
+                receiving() as receivers,
+            ):
+                shops = await _shops(sandbox, receivers, options.merchants)
+                _tell_reader(folder, told["api_url"], shops)
+                stripe = told["gateways"]["stripe"]["url"]
+                market = Market(told["api_url"], told["checkout_base"], stripe, http)
+                drill = Drill(
+                    sandbox=sandbox, database=database, receivers=receivers, folder=folder,
+                    payments=options.payments, shops=shops, market=market, stuck=[],
+                )  # fmt: skip
+                outcome = await drill.run()
+        finally:
+            await database.close()
+    show(outcome, console)
+    return outcome.is_clean
+
+
+def _tell_reader(folder: Path, api_url: str, shops: Sequence[Shop]) -> None:
+    file = folder / "shops.json"
+    file.touch(0o600)
+    known = [{"id": shop.id, "api_key": shop.api_key} for shop in shops]
+    file.write_text(json.dumps({"api_url": api_url, "shops": known}))
+
+
+def main() -> None:
+    """Run the drill; ends with 1 where anything was lost, doubled, misplaced or wrong."""
+    parser = argparse.ArgumentParser(prog="make chaos-books")
+    parser.add_argument("--payments", type=int, default=20_000)
+    parser.add_argument("--merchants", type=int, default=20)
+    options = parser.parse_args()
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-books-", dir=var_dir))
+    try:
+        sys.exit(0 if asyncio.run(_run(options, folder, Console(width=100))) else 1)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""One server that gets the webhooks of all merchants, and is not always well."""
+
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+_REFUSED = 0.05  # of the webhooks of merchants that are well
+
+
+@dataclass(slots=True)
+class Receivers:
+    """What came for each merchant; those of `down` answer 503."""
+
+    base: str = ""
+    came: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    down: set[int] = field(default_factory=set[int])
+
+    def url(self, number: int) -> str:
+        """Give the callback URL of a merchant, by its number in the drill."""
+        return f"{self.base}/{number}"
+
+    async def receive(self, request: web.Request) -> web.Response:
+        """Take a webhook, or refuse it."""
+        number = int(request.match_info["number"])
+        await request.read()
+        if number in self.down or random.random() < _REFUSED:
+            return web.Response(status=503)
+        self.came[number].add(request.headers["webhook-id"])
+        return web.Response(status=204)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receivers]:
+    """Serve until the end of the block."""
+    receivers = Receivers()
+    app = web.Application()
+    app.router.add_post("/{number}", receivers.receive)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    receivers.base = f"http://127.0.0.1:{port}"
+    try:
+        yield receivers
+    finally:
+        await runner.cleanup()

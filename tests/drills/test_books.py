@@ -1,0 +1,56 @@
+"""The judgement of `make chaos-books`: what it is fed wrong, it counts."""
+
+from pathlib import Path
+
+import pytest
+
+from drills.books.journal import Journal
+from drills.books.judge import FeedVerdict, judge_feed, judge_payments
+from drills.books.kinds import KINDS
+from payintent.domain.payment import PaymentStatus
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict"),
+    [
+        ("abcd", FeedVerdict(doubled=0, missing=0, unknown=0, misplaced=0)),
+        ("abbcd", FeedVerdict(doubled=1, missing=0, unknown=0, misplaced=0)),
+        ("abd", FeedVerdict(doubled=0, missing=1, unknown=0, misplaced=0)),
+        ("abxcd", FeedVerdict(doubled=0, missing=0, unknown=1, misplaced=0)),
+        ("abdc", FeedVerdict(doubled=0, missing=0, unknown=0, misplaced=2)),
+        ("", FeedVerdict(doubled=0, missing=4, unknown=0, misplaced=0)),
+    ],
+)
+def test_a_feed_is_clean_with_every_event_once_and_in_order(
+    read: str, verdict: FeedVerdict
+) -> None:
+    found = judge_feed(list(read), list("abcd"))
+    assert found == verdict
+    assert found.is_clean == (read == "abcd")
+
+
+def test_payments_are_lost_or_end_where_their_kind_does_not() -> None:
+    kinds = {"pay_1": "paid", "pay_2": "paid", "pay_3": "declined"}
+    lost, wrong = judge_payments(kinds, {"pay_1": "PAID", "pay_3": "PAID"})
+    assert (lost, wrong) == (["pay_2"], ["declined: PAID"])
+
+
+def test_every_kind_ends_in_states_that_there_are() -> None:
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    for kind in KINDS:
+        assert kind.ends
+        assert kind.ends <= {str(status) for status in PaymentStatus}
+
+
+def test_a_reader_that_died_while_it_wrote_goes_on_before_that_page(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "feed")
+    assert journal.mend() is None
+    journal.add("A1", ["a", "b"])
+    journal.add("A2", ["c"])
+    with journal.path.open("ab") as torn:
+        torn.write(b'{"after": "A3", "ids": ["d"')
+    assert journal.ids() == ["a", "b", "c"]
+    assert journal.mend() == "A2"
+    journal.add("A3", ["d"])
+    assert journal.ids() == ["a", "b", "c", "d"]
+    assert journal.mend() == "A3"
