@@ -91,6 +91,8 @@ def make_app(config: Config) -> Starlette:
             Route("/orders/{order_id}", show_order),
             Route("/webhooks", receive_webhook, methods=["POST"]),
             Route("/webhooks.json", show_webhooks),
+            Route("/graded", place_graded_order, methods=["POST"]),
+            Route("/graded/{order_id}", show_graded_order),
             Route("/healthz", healthz),
         ],
         lifespan=lifespan,
@@ -188,6 +190,18 @@ async def show_webhooks(request: Request) -> Response:
     )
 
 
+async def place_graded_order(request: Request) -> Response:
+    """`POST /graded`: place an order for `payintent grade`; see docs/grader.md."""
+    order = await _place(request, next(iter(PRODUCTS.values())), 1)
+    return JSONResponse(order.view(), 201)
+
+
+async def show_graded_order(request: Request) -> Response:
+    """`GET /graded/{order_id}`: its status, and how often its goods were handed out."""
+    order = _order(request)
+    return JSONResponse({"status": order.state.value, "handed_out": order.handed_out})
+
+
 async def healthz(_: Request) -> Response:
     """`GET /healthz`: answer a liveness probe."""
     return JSONResponse({"status": "ok"})
@@ -195,9 +209,14 @@ async def healthz(_: Request) -> Response:
 
 async def _ordered(request: Request) -> Order:
     """Create a payment for the product of a form, and store the order."""
-    shop = _shop(request)
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
-    product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
+    return await _place(
+        request, _product(form.get("product")), _quantity(form.get("quantity", "1"))
+    )
+
+
+async def _place(request: Request, product: Product, quantity: int) -> Order:
+    shop = _shop(request)
     order_id, amount = shop.orders.new_id(), product.amount(quantity)
     payment = await shop.payments.create(
         uuid4(),

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from itertools import count
 from typing import Any
@@ -48,6 +49,15 @@ class Order:
     state: State = State.WAITING
     receipt_id: str | None = None
     failure_reason: str | None = None
+    handed_out: int = 0  # how often; the grader of shops counts it
+
+    def is_paid_by(self, payment: Mapping[str, Any]) -> bool:
+        """Tell whether a payment is of the order's amount and currency."""
+        try:
+            amount = Decimal(str(payment.get("amount")))
+        except InvalidOperation:
+            return False
+        return (amount, payment.get("currency")) == (Decimal(self.amount), self.product.currency)
 
     def view(self) -> dict[str, Any]:
         """Give the order as JSON shows it; the checkout's address is the buyer's alone."""
@@ -154,11 +164,14 @@ class Orders:
         state = _ENDS.get(delivery.type)  # unknown types are ignored
         if order is None or state is None or order.state is not State.WAITING:
             return
+        if state is State.PAID and not order.is_paid_by(delivery.payment):
+            return  # a person looks at it
         self._orders[order.id] = replace(
             order,
             state=state,
             receipt_id=delivery.payment.get("receipt_id"),
             failure_reason=delivery.payment.get("failure_reason"),
+            handed_out=order.handed_out + (state is State.PAID),
         )
 
 

@@ -290,7 +290,7 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     repository = str(Path(__file__).parents[2])
     path = f"{repository}:{environment(home)['PYTHONPATH']}"
     _, helped, _ = await ran(home, "--help", PYTHONPATH=path, **here)
-    for name in ("listen", "logs", "open", "trigger", "login", "logout"):
+    for name in ("listen", "logs", "open", "trigger", "grade", "login", "logout"):
         assert re.search(rf"^│? *{name} ", helped, re.MULTILINE), (name, helped)
     status, _, error = await ran(home, "open", "pay_1", PYTHONPATH=path, **here)
     assert (status, "there is no key" in error) == (2, True), error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ _HELP = {
     "logs": "Show events and how far their webhooks are: logs tail.",
     "open": "Print and open the checkout of a payment.",
     "trigger": "Make a test payment end: payment.cancelled or payment.expired.",
+    "grade": "Try a shop's receiver of webhooks with what goes wrong.",
     "login": "Keep an API key in the keyring, or in a file of your own.",
     "logout": "Remove a kept API key.",
 }
@@ -98,6 +100,11 @@ def _arguments() -> argparse.ArgumentParser:
     triggered.add_argument("kind", choices=["payment.cancelled", "payment.expired"])
     triggered.add_argument("--amount", default="1590.00", help="in whole units (1590.00)")
     triggered.add_argument("--currency", default="THB", help="one that you take (THB)")
+    graded = command("grade", _grade)
+    graded.add_argument("--webhook-url", required=True, metavar="URL", help="the receiver")
+    graded.add_argument("--orders-url", required=True, metavar="URL", help="see docs/grader.md")
+    graded.add_argument("--settle", type=float, default=0.5, help="seconds for slow work (0.5)")
+    graded.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     command("login", _login)
     command("logout", _logout)
     return parser
@@ -146,6 +153,23 @@ def _trigger(wanted: argparse.Namespace) -> None:
     from payintent_cli.trigger import trigger
 
     trigger(access, wanted.kind, amount=wanted.amount, currency=wanted.currency)
+
+
+def _grade(wanted: argparse.Namespace) -> None:
+    secret = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
+    if not secret:
+        raise UsageError("set PAYINTENT_WEBHOOK_SECRET to the webhook secret of your test shop")
+    from payintent_cli.grading.checks import grade
+    from payintent_cli.grading.report import as_json, as_text
+    from payintent_cli.grading.shop import Shop
+    from payintent_cli.signing import read_secret
+
+    key = read_secret(secret)
+    with Shop(wanted.webhook_url, wanted.orders_url, key, wanted.settle) as shop:
+        outcomes = grade(shop)
+    print((as_json if wanted.as_json else as_text)(outcomes))
+    if not all(outcome.passed for outcome in outcomes):
+        raise SystemExit(1)
 
 
 def _login(wanted: argparse.Namespace) -> None:

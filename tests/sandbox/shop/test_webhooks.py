@@ -157,7 +157,8 @@ def test_old_orders_and_webhooks_are_forgotten() -> None:
             )
         )
     for number in range(ledger.WEBHOOKS_MAX + 1):
-        orders.receive({"webhook-id": str(number)}, event(f"pay_{number}").encode())
+        body = event(f"pay_{number}", amount="2400", currency="JPY")
+        orders.receive({"webhook-id": str(number)}, body.encode())
     assert len(orders.newest()) == ledger.ORDERS_MAX
     assert orders.find("A-1001") is None
     assert orders.newest()[-1].state is ledger.State.PAID
