@@ -8,6 +8,7 @@ from contextlib import suppress
 from uuid import UUID, uuid4
 
 import pytest
+import structlog
 
 from payintent import log, tracing
 from payintent.config import Settings
@@ -40,10 +41,18 @@ def sink() -> Iterator[_Sink]:
 
 
 @pytest.fixture
-def read_log(capsys: pytest.CaptureFixture[str]) -> Iterator[ReadLog]:
-    log.configure_logging()
+def read_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ReadLog]:
+    # A logger that is kept would write to this test's stream in every later test of the process.
+    configure = structlog.configure
+    never = {"cache_logger_on_first_use": False}
+    monkeypatch.setattr(structlog, "configure", lambda **given: configure(**(given | never)))
+    monkeypatch.setattr(log, "_chosen_level", ["INFO"])
+    log.load_logging.cache_clear()
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     log.load_logging.cache_clear()
+    structlog.reset_defaults()
 
 
 async def test_nothing_is_recorded_or_marked_unless_it_was_started(api: Api) -> None:
