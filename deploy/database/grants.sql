@@ -26,6 +26,11 @@ GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
 -- And how far a test merchant has moved its clock on.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 
+-- What the operator paid to merchants; a trigger lets nothing but a reversal change it.
+GRANT SELECT, INSERT ON payout TO payintent_api;
+GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
+GRANT SELECT ON payout TO payintent_worker;
+
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting
 TO payintent_api, payintent_worker;

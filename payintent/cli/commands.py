@@ -44,6 +44,7 @@ _GROUPS = {
     "refund": "Money that goes back, and who agrees to it.",
     "payer": "What is stored of one payer.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
+    "payout": "What the operator paid to merchants.",
     "dispute": "What buyers object to at their banks, and until when to answer.",
     "webhooks": "Events, their delivery, and sending them again.",
     "approval": "What waits for another person.",

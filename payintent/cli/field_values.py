@@ -22,6 +22,8 @@ def get_value_form(value_type: Any, parameter: Parameter, shown_name: str) -> Va
         return str, partial(_read_decimal, shown_name)
     if value_type == dict[str, str]:
         return str, _read_file
+    if parameter.get("is_file"):
+        return str, _read_lines
     if value_type == list[str]:
         return (list[str], _drop_empty) if "repeated_as" in parameter else (str, _split)
     if parameter.get("any_text"):
@@ -60,9 +62,21 @@ def _check_choice(shown_name: str, choices: Sequence[str], text: str) -> str:
 def _read_file(path: str) -> dict[str, str]:
     """Read a JSON object of texts from a file, or from standard input for `-`."""
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return msgspec.json.decode(raw, type=dict[str, str])
-    except OSError as error:
-        fail(f"cannot read {path}: {error.strerror}")
+        return msgspec.json.decode(_read_bytes(path), type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError):
         fail(f"{path} must hold a JSON object of texts")
+
+
+def _read_lines(path: str) -> list[str]:
+    """Read the lines of a file, or of standard input for `-`."""
+    try:
+        return _read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        fail(f"{path} is not UTF-8")
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}")

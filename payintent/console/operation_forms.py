@@ -152,6 +152,8 @@ def _help(field: OperationField, control: str) -> str:
     """Return the help of a field for a form: some of it is about how a command is typed."""
     if control == "pairs":
         return "A name and its value in each row. What is stored is never shown again."
+    if control == "lines":
+        return "The lines of a CSV file."
     text = field.help_text.replace("`", "").replace("; repeat it", "")
     is_said = control != "list" or "commas" in text
     return text if is_said else f"{text} With commas."
@@ -160,6 +162,8 @@ def _help(field: OperationField, control: str) -> str:
 def _control(field: OperationField) -> str:
     if _choices(field.type):
         return "choice"
+    if field.parameter.get("is_file"):
+        return "lines"
     return _CONTROLS.get(field.type, "text")
 
 
@@ -198,9 +202,9 @@ def _read_field(field: OperationField, typed: Mapping[str, str]) -> Any:
     text = typed.get(field.name, "").strip()
     if not text:
         return None
-    if control == "list":
-        items = [] if text == _CLEARED else text.split(",")
-        return [item.strip() for item in items if item.strip()]
+    if control in ("list", "lines"):
+        items = text.splitlines() if control == "lines" else text.split(",")
+        return [item.strip() for item in items if item.strip() and text != _CLEARED]
     if control == "text" and text == _CLEARED:
         return ""
     if control == "time" and len(text) == _MINUTES_CHARS:

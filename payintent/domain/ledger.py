@@ -39,6 +39,7 @@ class Fact(StrEnum):
 
 FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
+BANK = "bank"
 _PAYABLE = "merchant_payable"
 #: Accounts without a number, and those that have a gateway's account or a merchant.
 _SINGLE = "fee_income|tax_payable|bank"
@@ -105,6 +106,17 @@ class CapturedMoney:
         return self.suspense
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payout:
+    """What the operator has paid to a merchant, by a transfer of its own."""
+
+    id: UUID
+    merchant_id: int
+    amount_minor: int
+    currency: str  # or the token's symbol
+    chain: str | None  # of a token
+
+
 @dataclass(frozen=True, slots=True)
 class Charges:
     """What of a total is not the merchant's, in minor units."""
@@ -147,6 +159,23 @@ def adjustment_entry(
         amount_minor=amount_minor,
         currency=currency,
         chain=chain,
+    )
+
+
+def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
+    """Record what was paid to a merchant, or that it came back or never went."""
+    sides = (payable(payout.merchant_id), BANK)
+    debit, credit = reversed(sides) if reversal else sides
+    return LedgerEntry(
+        fact=Fact.PAYOUT,
+        fact_id=payout.id,
+        leg="reversed" if reversal else "whole",
+        merchant_id=payout.merchant_id,
+        debit=debit,
+        credit=credit,
+        amount_minor=payout.amount_minor,
+        currency=payout.currency,
+        chain=payout.chain,
     )
 
 

@@ -25,6 +25,7 @@ class ParameterForm(TypedDict, total=False):
     max: int
     repeated_as: str  # of a list: the option for each item; other lists are texts with commas
     any_text: bool  # of a choice: its values are not in the help, others end with exit status 1
+    is_file: bool  # of a list: what is typed names a file with a line for each item
     or_reason: bool  # left out, it is the reason
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
@@ -21,7 +21,7 @@ def to_json_value(value: object) -> Any:
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
-    if isinstance(value, datetime | Decimal | UUID):
+    if isinstance(value, date | Decimal | UUID):
         return _text(value)
     if is_dataclass(value):
         return {
@@ -35,7 +35,7 @@ def to_json_value(value: object) -> Any:
     return [to_json_value(item) for item in cast("list[object]", value)]
 
 
-def _text(value: datetime | Decimal | UUID) -> str:
+def _text(value: date | Decimal | UUID) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value)
     return format_rate(value) if isinstance(value, Decimal) else str(value)

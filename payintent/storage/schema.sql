@@ -45,6 +45,17 @@ BEGIN
     RETURN NEW;
 END $$;
 
+CREATE FUNCTION public.merchant_payable(of_merchant bigint, of_currency text, of_chain text) RETURNS numeric
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(sum(CASE e.credit WHEN 'merchant_payable:' || of_merchant THEN e.amount
+        ELSE -e.amount END), 0)
+    FROM ledger_entry e
+    WHERE e.merchant_id = of_merchant AND e.currency = of_currency
+        AND e.chain IS NOT DISTINCT FROM of_chain
+        AND 'merchant_payable:' || of_merchant IN (e.debit, e.credit)
+$$;
+
 CREATE FUNCTION public.payment_arrow() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -67,6 +78,34 @@ BEGIN
     RETURN metadata ->> 'order_id';
 EXCEPTION WHEN data_exception THEN
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.payout_stands() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
+        OR (NEW.id, NEW.merchant_id, NEW.currency, NEW.chain, NEW.amount_minor, NEW.reference,
+            NEW.paid_on, NEW.recorded_by, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.merchant_id, OLD.currency, OLD.chain, OLD.amount_minor,
+            OLD.reference, OLD.paid_on, OLD.recorded_by, OLD.created_at) THEN
+        RAISE EXCEPTION 'a payout is only ever reversed'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payout_stands';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.payout_within_payable() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- Payouts of a merchant come one after the other: each sees the entries of those before.
+    PERFORM pg_advisory_xact_lock(7002, hashint8(NEW.merchant_id));
+    IF NEW.amount_minor > merchant_payable(NEW.merchant_id, NEW.currency, NEW.chain) THEN
+        RAISE EXCEPTION 'a payout is above what its merchant is owed'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payout_within_payable';
+    END IF;
+    RETURN NEW;
 END $$;
 
 CREATE FUNCTION public.refund_frozen() RETURNS trigger
@@ -558,11 +597,21 @@ CREATE TABLE public.ledger_entry (
     currency text NOT NULL,
     chain text,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    entry_number bigint NOT NULL,
     CONSTRAINT ledger_entry_accounts CHECK ((debit <> credit)),
     CONSTRAINT ledger_entry_amount CHECK ((amount > (0)::numeric)),
     CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
     CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
     CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text])))
+);
+
+ALTER TABLE public.ledger_entry ALTER COLUMN entry_number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.ledger_entry_entry_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE public.mail (
@@ -802,6 +851,24 @@ ALTER TABLE public.payment_method ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE public.payout (
+    id uuid NOT NULL,
+    merchant_id bigint NOT NULL,
+    currency text NOT NULL,
+    chain text,
+    amount_minor numeric(78,0) NOT NULL,
+    reference text NOT NULL,
+    paid_on date NOT NULL,
+    recorded_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    reversed_at timestamp with time zone,
+    reversed_by text,
+    reversal_note text,
+    CONSTRAINT payout_amount CHECK ((amount_minor > (0)::numeric)),
+    CONSTRAINT payout_reference CHECK (((length(reference) >= 1) AND (length(reference) <= 200))),
+    CONSTRAINT payout_reversal CHECK ((num_nonnulls(reversed_at, reversed_by, reversal_note) = ANY (ARRAY[0, 3])))
 );
 
 CREATE TABLE public.proposal (
@@ -1174,6 +1241,9 @@ ALTER TABLE ONLY public.payment_method
 ALTER TABLE ONLY public.payment
     ADD CONSTRAINT payment_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.payout
+    ADD CONSTRAINT payout_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.proposal
     ADD CONSTRAINT proposal_pkey PRIMARY KEY (id);
 
@@ -1306,6 +1376,8 @@ CREATE INDEX gateway_call_payment ON public.gateway_call USING btree (payment_id
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
+CREATE INDEX ledger_entry_of_merchant ON public.ledger_entry USING btree (merchant_id, entry_number);
+
 CREATE INDEX mail_created ON public.mail USING btree (created_at);
 
 CREATE INDEX mail_due ON public.mail USING btree (next_at);
@@ -1347,6 +1419,10 @@ CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextende
 CREATE INDEX payment_payer_email ON public.payment USING btree (lower(payer_email)) WHERE (payer_email IS NOT NULL);
 
 CREATE INDEX payment_processing ON public.payment USING btree (created_at) WHERE (status = 'PROCESSING'::text);
+
+CREATE INDEX payout_of_merchant ON public.payout USING btree (merchant_id, id);
+
+CREATE UNIQUE INDEX payout_once ON public.payout USING btree (merchant_id, reference) WHERE (reversed_at IS NULL);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
 
@@ -1411,6 +1487,10 @@ CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH
 CREATE TRIGGER payment_arrow BEFORE UPDATE OF status ON public.payment FOR EACH ROW WHEN ((old.status <> new.status)) EXECUTE FUNCTION public.payment_arrow();
 
 CREATE TRIGGER payment_method_market_changed BEFORE UPDATE ON public.payment_method FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR (old.enabled IS DISTINCT FROM new.enabled))) EXECUTE FUNCTION public.market_changed();
+
+CREATE TRIGGER payout_stands BEFORE DELETE OR UPDATE ON public.payout FOR EACH ROW EXECUTE FUNCTION public.payout_stands();
+
+CREATE TRIGGER payout_within_payable BEFORE INSERT ON public.payout FOR EACH ROW EXECUTE FUNCTION public.payout_within_payable();
 
 CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency, amount_minor, reason, destination, requested_by, created_at ON public.refund FOR EACH ROW EXECUTE FUNCTION public.refund_frozen();
 
@@ -1573,6 +1653,9 @@ ALTER TABLE ONLY public.payment_method
 
 ALTER TABLE ONLY public.payment
     ADD CONSTRAINT payment_session FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.payout
+    ADD CONSTRAINT payout_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);

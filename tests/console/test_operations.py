@@ -50,7 +50,7 @@ def typed(fields: dict[str, Any]) -> dict[str, str]:
             for number, (key, item) in enumerate(value.items()):
                 form |= {f"{name}.name.{number}": key, f"{name}.value.{number}": item}
         elif isinstance(value, list):
-            form[name] = ",".join(value) or '""'
+            form[name] = "\r\n".join(value) if name == "lines" else ",".join(value) or '""'
         elif isinstance(value, bool):
             form[name] = str(value).lower()
         else:

@@ -49,6 +49,14 @@ _SIGN_IN = """
     VALUES (gen_random_uuid(), 'https://login.example.com', 'u-1', 'oidc:grace/1', 'viewer',
         clock())
 """
+_OWED = """
+    INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount)
+    VALUES (gen_random_uuid(), 'whole', 1, 'THB', 'adjustment', 'bank', 'merchant_payable:1',
+        1000000000)
+"""
+_PAYOUTS = (
+    "merchant,amount,currency,chain,reference,paid_on\n1,2500.00,THB,,FT26112300018,2026-11-23\n"
+)
 _TWO_PEOPLE = {
     "operator.issue",
     "operator.extend",
@@ -67,6 +75,7 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
     """A terminal of an installation that is no sandbox, where the page's names can be resolved."""
     (tmp_path / "credentials.json").write_bytes(_CREDENTIALS)
     (tmp_path / "november.csv").write_text(",".join(HEADER))
+    (tmp_path / "payouts.csv").write_text(_PAYOUTS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr(socket, "getaddrinfo", _resolve)
@@ -177,27 +186,12 @@ class _People:
 
 async def _arrange(settings: Settings, name: str) -> None:
     """Let something happen that the commands for events can be about."""
-    connection = await asyncpg.connect(settings.database_url)
-    if name == "payment.search":
-        await _happen(settings)
-    elif name == "operator.block":
-        await connection.execute(_SIGN_IN)
-    elif name == "payment.cancel":
-        await _wait(settings)
-    elif name == "payment.refund":
-        await _pay(settings)
-    elif name == "payment.end":
-        await _strand(settings)
-    elif name == "reconcile":  # the page's file is empty
-        await connection.execute("UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'")
-    elif name == "refund.show":
-        await _wait_for_somebody(settings)
-    elif name == "refund.resend":
-        await connection.execute("UPDATE refund SET next_at = NULL WHERE step = 'queued'")
-    elif name == "webhooks.replay-missed":
-        await connection.execute("UPDATE delivery SET state = 'dead'")
-        await connection.execute("UPDATE event SET occurred_at = '2026-11-21T08:30:00Z'")
-    await connection.close()
+    if name in _HAPPENING:
+        await _HAPPENING[name](settings)
+    elif name in _BEFORE:
+        connection = await asyncpg.connect(settings.database_url)
+        await connection.execute(_BEFORE[name])
+        await connection.close()
 
 
 def _world(service: Service) -> World:
@@ -280,6 +274,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "refund.approve": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.reject": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
+        "payout.reverse": "SELECT id FROM payout",
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",
     }
@@ -293,6 +288,28 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     prefix = _PREFIXES.get(words[0])
     real = ids.format_id(prefix, found) if prefix else str(found)
     return [*words[:2], real, *words[3:]]
+
+
+#: What is so when a command is run, by its operation.
+_BEFORE = {
+    "operator.block": _SIGN_IN,
+    "payout.record": _OWED,
+    # The page's file is empty.
+    "reconcile": "UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'",
+    "refund.resend": "UPDATE refund SET next_at = NULL WHERE step = 'queued'",
+    "webhooks.replay-missed": """
+        UPDATE delivery SET state = 'dead';
+        UPDATE event SET occurred_at = '2026-11-21T08:30:00Z'
+    """,
+}
+#: What happens before a command is run, by its operation.
+_HAPPENING = {
+    "payment.search": _happen,
+    "payment.cancel": _wait,
+    "payment.refund": _pay,
+    "payment.end": _strand,
+    "refund.show": _wait_for_somebody,
+}
 
 
 async def test_the_examples_of_the_operators_port_are_answered(

@@ -22,6 +22,7 @@ from payintent.operations.fraud import AddFraudRule
 from payintent.operations.keys import IssueApiKey
 from payintent.operations.merchants import CreateMerchant
 from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.payouts import RecordPayout
 from payintent.operations.registry import OPERATIONS
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.transitions import lock_payments
@@ -237,6 +238,21 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "currency": "THB",
         "note": "a fee that was paid by transfer",
     },
+    "payout.record": {
+        "merchant_id": "$old_merchant",
+        "amount": "12.50",
+        "currency": "THB",
+        "reference": "transfer 17",
+        "paid_on": "2026-11-24",
+    },
+    "payout.import": {
+        "lines": [
+            "merchant,amount,currency,chain,reference,paid_on",
+            "1,30.00,THB,,transfer 18,2026-11-24",
+        ],
+    },
+    "payout.list": {"merchant_id": "$old_merchant", "currency": "THB", "limit": 5},
+    "payout.reverse": {"payout_id": "$payout", "note": "the bank sent it back"},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -286,6 +302,7 @@ ABOUT = {
     "refund.resend": "$old_merchant",
     "refund.reject": "$old_merchant",
     "webhooks.replay": "$old_merchant",
+    "payout.reverse": "$old_merchant",
 }
 
 
@@ -388,9 +405,18 @@ async def make_stage(world: World, service: Service) -> Stage:
         "stranded": ids.format_id(ids.PAYMENT, (await strand_payment(world)).id),
         "refund": ids.format_id(ids.REFUND, first),
         "other_refund": ids.format_id(ids.REFUND, second),
+        "payout": str(await _payout(world, service)),
         "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
     }
     return Stage(world, service, known, tokens)
+
+
+async def _payout(world: World, service: Service) -> UUID:
+    """Record that a little of the paid payment went to the first merchant."""
+    record = RecordPayout(
+        merchant_id=world.merchant_id, amount="1.00", currency="THB", reference="transfer 1"
+    )
+    return (await service.run_operation(record, ADA)).id
 
 
 async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:

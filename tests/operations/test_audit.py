@@ -25,6 +25,7 @@ from tests.support.world import World
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
 #: What a line has of the result of its change.
 MADE = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
+MADE |= {"payout.record": ["id"], "payout.import": ["recorded", "recorded_before"]}
 MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"], "ledger.adjust": ["id"]}
 _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
 

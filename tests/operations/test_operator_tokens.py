@@ -27,6 +27,9 @@ _FINANCE |= {
     "ledger.adjust",
     "refund.ask-first",
     "ledger.backfill",
+    "payout.record",
+    "payout.import",
+    "payout.reverse",
 }
 _OWN = {"operator.replace"}  # one's own token: every role
 

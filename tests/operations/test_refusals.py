@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -220,6 +221,15 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("ledger.adjust", {"currency": "baht"}, _BAD, "currency cannot be 'baht'"),
     ("ledger.adjust", {"chain": "A B"}, _BAD, "chain cannot be 'A B'"),
     ("ledger.adjust", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("payout.record", {"amount": "0"}, _BAD, "amount must be above zero, with at most 2"),
+    ("payout.record", {"currency": "XXX"}, _BAD, "'XXX' is not known"),
+    ("payout.record", {"reference": "transfer 1"}, _CONFLICT, "'transfer 1' is recorded already"),
+    ("payout.record", {"amount": "999999"}, _REFUSED, "merchant 1 is owed .* not 99999900"),
+    ("payout.import", {"lines": []}, _BAD, "lines must begin with merchant,amount"),
+    ("payout.import", {"lines": ["merchant"]}, _BAD, "lines must begin with merchant,amount"),
+    ("payout.import", {"lines": ["x"] * 1002}, _BAD, "lines has at most 1000 payouts"),
+    ("payout.reverse", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("payout.reverse", {"payout_id": str(UUID(int=0))}, _UNKNOWN, "no payout"),
     ("refund.list", {"before": "pay_x"}, _BAD, "before: 'pay_x' is no ref_…"),
     ("merchant.list", {"after": -1}, _BAD, "after is a merchant's number"),
     ("merchant.list", {"name": ""}, _BAD, "name has 1 to 200 characters"),

@@ -7,7 +7,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +89,14 @@ class Command:
         out, err = await asyncio.wait_for(self.process.communicate(), 30)
         assert (self.process.returncode, err) == (0, b""), (self.printed, out, err)
         assert out.decode().endswith("ended\n"), out
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Let children be interrupted, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @asynccontextmanager

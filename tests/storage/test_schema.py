@@ -23,6 +23,17 @@ ADD_ENTRY = """
     INSERT INTO ledger_entry (fact_id, leg, currency, fact, debit, credit, amount)
     VALUES (:payment_id, 'whole', 'USD', {})
 """
+#: What merchants are owed, and a payout of a part of it.
+ADD_OWED = ADD_ENTRY.replace("leg,", "merchant_id, leg,").replace(
+    "'whole'", ":merchant_id, 'whole'"
+)
+OWED = ADD_OWED.format("'capture', 'bank', 'merchant_payable:' || :merchant_id, 100")
+ADD_PAYOUT = """
+    INSERT INTO payout (id, merchant_id, currency, amount_minor, reference, paid_on, recorded_by)
+    VALUES (gen_random_uuid(), :merchant_id, 'USD', {}, 'now()', 'ann')
+"""
+PAYOUT = OWED + ";" + ADD_PAYOUT.format("10, 'transfer'")
+REVERSE = "UPDATE payout SET reversed_at = now(), reversed_by = 'ann', reversal_note = 'back'"
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
     "PENDING": {},
@@ -672,6 +683,21 @@ BROKEN: list[tuple[str, str]] = [
     ("ledger_entry_credit", ADD_ENTRY.format("'capture', 'bank', 'purse:1', 1")),
     ("ledger_entry_pkey", ";".join(
         ADD_ENTRY.format(f"'capture', 'fee_income', 'bank', {amount}") for amount in (1, 2))),
+    ("payout_within_payable", ADD_PAYOUT.format("1, 'transfer'")),
+    ("payout_within_payable", OWED + ";" + ADD_PAYOUT.format("101, 'transfer'")),
+    ("payout_within_payable", f"{PAYOUT};" + ADD_OWED.format(
+        "'payout', 'merchant_payable:' || :merchant_id, 'bank', 10") + ";"
+        + ADD_PAYOUT.format("91, 'another'")),
+    ("payout_amount", ADD_PAYOUT.format("0, 'transfer'")),
+    ("payout_amount", ADD_PAYOUT.format("-1, 'transfer'")),
+    ("payout_reference", OWED + ";" + ADD_PAYOUT.format("1, ''")),
+    ("payout_reference", OWED + ";" + ADD_PAYOUT.format("1, repeat('x', 201)")),
+    ("payout_once", PAYOUT + ";" + ADD_PAYOUT.format("1, 'transfer'")),
+    ("payout_reversal", f"{PAYOUT};UPDATE payout SET reversed_at = now()"),
+    ("payout_stands", f"{PAYOUT};UPDATE payout SET amount_minor = 1"),
+    ("payout_stands", f"{PAYOUT};{REVERSE}, reference = 'another'"),
+    ("payout_stands", f"{PAYOUT};{REVERSE};UPDATE payout SET reversed_at = NULL"),
+    ("payout_stands", f"{PAYOUT};DELETE FROM payout"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,338 @@
+"""Payouts: what the operator paid to merchants, recorded by hand or from a file, and reversed."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.domain.currencies import MINOR_DECIMALS
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.ledger import Payout, payout_entry
+from payintent.domain.money import format_smallest_units, to_smallest_unit
+from payintent.domain.operator import Role
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
+from payintent.operations.validation import (
+    check_list_limit,
+    check_merchant,
+    check_name,
+    check_note,
+    quote_input,
+    require_merchant,
+)
+from payintent.storage import ledger, payouts
+from payintent.storage.database import Executor, Tx
+from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
+
+_REFERENCE_MAX = 200
+_LINES_MAX = 1_000
+_HEADER = ["merchant", "amount", "currency", "chain", "reference", "paid_on"]
+_AMOUNT = re.compile(r"(0|[1-9][0-9]{0,40})(\.[0-9]{1,18})?", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutView:
+    """A payout as an operator reads it."""
+
+    id: UUID
+    merchant_id: int
+    amount: str | None  # None: the decimals of its token are unknown
+    amount_minor: str
+    currency: str
+    chain: str | None
+    reference: str
+    paid_on: date
+    recorded_by: str
+    created_at: datetime
+    reversed_at: datetime | None
+    reversed_by: str | None
+    reversal_note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedPayouts:
+    """How many payouts of a file were recorded, and how many had been before."""
+
+    recorded: int
+    recorded_before: int
+
+
+class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
+    """Record what was paid to a merchant: never more than it is owed. Nothing is paid by it."""
+
+    action: ClassVar[str] = "payout.record"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    merchant_id: MerchantId
+    amount: Annotated[str, argument("Such as 1590.00.")]
+    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("Of a token.")] = None
+    reference: Annotated[str, option("The bank's, or the transaction's; recorded once.")]
+    paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
+        """Record the payout; raise `CONFLICT` where its reference is recorded."""
+        new = await _new_payout(context, tx, self)
+        await payouts.lock_payable(tx, self.merchant_id)
+        if await payouts.find_standing(tx, self.merchant_id, self.reference):
+            raise RefusedError(
+                ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
+            )
+        await _record(tx, new)
+        return _view(await _known(tx, new.payout.id))
+
+    def audit_details(self, result: PayoutView) -> Mapping[str, object]:
+        """Record which payout it is."""
+        return {"id": str(result.id)}
+
+
+class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
+    """Record the payouts of a CSV file, all or none; those that are recorded are left as they are.
+
+    Its first line is `merchant,amount,currency,chain,reference,paid_on`.
+    """
+
+    action: ClassVar[str] = "payout.import"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    lines: Annotated[
+        list[str],
+        argument("A CSV file, or - for standard input.", metavar="FILE", is_file=True),
+    ]
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe how many payouts the file has."""
+        del context
+        return [f"{len(_read_lines(self.lines))} payouts are recorded, but for those that are"]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse a file that cannot be read."""
+        del context
+        _read_lines(self.lines)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
+        """Record the payouts in the order of the file; a line that is refused refuses all."""
+        wanted = _read_lines(self.lines)
+        for merchant_id in sorted({record.merchant_id for record in wanted}):
+            await require_merchant(tx, merchant_id)
+            await payouts.lock_payable(tx, merchant_id)
+        recorded = 0
+        for number, record in enumerate(wanted, start=2):
+            try:
+                recorded += await _import(context, tx, record)
+            except RefusedError as refused:
+                raise RefusedError(refused.code, f"line {number}: {refused.message}") from refused
+        return ImportedPayouts(recorded=recorded, recorded_before=len(wanted) - recorded)
+
+    def audit_details(self, result: ImportedPayouts) -> Mapping[str, object]:
+        """Record how many payouts of the file were new."""
+        return {"recorded": result.recorded, "recorded_before": result.recorded_before}
+
+
+class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
+    """Enter that a payout never went or came back: its merchant is owed the amount again."""
+
+    action: ClassVar[str] = "payout.reverse"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    payout_id: Annotated[UUID, argument("As `payout list` has it.")]
+    note: Annotated[str, option("Kept with the payout; left out: the reason.", or_reason=True)]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse a reversal without a note."""
+        del context
+        check_note(self.note)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
+        """Reverse the payout; raise `CONFLICT` where it is reversed."""
+        await payouts.lock(tx, self.payout_id)
+        found = await _known(tx, self.payout_id)
+        if found.reversed_at is not None:
+            raise RefusedError(ErrorCode.CONFLICT, "the payout is reversed already")
+        await payouts.reverse(tx, self.payout_id, context.who, self.note)
+        await ledger.add(tx, [payout_entry(found.payout, reversal=True)])
+        return _view(await _known(tx, self.payout_id))
+
+    def merchant_id_of(self, result: PayoutView) -> int | None:
+        """Return the payout's merchant."""
+        return result.merchant_id
+
+
+class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
+    """List payouts, newest first."""
+
+    action: ClassVar[str] = "payout.list"
+    columns = (
+        *("id", "merchant_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
+        "reversed_at",
+    )
+    merchant_id: OfMerchantId = None
+    currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
+    before: Annotated[
+        UUID | None, option("The next page: payouts before this one, the last of a page.")
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[PayoutView]:
+        """Return payouts, newest first."""
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        wanted = PayoutFilter(
+            merchant_id=self.merchant_id, currency=self.currency, before=self.before
+        )
+        return [_view(p) for p in await payouts.list_payouts(context.reading, wanted, self.limit)]
+
+
+async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
+    """Record a payout of a file; False where it was recorded before."""
+    new = await _new_payout(context, tx, record)
+    standing = await payouts.find_standing(tx, record.merchant_id, record.reference)
+    if standing is None:
+        await _record(tx, new)
+        return True
+    was, wanted = standing.payout, new.payout
+    if (was.amount_minor, was.currency, was.chain) != (
+        wanted.amount_minor,
+        wanted.currency,
+        wanted.chain,
+    ):
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"payout {quote_input(record.reference)} is recorded with another amount",
+        )
+    return False
+
+
+async def _record(tx: Tx, new: NewPayout) -> None:
+    """Write a payout and its entry; the merchant's payouts are locked."""
+    payout = new.payout
+    owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
+    if payout.amount_minor > owed:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
+            f"merchant {payout.merchant_id} is owed {owed} minor units of {payout.currency},"
+            f" not {payout.amount_minor}",
+        )
+    await payouts.add(tx, new)
+    await ledger.add(tx, [payout_entry(payout)])
+
+
+async def _new_payout(
+    context: OperationContext, database: Executor, said: RecordPayout
+) -> NewPayout:
+    """Make a payout of what was typed; refuse what cannot be one."""
+    merchant = await require_merchant(database, said.merchant_id)
+    if not merchant.livemode:
+        raise RefusedError(ErrorCode.UNPROCESSABLE, "a test merchant is owed nothing")
+    check_name("reference", said.reference, _REFERENCE_MAX)
+    if not _AMOUNT.fullmatch(said.amount):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"amount must be a plain decimal, not {quote_input(said.amount)}"
+        )
+    decimals = await _decimals(database, said.currency, said.chain)
+    amount_minor = to_smallest_unit(Decimal(said.amount), decimals)
+    if not amount_minor:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"amount must be above zero, with at most {decimals} decimals",
+        )
+    payout = Payout(
+        id=context.id_generator.new_id(),
+        merchant_id=said.merchant_id,
+        amount_minor=amount_minor,
+        currency=said.currency,
+        chain=said.chain,
+    )
+    return NewPayout(
+        payout=payout,
+        reference=said.reference,
+        paid_on=None if said.paid_on is None else _parse_day(said.paid_on),
+        recorded_by=context.who,
+    )
+
+
+async def _decimals(database: Executor, currency: str, chain: str | None) -> int:
+    decimals = MINOR_DECIMALS.get(currency)
+    if chain is not None:
+        decimals = await payouts.find_token_decimals(database, chain, currency)
+    if decimals is None:
+        where = "" if chain is None else f" on {quote_input(chain)}"
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{quote_input(currency)}{where} is not known")
+    return decimals
+
+
+def _parse_day(text: str) -> date:
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise RefusedError(
+        ErrorCode.BAD_REQUEST, f"paid_on must be a day such as 2026-01-31, not {quote_input(text)}"
+    )
+
+
+def _read_lines(lines: Sequence[str]) -> list[RecordPayout]:
+    """Read a CSV file's lines; refuse what is none."""
+    if len(lines) > _LINES_MAX + 1:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines has at most {_LINES_MAX} payouts")
+    try:
+        rows = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines: {error}") from error
+    if not rows or rows[0] != _HEADER:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines must begin with {','.join(_HEADER)}")
+    return [_read_row(number, row) for number, row in enumerate(rows[1:], start=2)]
+
+
+def _read_row(number: int, row: list[str]) -> RecordPayout:
+    if len(row) != len(_HEADER) or not _NUMBER.fullmatch(row[0]):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"line {number} must have {len(_HEADER)} columns, and a merchant's number first",
+        )
+    merchant_id, amount, currency, chain, reference, paid_on = row
+    return RecordPayout(
+        merchant_id=int(merchant_id),
+        amount=amount,
+        currency=currency,
+        chain=chain or None,
+        reference=reference,
+        paid_on=paid_on or None,
+    )
+
+
+async def _known(database: Executor, payout_id: UUID) -> PayoutRecord:
+    found = await payouts.get(database, payout_id)
+    if found is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payout {payout_id}")
+    return found
+
+
+def _view(record: PayoutRecord) -> PayoutView:
+    payout = record.payout
+    return PayoutView(
+        id=payout.id,
+        merchant_id=payout.merchant_id,
+        amount=format_smallest_units(
+            payout.amount_minor,
+            payout.currency,
+            record.token_decimals,
+            on_chain=payout.chain is not None,
+        ),
+        amount_minor=str(payout.amount_minor),
+        currency=payout.currency,
+        chain=payout.chain,
+        reference=record.reference,
+        paid_on=record.paid_on,
+        recorded_by=record.recorded_by,
+        created_at=record.created_at,
+        reversed_at=record.reversed_at,
+        reversed_by=record.reversed_by,
+        reversal_note=record.reversal_note,
+    )
