@@ -20,6 +20,7 @@ from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
+from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
@@ -54,6 +55,7 @@ _LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 
 _COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
+_STATEMENTS_EVERY_S = 60.0
 _LEDGER_LOGGED_MAX = 20
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
@@ -128,6 +130,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
+        ("statements", _STATEMENTS_EVERY_S, lambda: _close_statements(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
     ]
@@ -206,6 +209,10 @@ async def check_ledger(service: Service) -> bool:
             facts_minor=str(difference.facts_minor),
         )
     return False
+
+
+async def _close_statements(service: Service) -> bool:
+    return await close_due_days(service.database, service.id_generator)
 
 
 async def _write_gateway_calls(service: Service) -> bool:

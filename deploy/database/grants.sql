@@ -31,6 +31,11 @@ GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
 GRANT SELECT ON payout TO payintent_worker;
 
+-- Statements, which workers make and nobody changes.
+GRANT SELECT, INSERT ON statement TO payintent_api, payintent_worker;
+GRANT SELECT, INSERT, UPDATE ON statement_close TO payintent_api, payintent_worker;
+GRANT SELECT ON SEQUENCE ledger_entry_entry_number_seq TO payintent_api, payintent_worker;
+
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting
 TO payintent_api, payintent_worker;

@@ -193,4 +193,5 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "payment.show": _payment,
     "webhooks.show": _event,
     "approval.approve": _approved,
+    "statement.export": lambda exported: iter([(exported.text, None)]),
 }

@@ -29,7 +29,7 @@ _OPAQUE_MARK = 0x9C3_E51B
 _OPAQUE_MARK_BITS = 28
 
 PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
-APPROVAL = "appr"
+APPROVAL, STATEMENT = "appr", "stmt"
 
 
 def to_base62(number: int, length: int) -> str:

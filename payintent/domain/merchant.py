@@ -48,6 +48,7 @@ class Merchant:
     mail_receipts: bool = False  # buyers who gave an address get a receipt by e-mail
     livemode: bool = True  # False: a test side, whose money is none
     live_merchant: int | None = None  # whose test side it is
+    time_zone: str = "UTC"  # in which its statements' days end
 
     @property
     def origins(self) -> frozenset[str]:

@@ -79,6 +79,11 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             await _check_account(context.database, account)
         if self.debit == self.credit:
             raise RefusedError(ErrorCode.BAD_REQUEST, "debit and credit are the same account")
+        if all(_is_merchants(account) for account in (self.debit, self.credit)):
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                "two merchants need two adjustments, such as by bank: each has its statement",
+            )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
         """Add the entry of the adjustment to the ledger."""
@@ -115,6 +120,11 @@ async def _check_account(database: Executor, account: str) -> None:
     )
     if not is_database_id(parsed.number) or not await has(database, parsed.number):
         raise RefusedError(ErrorCode.NOT_FOUND, f"nobody has the account {quote_input(account)}")
+
+
+def _is_merchants(account: str) -> bool:
+    parsed = parse_account(account)
+    return parsed is not None and parsed.is_merchants
 
 
 def _view(entry: LedgerEntry) -> LedgerAdjustment:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
+from zoneinfo import available_timezones
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.countries import COUNTRIES
@@ -25,7 +26,7 @@ from payintent.operations.validation import (
     require_merchant,
 )
 from payintent.storage import callback_secrets, merchants
-from payintent.storage.database import Tx
+from payintent.storage.database import Executor, Tx
 from payintent.webhooks.egress import (
     EgressRefusedError,
     EgressRules,
@@ -165,6 +166,9 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     mail_receipts: Annotated[
         bool | None, option("Mail a receipt to buyers whose e-mail address is known.")
     ] = None
+    time_zone: Annotated[
+        str | None, option("In which the days of its statements end, such as Asia/Bangkok.")
+    ] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
@@ -185,6 +189,10 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             )
         for origin in self.allowed_origins or ():
             check_origin(origin, sandbox=context.sandbox)
+        await self._check_place(context)
+
+    async def _check_place(self, context: OperationContext) -> None:
+        """Refuse a country, a language and a time zone that are none."""
         if self.default_country is not None and self.default_country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.default_country)} is not known"
@@ -193,6 +201,8 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"locale {quote_input(self.locale)} is no language tag"
             )
+        if self.time_zone is not None:
+            await _check_time_zone(context.database, self.time_zone)
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Store what was given; all else stays."""
@@ -313,6 +323,12 @@ def _check_https(url: str | None, *, allow_http: bool) -> None:
 
 def _is_http(url: str | None) -> bool:
     return url is not None and url.lower().startswith("http://")
+
+
+async def _check_time_zone(database: Executor, name: str) -> None:
+    """Refuse what is no time zone, for Python or for PostgreSQL: both say when a day ends."""
+    if name not in available_timezones() or not await merchants.has_time_zone(database, name):
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"time_zone {quote_input(name)} is not known")
 
 
 async def _locked(tx: Tx, merchant_id: int) -> Merchant:

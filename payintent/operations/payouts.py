@@ -22,6 +22,7 @@ from payintent.operations.validation import (
     check_name,
     check_note,
     quote_input,
+    read_day,
     require_merchant,
 )
 from payintent.storage import ledger, payouts
@@ -32,7 +33,6 @@ _REFERENCE_MAX = 200
 _LINES_MAX = 1_000
 _HEADER = ["merchant", "amount", "currency", "chain", "reference", "paid_on"]
 _AMOUNT = re.compile(r"(0|[1-9][0-9]{0,40})(\.[0-9]{1,18})?", re.ASCII)
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 
@@ -251,7 +251,7 @@ async def _new_payout(
     return NewPayout(
         payout=payout,
         reference=said.reference,
-        paid_on=None if said.paid_on is None else _parse_day(said.paid_on),
+        paid_on=read_day("paid_on", said.paid_on),
         recorded_by=context.who,
     )
 
@@ -264,17 +264,6 @@ async def _decimals(database: Executor, currency: str, chain: str | None) -> int
         where = "" if chain is None else f" on {quote_input(chain)}"
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{quote_input(currency)}{where} is not known")
     return decimals
-
-
-def _parse_day(text: str) -> date:
-    try:
-        if _DAY.fullmatch(text):
-            return date.fromisoformat(text)
-    except ValueError:
-        pass
-    raise RefusedError(
-        ErrorCode.BAD_REQUEST, f"paid_on must be a day such as 2026-01-31, not {quote_input(text)}"
-    )
 
 
 def _read_lines(lines: Sequence[str]) -> list[RecordPayout]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -20,6 +20,7 @@ LISTED_MAX = 1_000
 NAME_MAX = 100
 _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
 _RATE_DECIMALS_MAX = 8
 _TOLD_MAX = 60
@@ -137,6 +138,20 @@ def parse_before(prefix: str, text: str | None) -> UUID | None:
     if parsed is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"before: {quote_input(text)} is no {prefix}_…")
     return parsed
+
+
+def read_day(what: str, text: str | None) -> date | None:
+    """Read a day such as 2026-01-31; raise `BAD_REQUEST` for what is none. None passes."""
+    if text is None:
+        return None
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise RefusedError(
+        ErrorCode.BAD_REQUEST, f"{what} must be a day such as 2026-01-31, not {quote_input(text)}"
+    )
 
 
 def check_after(merchant_id: int) -> None:

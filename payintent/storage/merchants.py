@@ -13,7 +13,7 @@ COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
     m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
-    m.mail_receipts, m.livemode, m.live_merchant
+    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone
 """
 
 
@@ -167,7 +167,8 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         UPDATE merchant
         SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
             default_country = $7, locale = $8, tax_manager = $9, tax_country = $10,
-            auto_refund = $11, accent_colour = $12, terms_url = $13, mail_receipts = $14
+            auto_refund = $11, accent_colour = $12, terms_url = $13, mail_receipts = $14,
+            time_zone = $15
         WHERE id = $1
         """,
         merchant.id,
@@ -184,7 +185,14 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         merchant.accent_colour,
         merchant.terms_url,
         merchant.mail_receipts,
+        merchant.time_zone,
     )
+
+
+async def has_time_zone(database: Executor, name: str) -> bool:
+    """Tell whether PostgreSQL knows a time zone."""
+    row = await database.row("SELECT FROM pg_timezone_names WHERE name = $1", name)
+    return row is not None
 
 
 async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
@@ -254,4 +262,5 @@ def from_row(row: Row) -> Merchant:
         mail_receipts=row["mail_receipts"],
         livemode=row["livemode"],
         live_merchant=row["live_merchant"],
+        time_zone=row["time_zone"],
     )

@@ -124,6 +124,31 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'session_quote_frozen';
 END $$;
 
+CREATE FUNCTION public.statement_follows() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    before statement;
+BEGIN
+    SELECT * INTO before FROM statement s
+    WHERE s.merchant_id = NEW.merchant_id AND s.currency = NEW.currency AND s.chain = NEW.chain
+        AND s.number = NEW.number - 1;
+    IF NEW.opening_minor <> coalesce(before.closing_minor, 0) OR NEW.day <= before.day
+        OR (NEW.number > 1 AND before.id IS NULL) THEN
+        RAISE EXCEPTION 'a statement begins where the one before has ended'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'statement_follows';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.statement_frozen() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'a statement is never changed'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'statement_frozen';
+END $$;
+
 CREATE TABLE public.api_call (
     at timestamp with time zone NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -698,6 +723,7 @@ CREATE TABLE public.merchant (
     accent_colour text,
     terms_url text,
     mail_receipts boolean DEFAULT false NOT NULL,
+    time_zone text DEFAULT 'UTC'::text NOT NULL,
     livemode boolean DEFAULT true NOT NULL,
     live_merchant bigint,
     CONSTRAINT merchant_accent_colour CHECK ((accent_colour ~ '^#[0-9a-f]{6}$'::text)),
@@ -710,7 +736,8 @@ CREATE TABLE public.merchant (
     CONSTRAINT merchant_requested CHECK (((activation <> 'REQUESTED'::text) OR ((contract <> ''::text) AND (kyc <> ''::text) AND (COALESCE(cardinality(requested_countries), 0) > 0) AND (COALESCE(cardinality(requested_currencies), 0) > 0)))),
     CONSTRAINT merchant_tax_country CHECK ((tax_country = ANY (ARRAY['selection'::text, 'merchant'::text]))),
     CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text]))),
-    CONSTRAINT merchant_test_side CHECK ((livemode = (live_merchant IS NULL)))
+    CONSTRAINT merchant_test_side CHECK ((livemode = (live_merchant IS NULL))),
+    CONSTRAINT merchant_time_zone CHECK ((time_zone ~ '^[A-Za-z0-9_+/-]{1,64}$'::text))
 );
 
 ALTER TABLE public.merchant ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1043,6 +1070,41 @@ CREATE TABLE public.session (
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))
 );
 
+CREATE TABLE public.statement (
+    id uuid NOT NULL,
+    merchant_id bigint NOT NULL,
+    currency text NOT NULL,
+    chain text NOT NULL,
+    number integer NOT NULL,
+    day date NOT NULL,
+    time_zone text NOT NULL,
+    opening_minor numeric(78,0) NOT NULL,
+    payments_minor numeric(78,0) NOT NULL,
+    fees_minor numeric(78,0) NOT NULL,
+    tax_minor numeric(78,0) NOT NULL,
+    refunds_minor numeric(78,0) NOT NULL,
+    disputes_minor numeric(78,0) NOT NULL,
+    adjustments_minor numeric(78,0) NOT NULL,
+    payouts_minor numeric(78,0) NOT NULL,
+    closing_minor numeric(78,0) NOT NULL,
+    first_number bigint NOT NULL,
+    last_number bigint NOT NULL,
+    until_at timestamp with time zone NOT NULL,
+    closed_number bigint NOT NULL,
+    closed_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT statement_number CHECK ((number > 0)),
+    CONSTRAINT statement_sum CHECK ((closing_minor = (((((((opening_minor + payments_minor) + fees_minor) + tax_minor) + refunds_minor) + disputes_minor) + adjustments_minor) + payouts_minor)))
+);
+
+CREATE TABLE public.statement_close (
+    merchant_id bigint NOT NULL,
+    day date NOT NULL,
+    closed_at timestamp with time zone NOT NULL,
+    closed_number bigint NOT NULL,
+    next_number bigint NOT NULL
+);
+
 CREATE TABLE public.tax_rate (
     country text NOT NULL,
     rate numeric(9,8) NOT NULL,
@@ -1280,6 +1342,15 @@ ALTER TABLE public.session
 ALTER TABLE ONLY public.session
     ADD CONSTRAINT session_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.statement_close
+    ADD CONSTRAINT statement_close_pkey PRIMARY KEY (merchant_id);
+
+ALTER TABLE ONLY public.statement
+    ADD CONSTRAINT statement_order UNIQUE (merchant_id, currency, chain, number);
+
+ALTER TABLE ONLY public.statement
+    ADD CONSTRAINT statement_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.tax_rate
     ADD CONSTRAINT tax_rate_pkey PRIMARY KEY (country);
 
@@ -1462,6 +1533,8 @@ CREATE INDEX session_payment ON public.session USING btree (payment_id);
 
 CREATE INDEX session_reference ON public.session USING hash (reference);
 
+CREATE INDEX statement_of_merchant ON public.statement USING btree (merchant_id, id);
+
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
 CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.capture FOR EACH ROW WHEN (((new.reserved_minor > old.reserved_minor) AND (new.disputed_minor > (0)::numeric) AND (((new.refunded_minor + new.reserved_minor) + new.disputed_minor) > new.amount_minor))) EXECUTE FUNCTION public.capture_disputed();
@@ -1497,6 +1570,10 @@ CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_i
 CREATE TRIGGER session_quote_frozen BEFORE UPDATE OF payment_id, account_id, payment_method_id, provider, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
 CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address, token_decimals, token_zero_first ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
+
+CREATE TRIGGER statement_follows BEFORE INSERT ON public.statement FOR EACH ROW EXECUTE FUNCTION public.statement_follows();
+
+CREATE TRIGGER statement_frozen BEFORE DELETE OR UPDATE OR TRUNCATE ON public.statement FOR EACH STATEMENT EXECUTE FUNCTION public.statement_frozen();
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
@@ -1686,6 +1763,12 @@ ALTER TABLE ONLY public.session
 
 ALTER TABLE ONLY public.session
     ADD CONSTRAINT session_payment_method_id_fkey FOREIGN KEY (payment_method_id) REFERENCES public.payment_method(id);
+
+ALTER TABLE ONLY public.statement_close
+    ADD CONSTRAINT statement_close_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.statement
+    ADD CONSTRAINT statement_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.test_clock
     ADD CONSTRAINT test_clock_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);

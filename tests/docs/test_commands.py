@@ -43,11 +43,20 @@ _NO_OPERATIONS = {"migrate", "doctor"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
-_PREFIXES |= {"approval": ids.APPROVAL}
+_PREFIXES |= {"approval": ids.APPROVAL, "statement": ids.STATEMENT}
 _SIGN_IN = """
     INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
     VALUES (gen_random_uuid(), 'https://login.example.com', 'u-1', 'oidc:grace/1', 'viewer',
         clock())
+"""
+_STATEMENT = """
+    INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
+        opening_minor, payments_minor, fees_minor, tax_minor, refunds_minor, disputes_minor,
+        adjustments_minor, payouts_minor, closing_minor, first_number, last_number, until_at,
+        closed_number, closed_at)
+    SELECT gen_random_uuid(), 1, 'THB', '', 1, '2026-11-22', 'UTC', 0, 0, 0, 0, 0, 0, 100, 0, 100,
+        0, max(entry_number), clock(), -1, 'epoch'
+    FROM ledger_entry
 """
 _OWED = """
     INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount)
@@ -275,6 +284,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "refund.reject": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
         "payout.reverse": "SELECT id FROM payout",
+        **dict.fromkeys(("statement.show", "statement.export"), "SELECT id FROM statement"),
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",
     }
@@ -294,6 +304,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
 _BEFORE = {
     "operator.block": _SIGN_IN,
     "payout.record": _OWED,
+    "statement.list": _STATEMENT,
     # The page's file is empty.
     "reconcile": "UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'",
     "refund.resend": "UPDATE refund SET next_at = NULL WHERE step = 'queued'",

@@ -253,6 +253,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "payout.list": {"merchant_id": "$old_merchant", "currency": "THB", "limit": 5},
     "payout.reverse": {"payout_id": "$payout", "note": "the bank sent it back"},
+    "statement.list": {
+        "merchant_id": "$old_merchant",
+        "currency": "THB",
+        "since": "2026-11-01",
+        "until": "2026-11-30",
+        "limit": 5,
+    },
+    "statement.show": {"statement_id": "$statement"},
+    "statement.export": {"statement_id": "$statement", "format": "jsonl"},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -405,10 +414,30 @@ async def make_stage(world: World, service: Service) -> Stage:
         "stranded": ids.format_id(ids.PAYMENT, (await strand_payment(world)).id),
         "refund": ids.format_id(ids.REFUND, first),
         "other_refund": ids.format_id(ids.REFUND, second),
+        "statement": ids.format_id(ids.STATEMENT, await add_statement(world)),
         "payout": str(await _payout(world, service)),
         "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
     }
     return Stage(world, service, known, tokens)
+
+
+async def add_statement(world: World) -> UUID:
+    """Close a day of the first merchant with whatever is owed to it."""
+    statement_id = world.service.id_generator.new_id()
+    await world.rows(
+        """
+        INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
+            opening_minor, payments_minor, fees_minor, tax_minor, refunds_minor, disputes_minor,
+            adjustments_minor, payouts_minor, closing_minor, first_number, last_number, until_at,
+            closed_number, closed_at)
+        SELECT $1, $2, 'THB', '', 1, '2026-11-22', 'UTC', 0, 159000, -4611, 0, 0, 0, 0, 0, 154389,
+            0, max(entry_number), clock(), -1, 'epoch'
+        FROM ledger_entry
+        """,
+        statement_id,
+        world.merchant_id,
+    )
+    return statement_id
 
 
 async def _payout(world: World, service: Service) -> UUID:

@@ -34,6 +34,15 @@ ADD_PAYOUT = """
 """
 PAYOUT = OWED + ";" + ADD_PAYOUT.format("10, 'transfer'")
 REVERSE = "UPDATE payout SET reversed_at = now(), reversed_by = 'ann', reversal_note = 'back'"
+ADD_STATEMENT = """
+    INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
+        opening_minor, payments_minor, fees_minor, tax_minor, refunds_minor, disputes_minor,
+        adjustments_minor, payouts_minor, closing_minor, first_number, last_number, until_at,
+        closed_number, closed_at)
+    VALUES (gen_random_uuid(), :merchant_id, 'USD', '', {number}, 'epoch'::date + {day}, 'UTC',
+        {opening}, 5, 0, 0, 0, 0, 0, 0, {closing}, 0, 0, now(), 0, now())
+"""
+STATEMENT = ADD_STATEMENT.format(number=1, day=1, opening=0, closing=5) + ";"
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
     "PENDING": {},
@@ -698,6 +707,19 @@ BROKEN: list[tuple[str, str]] = [
     ("payout_stands", f"{PAYOUT};{REVERSE}, reference = 'another'"),
     ("payout_stands", f"{PAYOUT};{REVERSE};UPDATE payout SET reversed_at = NULL"),
     ("payout_stands", f"{PAYOUT};DELETE FROM payout"),
+    ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
+    ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
+    ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),
+    ("statement_follows", ADD_STATEMENT.format(number=1, day=1, opening=1, closing=6)),
+    ("statement_follows", ADD_STATEMENT.format(number=2, day=1, opening=0, closing=5)),
+    ("statement_follows", STATEMENT + ADD_STATEMENT.format(
+        number=2, day=2, opening=4, closing=9)),
+    ("statement_follows", STATEMENT + ADD_STATEMENT.format(
+        number=2, day=1, opening=5, closing=10)),
+    ("statement_order", STATEMENT + ADD_STATEMENT.format(number=1, day=2, opening=0, closing=5)),
+    ("statement_frozen", STATEMENT + "UPDATE statement SET day = day"),
+    ("statement_frozen", STATEMENT + "DELETE FROM statement"),
+    ("statement_frozen", "TRUNCATE statement"),
 ]  # fmt: skip
 
 

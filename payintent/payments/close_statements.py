@@ -1,0 +1,73 @@
+"""Closes the days that are over: what moved what a merchant is owed becomes a statement.
+
+A day is closed once. What is committed later, or was entered with an earlier time, is of the next
+day that is closed, so that each entry of the ledger is in one statement.
+"""
+
+from datetime import timedelta
+
+from payintent.domain.statement import day_of, end_of_day, sum_movements
+from payintent.id_generator import IdGenerator
+from payintent.storage import statement_closing, statements
+from payintent.storage.database import Database, Tx
+from payintent.storage.statements import Covered, Statement
+
+_MERCHANTS_MAX = 100
+_DAY = timedelta(days=1)
+
+
+async def close_due_days(database: Database, id_generator: IdGenerator) -> bool:
+    """Close the next day of merchants that have one; tell whether there may be more."""
+    due = await statement_closing.list_due(database, _MERCHANTS_MAX)
+    if not due:
+        return False
+    watermark = await statement_closing.read_watermark(database)
+    if watermark is None:
+        return False  # something writes entries for long; the next look is in a minute
+    for merchant_id in due:
+        async with database.transaction() as tx:
+            await close_day(tx, id_generator, merchant_id, watermark)
+    return True
+
+
+async def close_day(tx: Tx, id_generator: IdGenerator, merchant_id: int, watermark: int) -> None:
+    """Close the first day that has entries, or all that are over where none has."""
+    closing = await statement_closing.lock_closing(tx, merchant_id)
+    ended = day_of(closing.now, closing.time_zone) - _DAY
+    if closing.day is not None and ended <= closing.day:
+        return  # another worker has closed it
+    first = await statement_closing.first_unstated(tx, closing)
+    day = ended
+    if first is not None:
+        made = day_of(first, closing.time_zone)
+        day = min(ended, made if closing.day is None else max(made, closing.day + _DAY))
+    # A merchant whose time zone was changed has a day that is longer, or an empty one.
+    until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
+    covered = Covered(
+        first_number=closing.next_number,
+        last_number=watermark,
+        until_at=until_at,
+        closed_number=closing.closed_number,
+        closed_at=closing.closed_at,
+    )
+    for sums in await statement_closing.sum_unstated(tx, closing, watermark, until_at):
+        last = await statements.find_last(tx, merchant_id, sums.currency, sums.chain)
+        moved = sum_movements(sums.sums)
+        opening_minor = 0 if last is None else last.closing_minor
+        new = Statement(
+            id=id_generator.new_id(),
+            merchant_id=merchant_id,
+            currency=sums.currency,
+            chain=sums.chain,
+            token_decimals=None,
+            number=1 if last is None else last.number + 1,
+            day=day,
+            time_zone=closing.time_zone,
+            opening_minor=opening_minor,
+            movements=moved,
+            closing_minor=opening_minor + sum(moved.values()),
+            covered=covered,
+            created_at=closing.now,
+        )
+        await statements.add(tx, new)
+    await statement_closing.close(tx, closing, day, until_at, watermark)
