@@ -17,6 +17,7 @@ from payintent.api import (
     payments,
     public,
     refunds,
+    statements,
     test_clock,
 )
 from payintent.api.docs import pages
@@ -40,6 +41,9 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/events/{event_id}/replay", event_feed.replay_event, methods=["POST"]),
     Route("/v1/refunds", refunds.list_updated_refunds, methods=["GET"]),
     Route("/v1/cases", cases.list_cases, methods=["GET"]),
+    Route("/v1/balance", statements.get_balance, methods=["GET"]),
+    Route("/v1/statements", statements.list_statements, methods=["GET"]),
+    Route("/v1/statements/{statement_id}", statements.get_statement, methods=["GET"]),
     Route("/v1/test/clock", test_clock.get_test_clock, methods=["GET"]),
     Route("/v1/test/clock/advance", test_clock.advance_test_clock, methods=["POST"]),
     Route("/v1/disputes", disputes.list_disputes, methods=["GET"]),

@@ -52,6 +52,21 @@ def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
         raise _unknown_cursor() from error
 
 
+def write_offset_cursor(skipped: int) -> str:
+    """Name the end of a page of a list that never changes: how many come before the next."""
+    return _encode(skipped.to_bytes(_NUMBER_BYTES, "big"))
+
+
+def read_offset_cursor(raw: str | None) -> int:
+    """Read how many come before a page; refused (`BAD_REQUEST`) where no list has given it."""
+    if raw is None:
+        return 0
+    skipped = int.from_bytes(_decode(raw, _NUMBER_BYTES), "big", signed=True)
+    if skipped < 0:
+        raise _unknown_cursor()
+    return skipped
+
+
 def write_feed_cursor(position: FeedPosition) -> str:
     """Name a place in a feed of events."""
     return _encode(position.number.to_bytes(_NUMBER_BYTES, "big") + position.event_id.bytes)

@@ -48,6 +48,9 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("POST", "/v1/events/{event_id}/replay"): _NOT_FOUND,
     ("GET", "/v1/cases"): None,
     ("GET", "/v1/disputes"): None,
+    ("GET", "/v1/balance"): None,
+    ("GET", "/v1/statements"): None,
+    ("GET", "/v1/statements/{statement_id}"): _NOT_FOUND,
     ("GET", "/v1/catalog"): None,
     ("GET", "/v1/test/clock"): None,
     ("POST", "/v1/test/clock/advance"): None,
@@ -114,6 +117,7 @@ async def _ask(
         options["json"] = BODY
     refund_id = refund_id or payment_id.replace("pay_", "ref_")
     names = {"payment_id": payment_id, "refund_id": refund_id, "event_id": event_id or payment_id}
+    names["statement_id"] = payment_id.replace("pay_", "stmt_")
     named = path.format_map(names)
     return await api.send(method, named, **options)
 

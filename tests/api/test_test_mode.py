@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from payintent.domain.errors import RefusedError
+from payintent.domain.ids import STATEMENT, format_id
 from payintent.operations.accounts import AddAccount
 from payintent.operations.keys import IssueApiKey
 from payintent.operations.ledger import BackfillLedger
@@ -22,6 +23,7 @@ from payintent.storage import hourly_figures, ledger_check
 from tests.api.arrange import BODY, refusal, select, view
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
+from tests.operations.stage import add_statement
 from tests.support.world import Api, World
 
 _DOCUMENT = yaml.safe_load(
@@ -44,6 +46,7 @@ _UNKNOWN = {
     "payment_id": "pay_" + "0" * 22,
     "refund_id": "ref_" + "0" * 22,
     "event_id": "00000000-0000-7000-8000-000000000000",
+    "statement_id": "stmt_" + "0" * 22,
 }
 
 
@@ -84,6 +87,7 @@ async def _ids(side: Api) -> dict[str, str]:
         "payment_id": created.json["id"],
         "refund_id": asked.json["id"],
         "event_id": event["id"],
+        "statement_id": format_id(STATEMENT, await add_statement(side.world)),
     }
 
 

@@ -17,6 +17,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.operations.keys import IssueApiKey
+from payintent.payments.close_statements import close_due_days
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
@@ -110,6 +111,35 @@ async def _list_disputes(api: Api, created: Answer) -> Answer:
     return answer
 
 
+async def _get_balance(api: Api, created: Answer) -> Answer:
+    del created
+    await paid(api)
+    answer = await api.send("GET", "/v1/balance", headers=api.bearer())
+    assert [one["currency"] for one in answer.json["data"]] == ["THB"]
+    return answer
+
+
+async def _list_statements(api: Api, created: Answer) -> Answer:
+    del created
+    await paid(api)
+    await api.world.move_clock(24 * 3600)
+    service = api.world.service
+    while await close_due_days(service.database, service.id_generator):
+        pass
+    answer = await api.send("GET", "/v1/statements?limit=1&currency=THB", headers=api.bearer())
+    assert len(answer.json["data"]) == 1
+    return answer
+
+
+async def _get_statement(api: Api, created: Answer) -> Answer:
+    statement = (await _list_statements(api, created)).json["data"][0]
+    path = f"/v1/statements/{statement['id']}?limit=1"
+    answer = await api.send("GET", path, headers=api.bearer())
+    lines = answer.json["lines"]
+    assert (lines[0]["kind"], answer.json["closing"]) == ("payments", statement["closing"])
+    return answer
+
+
 async def _list_all_refunds(api: Api, created: Answer) -> Answer:
     await _list_refunds(api, created)
     return await api.send("GET", "/v1/refunds?limit=1", headers=api.bearer())
@@ -200,6 +230,9 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/events/{event_id}/replay": (202, _replay_event),
     "GET /v1/cases": (200, _list_cases),
     "GET /v1/disputes": (200, _list_disputes),
+    "GET /v1/balance": (200, _get_balance),
+    "GET /v1/statements": (200, _list_statements),
+    "GET /v1/statements/{statement_id}": (200, _get_statement),
     "GET /v1/test/clock": (200, _read_clock),
     "POST /v1/test/clock/advance": (200, _advance_clock),
     "GET /v1/catalog": (200, _get("/v1/catalog")),

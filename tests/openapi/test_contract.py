@@ -76,6 +76,9 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/events/{event_id}/replay",
         "/v1/cases",
         "/v1/disputes",
+        "/v1/balance",
+        "/v1/statements",
+        "/v1/statements/{statement_id}",
         "/v1/catalog",
         "/v1/test/clock",
         "/v1/test/clock/advance",
@@ -157,6 +160,7 @@ def test_its_limits_are_those_of_the_code() -> None:
         ("/v1/payments", "PaymentList"),
         ("/v1/payments/{payment_id}/refunds", "RefundList"),
         ("/v1/cases", "CaseList"),
+        ("/v1/statements", "StatementList"),
     ):
         listed = openapi_document()["paths"][path]["get"]["parameters"]
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]

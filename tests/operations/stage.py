@@ -431,7 +431,7 @@ async def add_statement(world: World) -> UUID:
             adjustments_minor, payouts_minor, closing_minor, first_number, last_number, until_at,
             closed_number, closed_at)
         SELECT $1, $2, 'THB', '', 1, '2026-11-22', 'UTC', 0, 159000, -4611, 0, 0, 0, 0, 0, 154389,
-            0, max(entry_number), clock(), -1, 'epoch'
+            0, coalesce(max(entry_number), 0), clock(), -1, 'epoch'
         FROM ledger_entry
         """,
         statement_id,

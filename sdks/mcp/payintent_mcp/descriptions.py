@@ -17,9 +17,11 @@ TOOLS = {
         "Refund an amount of a paid payment. Never more than was captured; some refunds wait for "
         "a person of the operator's to agree."
     ),
+    "get_balance": "What the merchant is owed now, by currency.",
     "get_catalog": "In which countries and currencies the merchant can be paid, and by what.",
     "get_payment": "A payment as it is now, by its id.",
     "get_refund": "A refund as it is now, by its id.",
+    "get_statement": "One day's statement and its lines: what each payment or refund moved.",
     "get_test_clock": "How far the clock of this test merchant was moved forward.",
     "list_cases": "Money that a person looks at: taken twice, too much, or for an unknown payment.",
     "list_disputes": "What buyers object to at their banks, with amounts and deadlines.",
@@ -29,6 +31,7 @@ TOOLS = {
     ),
     "list_payments": "Payments, newest first, one page at a time.",
     "list_refunds": "The refunds of one payment, one page at a time.",
+    "list_statements": "Closed days, newest first: opening and closing balance, and between them.",
     "list_updated_refunds": "The refunds of all payments by their last change, one page at a time.",
     "replay_event": "Have the webhook of an event sent to the merchant's server again.",
 }
@@ -59,6 +62,7 @@ PARAMETERS = {
     "reason": "Why, in a few words; it is kept with the refund.",
     "refund_id": "The id of a refund, `ref_` and 22 characters.",
     "seconds": "How far to advance the clock of this test merchant.",
+    "statement_id": "The id of a statement, `stmt_` and 22 characters.",
     "status": "Only those in this state.",
     "types": "Only these types, such as payment.completed.",
     "updated_since": "Changed at or after this time; RFC 3339 with a time zone.",

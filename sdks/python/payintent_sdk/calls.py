@@ -19,6 +19,7 @@ from payintent_sdk.errors import PaymentDeniedError, UnreadableAnswerError
 from payintent_sdk.events import EventFeed, ReplayedEvent
 from payintent_sdk.models import (
     AdvancedTestClock,
+    BalanceList,
     Cancelled,
     Case,
     Catalog,
@@ -29,6 +30,8 @@ from payintent_sdk.models import (
     Page,
     Payment,
     Refund,
+    Statement,
+    StatementWithLines,
     TestClock,
 )
 
@@ -218,6 +221,30 @@ def list_disputes(
 ) -> Call[Page[Dispute]]:
     """Return one page of the disputes of the merchant's buyers."""
     return _list("/v1/disputes", Dispute, _query(status=status, limit=limit, cursor=cursor))
+
+
+def get_balance() -> Call[BalanceList]:
+    """Return what the merchant is owed now."""
+    return _get("/v1/balance", BalanceList)
+
+
+def list_statements(
+    *, currency: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[Statement]]:
+    """Return one page of the merchant's statements, newest first."""
+    return _list("/v1/statements", Statement, _query(currency=currency, limit=limit, cursor=cursor))
+
+
+def get_statement(
+    statement_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> Call[StatementWithLines]:
+    """Return a statement, and one page of its lines."""
+    return Call(
+        method="GET",
+        path=f"/v1/statements/{_part(statement_id)}",
+        read=lambda answer: decode(StatementWithLines, answer),
+        query=_query(limit=limit, cursor=cursor),
+    )
 
 
 def get_catalog() -> Call[Catalog]:

@@ -199,6 +199,15 @@ class Disputes(_Resource):
     iterate = _pages(calls.list_disputes)
 
 
+class Statements(_Resource):
+    """`client.statements`: what the merchant is owed, and its closed days."""
+
+    balance = _sync(calls.get_balance)
+    get = _sync(calls.get_statement)
+    list = _sync(calls.list_statements)
+    iterate = _pages(calls.list_statements)
+
+
 class ClockOfTests(_Resource):
     """`client.test_clock`: by a test key alone."""
 
@@ -251,6 +260,15 @@ class AsyncCases(_AsyncResource):
     iterate = _async_pages(calls.list_cases)
 
 
+class AsyncStatements(_AsyncResource):
+    """`client.statements`: what the merchant is owed, and its closed days."""
+
+    balance = _async(calls.get_balance)
+    get = _async(calls.get_statement)
+    list = _async(calls.list_statements)
+    iterate = _async_pages(calls.list_statements)
+
+
 class AsyncDisputes(_AsyncResource):
     """`client.disputes`."""
 
@@ -295,6 +313,7 @@ class Client:
         self.events = Events(self)
         self.cases = Cases(self)
         self.disputes = Disputes(self)
+        self.statements = Statements(self)
         self.catalog = _Catalog(self)
         self.test_clock = ClockOfTests(self)
 
@@ -342,6 +361,7 @@ class AsyncClient:
         self.events = AsyncEvents(self)
         self.cases = AsyncCases(self)
         self.disputes = AsyncDisputes(self)
+        self.statements = AsyncStatements(self)
         self.catalog = _AsyncCatalog(self)
         self.test_clock = AsyncClockOfTests(self)
 

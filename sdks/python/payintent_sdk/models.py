@@ -193,6 +193,83 @@ class MovedTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Balance:
+    """What the merchant is owed in a currency, or in a token on its chain."""
+
+    currency: str
+    amount: str
+    chain: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceList:
+    """What the merchant is owed."""
+
+    data: list[Balance]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What moved what the merchant is owed in a day; fees and payouts are below zero."""
+
+    id: str
+    currency: str
+    number: int  # of this currency's statements, from 1 on
+    day: str
+    time_zone: str
+    opening: str
+    payments: str
+    fees: str
+    tax: str
+    refunds: str
+    disputes: str
+    adjustments: str
+    payouts: str
+    closing: str
+    created_at: datetime
+    chain: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementLine:
+    """What one payment, refund, dispute, case, adjustment or payout moved."""
+
+    at: datetime
+    kind: str
+    fact: str
+    id: str
+    amount: str
+    fee: str
+    tax: str
+    net: str
+    payment_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementWithLines:
+    """A statement, and a page of its lines."""
+
+    id: str
+    currency: str
+    number: int  # of this currency's statements, from 1 on
+    day: str
+    time_zone: str
+    opening: str
+    payments: str
+    fees: str
+    tax: str
+    refunds: str
+    disputes: str
+    adjustments: str
+    payouts: str
+    closing: str
+    created_at: datetime
+    lines: list[StatementLine]
+    chain: str | None = None
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TestClock:
     """How far a test merchant's clock was advanced in all."""
 
