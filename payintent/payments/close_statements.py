@@ -8,10 +8,12 @@ from datetime import timedelta
 
 from payintent.domain.statement import day_of, end_of_day, sum_movements
 from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.storage import statement_closing, statements
 from payintent.storage.database import Database, Tx
 from payintent.storage.statements import Covered, Statement
 
+_log = get_logger("statements")
 _MERCHANTS_MAX = 100
 _DAY = timedelta(days=1)
 
@@ -23,6 +25,7 @@ async def close_due_days(database: Database, id_generator: IdGenerator) -> bool:
         return False
     watermark = await statement_closing.read_watermark(database)
     if watermark is None:
+        _log.warning("statements_wait", merchants=len(due))
         return False  # something writes entries for long; the next look is in a minute
     for merchant_id in due:
         async with database.transaction() as tx:
@@ -33,6 +36,8 @@ async def close_due_days(database: Database, id_generator: IdGenerator) -> bool:
 async def close_day(tx: Tx, id_generator: IdGenerator, merchant_id: int, watermark: int) -> None:
     """Close the first day that has entries, or all that are over where none has."""
     closing = await statement_closing.lock_closing(tx, merchant_id)
+    # Another worker may have closed a day since, up to a later number: what that has stays stated.
+    watermark = max(watermark, closing.closed_number)
     ended = day_of(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and ended <= closing.day:
         return  # another worker has closed it

@@ -124,6 +124,18 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'session_quote_frozen';
 END $$;
 
+CREATE FUNCTION public.statement_close_forward() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR NEW.day < OLD.day OR NEW.closed_at < OLD.closed_at
+        OR NEW.closed_number < OLD.closed_number OR NEW.next_number < OLD.next_number THEN
+        RAISE EXCEPTION 'days of a merchant that are closed stay closed'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'statement_close_forward';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.statement_follows() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -1570,6 +1582,8 @@ CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_i
 CREATE TRIGGER session_quote_frozen BEFORE UPDATE OF payment_id, account_id, payment_method_id, provider, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
 CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address, token_decimals, token_zero_first ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
+
+CREATE TRIGGER statement_close_forward BEFORE DELETE OR UPDATE ON public.statement_close FOR EACH ROW EXECUTE FUNCTION public.statement_close_forward();
 
 CREATE TRIGGER statement_follows BEFORE INSERT ON public.statement FOR EACH ROW EXECUTE FUNCTION public.statement_follows();
 

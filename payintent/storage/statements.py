@@ -265,7 +265,7 @@ async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBa
             WHERE merchant_id = $2
             UNION ALL
             SELECT 0, -1, '-infinity'
-            ORDER BY 1 DESC
+            ORDER BY closed_number DESC  -- both may begin at 0
             LIMIT 1
         ), sums AS (
             SELECT currency, chain, sum(amount) AS amount

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from payintent.domain.ledger import Fact
 from payintent.domain.statement import MOVEMENTS, Movement
@@ -23,8 +24,8 @@ from payintent.operations.statements import (
     ShowStatement,
     StatementView,
 )
-from payintent.payments.close_statements import close_due_days
-from payintent.storage import payouts, statements
+from payintent.payments.close_statements import close_day, close_due_days
+from payintent.storage import payouts, statement_closing, statements
 from tests.operations.test_ledger import everything
 from tests.payments.refund_gateway import RefundGateway
 from tests.support.fakes import FakeGateway
@@ -167,8 +168,10 @@ async def test_an_entry_that_is_being_written_while_a_day_is_closed_is_not_lost(
     await enter(other, world, 30)
     await enter(writer, world, 1)  # a later number, committed before
     await world.move_clock(DAY_S)
-    await close(world)
+    with capture_logs() as logged:
+        await close(world)
     assert await listed(world) == []
+    assert [event["event"] for event in logged] == ["statements_wait"]
     await begun.commit()
     await other.close()
     await close(world)
@@ -184,6 +187,46 @@ async def test_workers_at_once_close_a_day_once(world: World, writer: asyncpg.Co
     await world.move_clock(5 * DAY_S)
     await asyncio.gather(*(close(world) for _ in range(4)))
     assert [one.closing for one in await listed(world)] == ["1.00", "2.00", "3.00"]
+
+
+async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
+    world: World, writer: asyncpg.Connection
+) -> None:
+    service = world.service
+    await enter(writer, world, 100)
+    seen_early = await statement_closing.read_watermark(service.database)
+    assert seen_early is not None
+    await enter(writer, world, 200)
+    await world.move_clock(DAY_S)
+    await close(world)
+    await world.move_clock(2 * DAY_S)
+    async with service.database.transaction() as tx:
+        await close_day(tx, service.id_generator, world.merchant_id, seen_early)
+    assert await balance(world) == 300
+    await enter(writer, world, 400)
+    await world.move_clock(3 * DAY_S)
+    await close(world)
+    assert [(found.opening, found.closing) for found in await listed(world)] == [
+        ("0", "3.00"),
+        ("3.00", "7.00"),
+    ]
+
+
+async def test_entries_from_before_they_were_numbered_are_stated_once(
+    world: World, writer: asyncpg.Connection
+) -> None:
+    unnumbered = ENTER.replace("created_at)", "created_at, entry_number) OVERRIDING SYSTEM VALUE")
+    unnumbered = unnumbered.replace("'1 second')", "'1 second', 0)")
+    unnumbered = unnumbered.replace("|| $2", f"|| {world.merchant_id}")
+    for amount, ago_s in ((100, 2 * DAY_S), (200, 0)):
+        await writer.execute(unnumbered, uuid4(), world.merchant_id, amount, ago_s)
+    await close(world)
+    assert [found.closing for found in await listed(world)] == ["1.00"]
+    assert await balance(world) == 300
+    await world.move_clock(2 * DAY_S)
+    await close(world)
+    assert [found.closing for found in await listed(world)] == ["1.00", "3.00"]
+    assert await balance(world) == 300
 
 
 async def test_a_merchants_day_ends_in_its_time_zone(

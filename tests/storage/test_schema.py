@@ -43,6 +43,7 @@ ADD_STATEMENT = """
         {opening}, 5, 0, 0, 0, 0, 0, 0, {closing}, 0, 0, now(), 0, now())
 """
 STATEMENT = ADD_STATEMENT.format(number=1, day=1, opening=0, closing=5) + ";"
+STATEMENT_CLOSE = "INSERT INTO statement_close VALUES (:merchant_id, 'epoch', 'epoch', 5, 6);"
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
     "PENDING": {},
@@ -720,6 +721,13 @@ BROKEN: list[tuple[str, str]] = [
     ("statement_frozen", STATEMENT + "UPDATE statement SET day = day"),
     ("statement_frozen", STATEMENT + "DELETE FROM statement"),
     ("statement_frozen", "TRUNCATE statement"),
+    *[("statement_close_forward", STATEMENT_CLOSE + change) for change in (
+        "UPDATE statement_close SET day = day - 1",
+        "UPDATE statement_close SET closed_at = closed_at - interval '1 day'",
+        "UPDATE statement_close SET closed_number = 4",
+        "UPDATE statement_close SET next_number = 5",
+        "DELETE FROM statement_close",
+    )],
 ]  # fmt: skip
 
 
