@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playwright.async_api import Browser, Cookie
+from playwright.async_api import Browser, BrowserContext, Cookie
 
 from tests.support import browser as programs
 from tests.support.node import node, tool
@@ -42,7 +42,7 @@ _WATCH = """(usable) => {
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One visit with nothing kept from another."""
+    """One visit, with nothing kept but from the page before."""
 
     usable_s: float
     lcp_s: float
@@ -50,11 +50,22 @@ class Speed:
 
 
 async def visit(
-    browser: Browser, url: str, usable: str, *, wallet: bool = False, cookies: Sequence[Cookie] = ()
+    browser: Browser,
+    url: str,
+    usable: str,
+    *,
+    wallet: bool = False,
+    cookies: Sequence[Cookie] = (),
+    before: str = "",
 ) -> Speed:
-    """Open a page on a slow phone, and wait until something is there and painted."""
+    """Open a page on a slow phone, and wait until something is there and painted.
+
+    `before` is the choice that a buyer comes from, which has fetched the next step's scripts.
+    """
     context = await browser.new_context(viewport={"width": 412, "height": 823})
     await context.add_cookies(cookies)  # type: ignore[arg-type]
+    if before:
+        await _come_from(context, before)
     page = await context.new_page()
     tools = await context.new_cdp_session(page)
     await tools.send("Network.enable")
@@ -78,6 +89,14 @@ async def visit(
     seen = await page.evaluate("window.seen")
     await context.close()
     return Speed(usable_ms / 1000, seen["lcp"] / 1000, seen["shift"])
+
+
+async def _come_from(context: BrowserContext, url: str) -> None:
+    page = await context.new_page()
+    async with page.expect_response("**/wallet.js") as fetched:
+        await page.goto(url)
+    await (await fetched.value).finished()
+    await page.close()
 
 
 async def lighthouse(url: str) -> tuple[float, float]:

@@ -59,6 +59,8 @@ from payintent.web.forms import read_form_fields
 
 _ID_DIGITS_MAX = 18
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
+#: What the wallet's step runs; a page that offers tokens fetches these ahead.
+_WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
 
@@ -232,8 +234,10 @@ def _form_fields(
     offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
     """Return the fields of the form with the payment methods, which also keeps what was typed."""
+    offers_tokens = any(quote["kind"] == "onchain" for quote in offered.quotes)
     return {
         "groups": group_ways(offered.quotes, language),
+        "ahead": _WALLET_SCRIPTS if offers_tokens else (),
         "parts_of": price_parts,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},

@@ -16,7 +16,7 @@ ROWS = [
     "JavaScript",
     "requests until it is there",
     "usable",
-    "usable: the wallet is offered",
+    "usable, opened without a page before",
     "largest paint (LCP)",
     "layout shift (CLS)",
     "SDK, /sdk/v1.js",

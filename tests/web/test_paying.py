@@ -21,12 +21,30 @@ from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Walle
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+#: Bytes that each script of a page cost: none where the browser had it.
+_FETCHES = """Object.fromEntries(performance.getEntriesByType("resource")
+  .filter((one) => one.initiatorType !== "fetch" && one.name.endsWith(".js"))
+  .map((one) => [one.name.split("/").at(-1), one.transferSize]))"""
 _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
 def _allowed(wallet: Wallet) -> list[int]:
     """Read what each approval in turn has allowed."""
     return [int(one["data"][-64:], 16) for one in wallet.sent if one["data"].startswith(_APPROVE)]
+
+
+async def test_the_choice_fetches_what_the_wallets_step_runs(till: Till, wallet: Wallet) -> None:
+    async with till.page.expect_response("**/wallet.js") as fetched:
+        world = till.ground.world
+        await till.show(
+            await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
+        )
+    assert await (await fetched.value).finished() is None
+    await choose(till.page, "USDT")
+    await expect(till.page.locator("dl.bill")).to_be_visible()
+    fetches = await till.page.evaluate(_FETCHES)
+    assert set(fetches) >= {"checkout.js", "onchain.js", "wallet.js"}
+    assert {name for name, received in fetches.items() if received} == set()
 
 
 async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(

@@ -487,7 +487,17 @@ class PayPrint extends HTMLElement {
   }
 }
 
+/** Fetches what the next page needs, once this page has all that is its own. */
+function fetchAhead() {
+  /** @type {HTMLElement | null} */
+  const form = document.querySelector("form[data-ahead]");
+  for (const url of form?.dataset.ahead?.split(" ") ?? []) {
+    fetch(url, { priority: "low" }).catch(() => {}); // the next page fetches it then
+  }
+}
+
 document.documentElement.classList.add("scripted");
+addEventListener("load", fetchAhead, { once: true });
 const result = document.querySelector("[data-result]")?.getAttribute("data-result");
 tell("ready", { status: result ?? payment()?.dataset.status });
 customElements.define("pay-status", PayStatus);
