@@ -14,12 +14,11 @@ from payintent.api.pagination import (
     write_id_cursor,
     write_offset_cursor,
 )
-from payintent.domain import ids
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_smallest_units
 from payintent.json_format import format_timestamp
-from payintent.operations.statements import line_view, statement_view
+from payintent.operations.statements import known_statement, line_view, statement_view
 from payintent.storage import statements
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
@@ -37,7 +36,7 @@ async def get_balance(
     """`GET /balance`: what the merchant is owed now, in each currency that ever moved."""
     del request
     found = await statements.list_balances(app.service.database, merchant.merchant_id)
-    return json_response({"data": [_balance_fields(balance) for balance in found]})
+    return json_response({"data": [balance_fields(balance) for balance in found]})
 
 
 @merchant_route
@@ -48,7 +47,7 @@ async def list_statements(
     limit = read_limit(request.query_params.get("limit"))
     wanted = StatementFilter(
         merchant_id=merchant.merchant_id,
-        currency=_read_currency(request.query_params.get("currency")),
+        currency=read_statement_currency(request.query_params.get("currency")),
         before=read_id_cursor(request.query_params.get("cursor")),
     )
     found = await statements.list_statements(app.service.database, wanted, limit + 1)
@@ -65,11 +64,10 @@ async def get_statement(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`GET /statements/{id}?limit=&cursor=`: the statement, and a page of its lines."""
-    statement_id = ids.parse_id(ids.STATEMENT, request.path_params["statement_id"])
     database = app.service.database
-    statement = await statements.get(database, statement_id) if statement_id else None
-    if statement is None or statement.merchant_id != merchant.merchant_id:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such statement")
+    statement = await known_statement(
+        database, request.path_params["statement_id"], merchant.merchant_id
+    )
     limit = read_limit(request.query_params.get("limit"))
     skipped = read_offset_cursor(request.query_params.get("cursor"))
     lines = await statements.list_lines(database, statement, skipped, limit + 1)
@@ -80,7 +78,8 @@ async def get_statement(
     return json_response(answer)
 
 
-def _balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
+def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
+    """Return what a merchant is owed in one currency, as the contract names it."""
     on_chain = balance.chain != ""
     amount = format_smallest_units(
         balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain
@@ -116,7 +115,8 @@ def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
     }
 
 
-def _read_currency(raw: str | None) -> str | None:
+def read_statement_currency(raw: str | None) -> str | None:
+    """Check the currency to filter by; raise `BAD_REQUEST` for one that there is none of."""
     if raw is not None and raw not in TENDER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
     return raw

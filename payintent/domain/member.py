@@ -23,6 +23,7 @@ class MemberRight(StrEnum):
     SEE_KEYS = "see_keys"
     REVOKE_KEYS = "revoke_keys"
     SEE_CALLS = "see_calls"
+    SEE_STATEMENTS = "see_statements"
 
 
 _RIGHTS = {
@@ -34,7 +35,9 @@ _RIGHTS = {
             MemberRight.SEE_CALLS,
         }
     ),
-    MemberRole.FINANCE: frozenset({MemberRight.REFUND, MemberRight.REPLAY}),
+    MemberRole.FINANCE: frozenset(
+        {MemberRight.REFUND, MemberRight.REPLAY, MemberRight.SEE_STATEMENTS}
+    ),
 }
 
 

@@ -29,6 +29,7 @@ from payintent.storage.database import Executor
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
 
 _LINES_AT_ONCE = 5_000
+ExportFormat = Literal["csv", "jsonl"]
 _FACT_IDS = {
     Fact.REFUND_RESERVED: ids.REFUND,
     Fact.REFUND_REVERSED: ids.REFUND,
@@ -130,14 +131,13 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "statement.export"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
-    format: Annotated[Literal["csv", "jsonl"], option("CSV with a header, or JSON lines.")] = "csv"
+    format: Annotated[ExportFormat, option("CSV with a header, or JSON lines.")] = "csv"
 
     async def read(self, context: OperationContext) -> StatementText:
         """Return all lines as one text; raise `NOT_FOUND` where there is no such statement."""
         statement = await known_statement(context.database, self.statement_id)
-        lines = [line async for line in _all_lines(context.reading, statement)]
-        write = _write_csv if self.format == "csv" else _write_json_lines
-        return StatementText(format=self.format, text=write(lines))
+        parts = [part async for part in export_lines(context.reading, statement, self.format)]
+        return StatementText(format=self.format, text="".join(parts).removesuffix("\n"))
 
 
 async def known_statement(
@@ -147,7 +147,8 @@ async def known_statement(
     parsed = ids.parse_id(ids.STATEMENT, statement_id)
     found = await statements.get(database, parsed) if parsed else None
     if found is None or merchant_id not in (None, found.merchant_id):
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no statement {quote_input(statement_id)}")
+        wanted = quote_input(statement_id) if merchant_id is None else "of this id"
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no statement {wanted}")
     return found
 
 
@@ -188,25 +189,31 @@ def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
     )
 
 
+async def export_lines(
+    database: Executor, statement: Statement, wanted: ExportFormat
+) -> AsyncIterator[str]:
+    """Write the lines of a statement, some thousands at a time; each ends in a line feed."""
+    if wanted == "csv":
+        yield _csv_rows([list(StatementLineView.__slots__)])
+    skipped = 0
+    while lines := await statements.list_lines(database, statement, skipped, _LINES_AT_ONCE):
+        views = [line_view(statement, line) for line in lines]
+        yield _write_csv(views) if wanted == "csv" else _write_json_lines(views)
+        skipped += len(lines)
+
+
 def _write_csv(lines: Sequence[StatementLineView]) -> str:
+    return _csv_rows([[getattr(line, name) or "" for name in line.__slots__] for line in lines])
+
+
+def _csv_rows(rows: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(StatementLineView.__slots__)
-    for line in lines:
-        writer.writerow([getattr(line, name) or "" for name in line.__slots__])
-    return text.getvalue().removesuffix("\n")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _write_json_lines(lines: Sequence[StatementLineView]) -> str:
-    return "\n".join(msgspec.json.encode(line).decode() for line in lines)
-
-
-async def _all_lines(database: Executor, statement: Statement) -> AsyncIterator[StatementLineView]:
-    skipped = 0
-    while lines := await statements.list_lines(database, statement, skipped, _LINES_AT_ONCE):
-        for line in lines:
-            yield line_view(statement, line)
-        skipped += len(lines)
+    return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
 def _amount(statement: Statement, minor: int) -> str:

@@ -2,7 +2,7 @@
 
 from starlette.routing import BaseRoute, Route
 
-from payintent.portal import access, lists, payments, rendering, sign_in
+from payintent.portal import access, lists, payments, rendering, sign_in, statements
 
 #: On the public port. All but those of signing in need a session.
 PORTAL_ROUTES: list[BaseRoute] = [
@@ -23,6 +23,13 @@ PORTAL_ROUTES: list[BaseRoute] = [
     Route("/merchant/payments/{payment_id}/refunds", payments.post_refund_form, methods=["POST"]),
     Route("/merchant/refunds", lists.get_portal_refunds, methods=["GET"]),
     Route("/merchant/cases", lists.get_portal_cases, methods=["GET"]),
+    Route("/merchant/statements", statements.get_portal_statements, methods=["GET"]),
+    Route("/merchant/statements/{statement_id}", statements.get_portal_statement, methods=["GET"]),
+    Route(
+        "/merchant/statements/{statement_id}/lines.csv",
+        statements.get_statement_csv,
+        methods=["GET"],
+    ),
     Route("/merchant/events", lists.get_portal_events, methods=["GET"]),
     Route("/merchant/events/{event_id}", lists.get_event, methods=["GET"]),
     Route("/merchant/events/{event_id}/replay", lists.post_replay, methods=["POST"]),

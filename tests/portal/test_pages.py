@@ -13,6 +13,7 @@ from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.operations.payments import RefundPayment
 from payintent.operations.restrictions import AddRestriction
+from payintent.operations.statements import ExportStatement, ShowStatement
 from payintent.operations.webhooks import ReplayEvent
 from payintent.portal.story import requester
 from payintent.storage import outbox
@@ -20,6 +21,7 @@ from payintent.storage.outbox import AttemptRecord
 from tests.api.arrange import payment_of
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid, send
+from tests.portal.arrange import close_a_day
 from tests.portal.person import Person, member, words
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
@@ -355,3 +357,52 @@ async def test_the_callback_url_stays_the_operators(api: Api, developer: Person)
         body = (await developer.get(f"/merchant/{page}")).body.decode()
         assert "93.184.216.34" not in body
         assert "callback_url" not in body
+
+
+async def test_finance_sees_what_is_owed_and_each_days_statement(api: Api, finance: Person) -> None:
+    assert "No statements" in words(await finance.get("/merchant/statements"))
+    statement_id = await close_a_day(api.world)
+    created = await paid(api)
+    listed = words(await finance.get("/merchant/statements?currency=THB"))
+    assert listed.count("12345.67") == 2, "as an adjustment, and in the closing balance"
+    [owed] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]
+    assert f"{owed['amount']} THB" in listed
+    page = words(await finance.get(f"/merchant/statements/{statement_id}"))
+    assert "Closing 12345.67" in page
+    assert "adjustments adjustment" in page
+    assert created.json["id"] not in page
+    assert words(await finance.get("/merchant/statements?currency=BTC")).count("must be one of")
+
+
+async def test_a_statements_lines_are_downloaded_as_csv(api: Api, finance: Person) -> None:
+    statement_id = await close_a_day(api.world)
+    answer = await finance.get(f"/merchant/statements/{statement_id}/lines.csv")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    assert answer.headers["Cache-Control"] == "no-store"
+    exported = await api.world.perform(ExportStatement(statement_id=statement_id))
+    assert answer.body.decode() == exported.text + "\n"
+    assert ",12345.67" in exported.text
+    day = (await api.world.perform(ShowStatement(statement_id=statement_id))).day
+    name = f'filename="statement-{day}-THB.csv"'
+    assert name in answer.headers["Content-Disposition"]
+
+
+async def test_statements_have_pages(api: Api) -> None:
+    world = api.world
+    for day in range(26):
+        await world.move_clock(day * 24 * 3600)
+        await close_a_day(world)
+    finance = await member(api, MemberRole.FINANCE)
+    first = (await finance.get("/merchant/statements")).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    second = (await finance.get(f"/merchant/statements?{more}")).body.decode()
+    assert [page.count('href="/merchant/statements/stmt_') for page in (first, second)] == [25, 1]
+
+
+async def test_a_statements_lines_have_pages(api: Api, finance: Person) -> None:
+    path = f"/merchant/statements/{await close_a_day(api.world, adjustments=101)}"
+    first = (await finance.get(path)).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    second = (await finance.get(f"{path}?{more}")).body.decode()
+    assert [page.count('data-label="Net"') for page in (first, second)] == [100, 1]

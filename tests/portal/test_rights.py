@@ -14,6 +14,7 @@ from payintent.portal.routes import PORTAL_ROUTES
 from tests.api.arrange import payment_of
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
+from tests.portal.arrange import close_a_day
 from tests.portal.person import SIGN_IN, Person, form_token, member, words
 from tests.support.fakes import captured
 from tests.support.world import Api
@@ -40,6 +41,9 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("POST", "/merchant/payments/{payment_id}/refunds"): MemberRight.REFUND,
     ("GET", "/merchant/refunds"): None,
     ("GET", "/merchant/cases"): None,
+    ("GET", "/merchant/statements"): MemberRight.SEE_STATEMENTS,
+    ("GET", "/merchant/statements/{statement_id}"): MemberRight.SEE_STATEMENTS,
+    ("GET", "/merchant/statements/{statement_id}/lines.csv"): MemberRight.SEE_STATEMENTS,
     ("GET", "/merchant/events"): None,
     ("GET", "/merchant/events/{event_id}"): None,
     ("POST", "/merchant/events/{event_id}/replay"): MemberRight.REPLAY,
@@ -51,7 +55,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
 #: Who may do what beside what all may: written out, so that no change goes unnoticed.
 RIGHTS = {
     MemberRole.DEVELOPER: {"replay", "see_keys", "revoke_keys", "see_calls"},
-    MemberRole.FINANCE: {"refund", "replay"},
+    MemberRole.FINANCE: {"refund", "replay", "see_statements"},
 }
 
 
@@ -82,8 +86,10 @@ async def shop(api: Api) -> AsyncIterator[Shop]:
     [event] = await world.rows("SELECT id FROM event")
     [passkey] = await world.rows("SELECT id FROM member_passkey")
     [case] = (await api.send("GET", "/v1/cases", headers=api.bearer())).json["data"]
+    statement_id = await close_a_day(world)
     ids = {
         "payment_id": created.json["id"],
+        "statement_id": statement_id,
         "event_id": str(event["id"]),
         "public_id": key.split("_")[2],
         "passkey_id": str(passkey["id"]),

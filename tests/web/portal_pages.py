@@ -13,6 +13,7 @@ from payintent.operations.members import InviteMember
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.storage import outbox
 from payintent.storage.outbox import AttemptRecord
+from tests.portal.arrange import close_a_day
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -25,6 +26,8 @@ PAGES = {
     "payment": "payments/{payment}",
     "refunds": "refunds",
     "cases": "cases",
+    "statements": "statements",
+    "statement": "statements/{statement}",
     "events": "events",
     "event": "events/{event}",
     "keys": "keys",
@@ -34,7 +37,7 @@ PAGES = {
     "not-found": "payments/x",
 }
 #: Pages that only finance sees as they are.
-FINANCE_PAGES = {"payment", "refunds"}
+FINANCE_PAGES = {"payment", "refunds", "statements", "statement"}
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,10 @@ class PortalScene:
     base: str
     payment: str
     event: str
+    statement: str
 
     def address(self, name: str) -> str:
-        path = PAGES[name].format(payment=self.payment, event=self.event)
+        path = PAGES[name].format(payment=self.payment, event=self.event, statement=self.statement)
         return f"{self.base}/{path}"
 
 
@@ -92,7 +96,10 @@ async def arrange_portal(world: World) -> PortalScene:
         await outbox.record(world.service.database, [attempt])
     await _calls(world)
     base = world.service.settings.portal_address
-    return PortalScene(world, base, ids.format_id(ids.PAYMENT, payment.id), str(row["id"]))
+    statement = await close_a_day(world)
+    return PortalScene(
+        world, base, ids.format_id(ids.PAYMENT, payment.id), str(row["id"]), statement
+    )
 
 
 async def sign_in_by_link(

@@ -1,0 +1,95 @@
+"""What a merchant is owed, and its statements with their lines."""
+
+from urllib.parse import urlencode
+
+from starlette.responses import Response, StreamingResponse
+
+from payintent.api.pagination import (
+    read_id_cursor,
+    read_offset_cursor,
+    write_id_cursor,
+    write_offset_cursor,
+)
+from payintent.api.statements import balance_fields, read_statement_currency
+from payintent.domain.member import MemberRight
+from payintent.domain.statement import Movement
+from payintent.operations.statements import (
+    export_lines,
+    known_statement,
+    line_view,
+    statement_view,
+)
+from payintent.portal.rendering import HEADERS, render_portal_page
+from payintent.portal.visits import Visit, fields_of, member_page
+from payintent.storage import statements
+from payintent.storage.statements import Statement, StatementFilter
+
+_LISTED = 25
+_LINES = 100
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_portal_statements(visit: Visit) -> Response:
+    """`GET /merchant/statements?currency=&cursor=`: what is owed now; statements, newest first."""
+    database, query = visit.app.service.database, visit.request.query_params
+    currency = read_statement_currency(query.get("currency") or None)
+    wanted = StatementFilter(
+        merchant_id=visit.merchant_id,
+        currency=currency,
+        before=read_id_cursor(query.get("cursor")),
+    )
+    found = await statements.list_statements(database, wanted, _LISTED + 1)
+    more = None
+    if len(found) > _LISTED:
+        kept = {"currency": currency} if currency else {}
+        more = urlencode(kept | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
+    balances = await statements.list_balances(database, visit.merchant_id)
+    fields = fields_of(
+        visit,
+        "Statements",
+        rows=[statement_view(statement) for statement in found[:_LISTED]],
+        more=more,
+        balances=[balance_fields(balance) for balance in balances],
+        movements=[str(movement) for movement in Movement],
+        currency=currency or "",
+        currencies=sorted({balance.currency for balance in balances}),
+    )
+    return render_portal_page(visit.request, "statements.html", fields)
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_portal_statement(visit: Visit) -> Response:
+    """`GET /merchant/statements/{statement_id}?cursor=`: a statement and a page of its lines."""
+    statement = await _own_statement(visit)
+    skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
+    lines = await statements.list_lines(visit.app.service.database, statement, skipped, _LINES + 1)
+    more = None
+    if len(lines) > _LINES:
+        more = urlencode({"cursor": write_offset_cursor(skipped + _LINES)})
+    view = statement_view(statement)
+    fields = fields_of(
+        visit,
+        f"Statement of {view.day}",
+        statement=view,
+        movements=[(str(movement), getattr(view, movement)) for movement in Movement],
+        lines=[line_view(statement, line) for line in lines[:_LINES]],
+        more=more,
+    )
+    return render_portal_page(visit.request, "statement.html", fields)
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_statement_csv(visit: Visit) -> Response:
+    """`GET /merchant/statements/{statement_id}/lines.csv`: all lines of a statement, to keep."""
+    statement = await _own_statement(visit)
+    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.csv"
+    return StreamingResponse(
+        export_lines(visit.app.service.database, statement, "csv"),
+        headers=HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'},
+        media_type="text/csv",
+    )
+
+
+async def _own_statement(visit: Visit) -> Statement:
+    statement_id: str = visit.request.path_params["statement_id"]
+    return await known_statement(visit.app.service.database, statement_id, visit.merchant_id)

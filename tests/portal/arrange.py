@@ -1,0 +1,25 @@
+"""What pages of the portal show that only time brings."""
+
+from payintent.domain import ids
+from payintent.payments.close_statements import close_due_days
+from tests.support.world import World
+
+_MADE_EARLIER = """
+    INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount,
+        created_at)
+    SELECT gen_random_uuid(), 'whole', $1::bigint, 'THB', 'adjustment', 'bank',
+        'merchant_payable:' || $1::bigint, $2, clock() - interval '2 days'
+    FROM generate_series(1, $3)
+"""
+
+
+async def close_a_day(world: World, adjustments: int = 1) -> str:
+    """Enter adjustments of two days ago, and close their day; gives the id of the statement."""
+    await world.rows(_MADE_EARLIER, world.merchant_id, 1_234_567, adjustments)
+    while await close_due_days(world.service.database, world.service.id_generator):
+        pass
+    [row] = await world.rows(
+        "SELECT id FROM statement WHERE merchant_id = $1 ORDER BY number DESC LIMIT 1",
+        world.merchant_id,
+    )
+    return ids.format_id(ids.STATEMENT, row["id"])
