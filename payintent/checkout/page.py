@@ -216,6 +216,7 @@ async def _page(
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
         **_form_fields(offered, typed, language),
+        "ahead": _WALLET_SCRIPTS if step["kind"] != "wallet" and _offers_tokens(offered) else (),
         **_chosen_fields(view, wallet),
         **_end_fields(snapshot, page),
     }
@@ -230,14 +231,16 @@ async def _page(
     )
 
 
+def _offers_tokens(offered: _OfferedQuotes) -> bool:
+    return any(quote["kind"] == "onchain" for quote in offered.quotes)
+
+
 def _form_fields(
     offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
     """Return the fields of the form with the payment methods, which also keeps what was typed."""
-    offers_tokens = any(quote["kind"] == "onchain" for quote in offered.quotes)
     return {
         "groups": group_ways(offered.quotes, language),
-        "ahead": _WALLET_SCRIPTS if offers_tokens else (),
         "parts_of": price_parts,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},

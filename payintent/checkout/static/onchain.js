@@ -109,8 +109,9 @@ function offer(name, icon, provider) {
   button.type = "button";
   if (/^data:image\//.test(icon ?? "")) {
     const image = document.createElement("img");
-    [image.src, image.alt] = [icon, ""];
+    image.alt = "";
     button.append(image);
+    requestAnimationFrame(() => (image.src = icon)); // the button is there before its picture
   }
   button.append(word("wallet_pay_with", { wallet: name }));
   button.addEventListener("click", () => start(provider));
