@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack sdk-typescript format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ check-helm: $(VENV)/dev ## Lint, render and validate the chart where Helm is on 
 
 sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to var/
 	@$(BIN)/python -m tools.web.pack $(VAR_DIR)
+
+sdk-typescript: $(VENV)/openapi/installed ## Build and write the npm package of the TypeScript SDK to var/
+	@$(BIN)/python -m tools.openapi.pack_typescript $(VAR_DIR)
 
 format: $(VENV)/dev ## Format and mend what can be mended
 	$(BIN)/ruff format .

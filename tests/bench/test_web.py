@@ -16,7 +16,7 @@ ROWS = [
     "JavaScript",
     "requests until it is there",
     "usable",
-    "usable, opened without a page before",
+    "usable with an empty cache",
     "largest paint (LCP)",
     "layout shift (CLS)",
     "SDK, /sdk/v1.js",

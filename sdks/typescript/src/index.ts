@@ -1,0 +1,11 @@
+/** A client of the Payment Intent Service for a merchant's server. */
+
+export { Client } from "./client.js";
+export type { ClientOptions } from "./client.js";
+export type { RequestOptions } from "./calls.js";
+export type { RetryPolicy } from "./retries.js";
+export * from "./errors.js";
+export type * from "./events.js";
+export type * from "./models.js";
+export type * from "./parameters.js";
+export * as webhooks from "./webhooks.js";

@@ -1,0 +1,64 @@
+/** What the methods take. */
+
+import type { EventType } from "./events.js";
+import type { CaseStatus, DisputeState, Metadata, PaymentStatus, RefundStatus } from "./models.js";
+
+/** What to create; `amount` is a decimal text in whole units, `expires_in` is in seconds. */
+export interface CreatePayment {
+  amount: string;
+  currency: string;
+  payer_uid: string;
+  payer_email?: string;
+  expires_in?: number;
+  country?: string;
+  metadata?: Metadata;
+  include_pegged_assets?: boolean;
+}
+
+/** What to refund; all that is left where there is no `amount`. */
+export interface CreateRefund {
+  amount?: string;
+  reason?: string;
+  destination?: string;
+}
+
+/** Which page of a list, and how long it may be. */
+export interface PageParameters {
+  limit?: number;
+  cursor?: string;
+}
+
+export interface ListPayments extends PageParameters {
+  status?: PaymentStatus;
+  currency?: string;
+  payer_uid?: string;
+  created_from?: string | Date;
+  created_to?: string | Date;
+}
+
+export interface ListUpdatedRefunds extends PageParameters {
+  status?: RefundStatus;
+  updated_since?: string | Date;
+}
+
+export interface ListCases extends PageParameters {
+  status?: CaseStatus;
+  kind?: string;
+  payment_id?: string;
+}
+
+export interface ListDisputes extends PageParameters {
+  status?: DisputeState;
+}
+
+export interface ListStatements extends PageParameters {
+  currency?: string;
+}
+
+/** Where to go on in the feed; `wait` so many seconds (25 at most) for the first event. */
+export interface ListEvents {
+  after?: string;
+  types?: readonly EventType[];
+  limit?: number;
+  wait?: number;
+}

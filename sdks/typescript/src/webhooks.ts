@@ -1,0 +1,132 @@
+/** Webhooks: believe only what is signed (Standard Webhooks 1.0) and recent. */
+
+import {
+  WebhookBodyError,
+  WebhookHeaderError,
+  WebhookSignatureError,
+  WebhookTimeError,
+} from "./errors.js";
+import type { Event } from "./events.js";
+import { isObject } from "./retries.js";
+
+/** How far a webhook's time may be from now. */
+export const TOLERANCE_S = 300;
+const PREFIX = "whsec_";
+const HMAC = { name: "HMAC", hash: "SHA-256" };
+const KINDS = new Set(["payment.completed", "payment.failed", "payment.expired", "payment.cancelled"]);
+
+/** Headers as frameworks have them. */
+export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;
+
+export interface VerifyOptions {
+  toleranceS?: number;
+  /** Another time than now, in seconds since 1970. */
+  nowS?: number;
+}
+
+/**
+ * Gives the event of a webhook that is to be believed; throws a `WebhookError` otherwise.
+ *
+ * `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
+ * callback secret, or several while it is being replaced. An event may come more than once: the
+ * header `webhook-id` is the same each time. A kind that this release does not know is given as it
+ * came: answer 2xx, and leave it.
+ */
+export async function verify(
+  body: Uint8Array | ArrayBuffer | string,
+  headers: WebhookHeaders,
+  secrets: string | readonly string[],
+  { toleranceS = TOLERANCE_S, nowS = Date.now() / 1_000 }: VerifyOptions = {},
+): Promise<Event> {
+  const content = asBytes(body);
+  const id = header(headers, "webhook-id");
+  const sent = header(headers, "webhook-timestamp");
+  const signatures = header(headers, "webhook-signature");
+  if (!/^[0-9]{1,12}$/.test(sent)) {
+    throw new WebhookHeaderError("webhook-timestamp is no number of seconds");
+  }
+  const signed = joined(new TextEncoder().encode(`${id}.${sent}.`), content);
+  const keys = typeof secrets === "string" ? [secrets] : secrets;
+  if (!(await isSigned(signed, signatures, keys))) {
+    throw new WebhookSignatureError("no signature is of one of the secrets");
+  }
+  if (Math.abs(nowS - Number(sent)) > toleranceS) {
+    throw new WebhookTimeError("webhook-timestamp is too far from now");
+  }
+  return eventOf(content);
+}
+
+function asBytes(body: unknown): Uint8Array<ArrayBuffer> {
+  if (typeof body === "string") return new TextEncoder().encode(body);
+  if (body instanceof Uint8Array) return new Uint8Array(body);
+  if (body instanceof ArrayBuffer) return new Uint8Array(body);
+  throw new TypeError("the body must be the bytes that came, before anything has parsed them");
+}
+
+function header(headers: WebhookHeaders, name: string): string {
+  const value = headers instanceof Headers ? headers.get(name) : plainHeader(headers, name);
+  if (!value) throw new WebhookHeaderError(`${name} is missing`);
+  return value;
+}
+
+function plainHeader(headers: Record<string, string | string[] | undefined>, name: string) {
+  const [, value] = Object.entries(headers).find(([key]) => key.toLowerCase() === name) ?? [];
+  return Array.isArray(value) ? value.join(", ") : value;
+}
+
+function joined(start: Uint8Array, end: Uint8Array): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(start.length + end.length);
+  whole.set(start);
+  whole.set(end, start.length);
+  return whole;
+}
+
+async function isSigned(
+  signed: Uint8Array<ArrayBuffer>,
+  signatures: string,
+  secrets: readonly string[],
+): Promise<boolean> {
+  const offered = signatures
+    .split(" ")
+    .filter((one) => one.startsWith("v1,"))
+    .map((one) => decoded(one.slice("v1,".length)));
+  let found = false;
+  for (const secret of secrets) {
+    const key = await crypto.subtle.importKey("raw", secretBytes(secret), HMAC, false, ["verify"]);
+    for (const signature of offered) {
+      // Every pair is compared, each in constant time: nothing is learnt of which one is good.
+      if (signature && (await crypto.subtle.verify("HMAC", key, signature, signed))) found = true;
+    }
+  }
+  return found;
+}
+
+function secretBytes(secret: string): Uint8Array<ArrayBuffer> {
+  const bytes = decoded(secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : secret);
+  if (!bytes?.length) throw new TypeError("a callback secret is whsec_ and base64");
+  return bytes;
+}
+
+function decoded(base64: string): Uint8Array<ArrayBuffer> | null {
+  try {
+    return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}
+
+function eventOf(body: Uint8Array): Event {
+  let event: unknown;
+  try {
+    event = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
+  } catch (error) {
+    throw new WebhookBodyError("it is no JSON", { cause: error });
+  }
+  if (!isObject(event) || typeof event["type"] !== "string" || !isObject(event["data"])) {
+    throw new WebhookBodyError("it is no event");
+  }
+  if (KINDS.has(event["type"]) && !isObject(event["data"]["payment"])) {
+    throw new WebhookBodyError("it has no payment");
+  }
+  return event as unknown as Event;
+}

@@ -1,0 +1,80 @@
+// Compiles only if the SDK's types have the fields of the contract, and take every answer of it.
+
+import type * as sdk from "payintent-sdk";
+import type { components, operations } from "./schema.d.ts";
+
+type Schemas = components["schemas"];
+
+/** The SDK's type of each schema. */
+export interface Types {
+  AdvancedTestClock: sdk.AdvancedTestClock;
+  Balance: sdk.Balance;
+  BalanceList: sdk.BalanceList;
+  Cancelled: sdk.Cancelled;
+  CancelledPayment: sdk.CancelledPayment;
+  Case: sdk.Case;
+  CaseDispute: sdk.CaseDispute;
+  CaseList: sdk.Page<sdk.Case>;
+  Catalog: sdk.Catalog;
+  CatalogCountry: sdk.CatalogCountry;
+  CatalogCurrency: sdk.CatalogCurrency;
+  CompletedPayment: sdk.CompletedPayment;
+  CreatePayment: sdk.CreatePayment;
+  CreateRefund: sdk.CreateRefund;
+  CreatedPayment: sdk.CreatedPayment;
+  Dispute: sdk.Dispute;
+  DisputeList: sdk.Page<sdk.Dispute>;
+  EventDelivery: sdk.EventDelivery;
+  EventFeed: sdk.EventFeed;
+  ExpiredPayment: sdk.ExpiredPayment;
+  FailedPayment: sdk.FailedPayment;
+  FeedEvent: sdk.FeedEvent;
+  FraudDecision: sdk.FraudDecision;
+  MovedTimes: sdk.MovedTimes;
+  Payment: sdk.Payment;
+  PaymentCancelled: sdk.PaymentCancelled;
+  PaymentCancelledData: sdk.PaymentCancelledData;
+  PaymentCompleted: sdk.PaymentCompleted;
+  PaymentCompletedData: sdk.PaymentCompletedData;
+  PaymentExpired: sdk.PaymentExpired;
+  PaymentExpiredData: sdk.PaymentExpiredData;
+  PaymentFailed: sdk.PaymentFailed;
+  PaymentFailedData: sdk.PaymentFailedData;
+  PaymentList: sdk.Page<sdk.Payment>;
+  Refund: sdk.Refund;
+  RefundList: sdk.Page<sdk.Refund>;
+  ReplayedEvent: sdk.ReplayedEvent;
+  Statement: sdk.Statement;
+  StatementLine: sdk.StatementLine;
+  StatementList: sdk.Page<sdk.Statement>;
+  StatementWithLines: sdk.StatementWithLines;
+  TestClock: sdk.TestClock;
+}
+
+/** The SDK's parameters of each operation that has a query. */
+export interface Queries {
+  getStatement: sdk.PageParameters;
+  listCases: sdk.ListCases;
+  listDisputes: sdk.ListDisputes;
+  listEvents: sdk.ListEvents;
+  listPayments: sdk.ListPayments;
+  listRefunds: sdk.PageParameters;
+  listStatements: sdk.ListStatements;
+  listUpdatedRefunds: sdk.ListUpdatedRefunds;
+}
+
+type Query<Name extends keyof Queries> = NonNullable<operations[Name]["parameters"]["query"]>;
+type SameFields<Ours, Theirs> = [keyof Ours, keyof Theirs] extends [keyof Theirs, keyof Ours] ? "same" : never;
+type Takes<Ours, Theirs> = [Theirs] extends [Ours] ? "same" : never;
+/** A created payment that is denied has no fields: it is an error of the SDK's. */
+type Partly = "CreatedPayment";
+
+declare const fields: { [Name in keyof Types]: SameFields<Types[Name], Schemas[Name]> };
+declare const answers: {
+  [Name in Exclude<keyof Types, Partly>]: Takes<Types[Name], Schemas[Name]>;
+};
+declare const queries: { [Name in keyof Queries]: SameFields<Queries[Name], Query<Name>> };
+
+export const sameFields: Record<keyof Types, "same"> = fields;
+export const takenAnswers: Record<Exclude<keyof Types, Partly>, "same"> = answers;
+export const sameQueries: Record<keyof Queries, "same"> = queries;

@@ -1,0 +1,108 @@
+"""A server that answers as a test wants, and which calls of an SDK are sent to it again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass
+class Scripted:
+    """A server that gives one answer after another, and keeps what it was sent."""
+
+    answers: list[Any]
+    url: str = ""
+    keys: list[str | None] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.keys.append(request.headers.get("Idempotency-Key"))
+        await request.read()
+        answer = self.answers.pop(0)
+        if answer == "reset":
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if answer == "silence":
+            await asyncio.sleep(30)
+            return web.Response()
+        status, headers, body = answer
+        return web.json_response(body, status=status, headers=headers)
+
+
+@asynccontextmanager
+async def scripted(*answers: Any) -> AsyncIterator[Scripted]:
+    server = Scripted(list(answers))
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, named, {"code": code, "message": "x"}
+
+
+_AT = datetime(2026, 1, 2, tzinfo=UTC).isoformat().replace("+00:00", "Z")
+_PAYMENT = {
+    **dict.fromkeys(("id", "checkout_id", "checkout_url", "status", "currency", "amount"), "1"),
+    **dict.fromkeys(("payer_uid", "tax_amount", "refunded_amount", "tax_manager"), "1"),
+    **dict.fromkeys(("created_at", "updated_at", "expires_at"), _AT),
+    "merchant_id": 1,
+    "include_pegged_assets": False,
+    "metadata": {},
+    "what_a_newer_service_adds": {"x": 1},
+}
+GOOD = (200, {}, _PAYMENT)
+AWAY = refusal(503, "SERVICE_UNAVAILABLE")
+BUSY = refusal(409, "CONFLICT", Retry_After="0")
+
+
+#: Which call is made, what the server answers, how the call ends, and how often it was sent.
+_RETRIES: list[tuple[str, list[Any], Any, int]] = [
+    ("create", [AWAY, GOOD], "1", 2),
+    ("create", ["reset", GOOD], "1", 2),
+    ("create", ["silence", GOOD], "1", 2),
+    ("create", [BUSY, refusal(429, "RATE_LIMITED", Retry_After="0"), GOOD], "1", 3),
+    ("create", [AWAY, AWAY, AWAY, GOOD], ["ServiceError", None], 3),
+    ("create", [refusal(429, "RATE_LIMITED", Retry_After="60")], ["RateLimitedError", 60], 1),
+    ("create", [refusal(409, "IDEMPOTENCY_CONFLICT")], ["IdempotencyConflictError", None], 1),
+    ("create", [refusal(422, "INVALID_AMOUNT")], ["InvalidAmountError", None], 1),
+    ("create", [refusal(418, "A_NEW_CODE")], ["ApiError", None], 1),
+    ("create", [(502, {}, "a page")] * 3, ["UnreadableAnswerError", None], 3),
+    ("float", [], ["TypeError", None], 0),
+    ("get", ["reset", AWAY, GOOD], "1", 3),
+    ("get", ["reset"] * 3, ["NoAnswerError", None], 3),
+    ("replay", ["reset"], ["NoAnswerError", None], 1),
+    ("replay", [AWAY], ["ServiceError", None], 1),
+]
+
+
+async def check_retries(run: Callable[[str], str]) -> None:
+    """Let an SDK's program make every call, and compare how it ended and how often it was sent."""
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(scripted(*answers)) for _, answers, _, _ in _RETRIES
+        ]
+        calls = [
+            (server.url, 0.5 if "silence" in answers else 20.0, kind)
+            for server, (kind, answers, _, _) in zip(servers, _RETRIES, strict=True)
+        ]
+        endings = json.loads(await asyncio.to_thread(run, json.dumps(calls)))
+    for case, server, ending in zip(_RETRIES, servers, endings, strict=True):
+        kind, _, expected, sent = case
+        assert (ending, len(server.keys)) == (expected, sent), case
+        assert len(set(server.keys)) == min(sent, 1), case
+        assert all((key is not None) == (kind == "create") for key in server.keys), case

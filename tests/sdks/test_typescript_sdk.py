@@ -1,0 +1,137 @@
+"""The TypeScript SDK does what a merchant does, knows the contract, and tries again safely."""
+
+import asyncio
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+
+from payintent_sandbox.chains.anvil_binary import npm
+from tests.clients.conftest import uses
+from tests.clients.uses import check_what_was_done
+from tests.sdks.contract import object_schemas, operations, resolved
+from tests.sdks.python_sdk import HERE
+from tests.sdks.scripted import check_retries
+from tests.sdks.signed import webhook, webhook_cases
+from tests.sdks.typescript_sdk import checked, installed, run, run_program
+from tests.support.world import Api
+from tools.openapi.pack_typescript import PROJECT
+
+__all__ = ["uses"]
+
+pytestmark = pytest.mark.timeout(310)  # compilers, on a busy machine
+_RECEIVED = """
+import { receive } from "./receiver.mts";
+let text = "";
+for await (const chunk of process.stdin) text += chunk;
+for (const { body, headers, secrets } of JSON.parse(text)) {
+  console.log(await receive(Buffer.from(body, "base64"), headers, secrets[0]));
+}
+"""
+_IN_A_PAGE = """
+globalThis.document = {};
+const { Client } = await import("payintent-sdk");
+new Client({ apiKey: "sk_live_x", baseUrl: "http://localhost" });
+"""
+_README = (PROJECT / "README.md").read_text()
+
+
+async def test_it_does_all_that_a_merchant_does(uses: list[str]) -> None:
+    printed = await asyncio.to_thread(run_program, "use_typescript.mts", *uses)
+    check_what_was_done(json.loads(printed))
+
+
+async def test_it_tries_again_with_the_same_key_where_that_is_safe_and_nowhere_else() -> None:
+    await check_retries(lambda calls: run_program("use_retries.mts", text=calls))
+
+
+def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others() -> None:
+    cases = webhook_cases()
+    found = run_program("use_webhooks.mts", text=json.dumps([case for case, _ in cases])).split()
+    assert found == [expected for _, expected in cases]
+
+
+def test_its_types_are_those_of_the_contract() -> None:
+    assert checked() == ""
+
+
+def test_every_object_and_every_query_of_the_contract_is_compared() -> None:
+    types, queries = _compared("Types"), _compared("Queries")
+    assert types == object_schemas() - {"ApiError", "AdvanceTestClock", "Metadata"}
+    assert queries == {
+        operation["operationId"]
+        for operation in operations()
+        if any(_is_query(parameter) for parameter in operation.get("parameters", ()))
+    }
+
+
+def _compared(interface: str) -> set[str]:
+    source = (HERE / "same_types.mts").read_text()
+    fields, _, _ = source.partition(f"interface {interface}")[2].partition("\n}")
+    return set(re.findall(r"^  (\w+): sdk\.", fields, re.MULTILINE))
+
+
+def _is_query(parameter: dict[str, Any]) -> bool:
+    found = resolved(parameter["$ref"]) if "$ref" in parameter else parameter
+    return found["in"] == "query"
+
+
+#: The method of each operation; all others are made of these.
+METHODS = {
+    "createPayment": "payments.create",
+    "getPayment": "payments.get",
+    "listPayments": "payments.list",
+    "cancelPayment": "payments.cancel",
+    "createRefund": "refunds.create",
+    "getRefund": "refunds.get",
+    "listRefunds": "refunds.list",
+    "listUpdatedRefunds": "refunds.listUpdated",
+    "listEvents": "events.list",
+    "replayEvent": "events.replay",
+    "listCases": "cases.list",
+    "listDisputes": "disputes.list",
+    "getBalance": "statements.balance",
+    "getStatement": "statements.get",
+    "listStatements": "statements.list",
+    "getCatalog": "catalog.get",
+    "getTestClock": "testClock.get",
+    "advanceTestClock": "testClock.advance",
+}
+
+
+def test_it_has_a_method_for_every_operation_and_the_readme_names_all() -> None:
+    assert set(METHODS) == {operation["operationId"] for operation in operations()}
+    methods = json.loads(run_program("describe_typescript.mts"))
+    assert {method for method in methods if "iterate" not in method} == set(METHODS.values())
+    for method in methods:
+        resource, _, name = method.partition(".")
+        [row] = re.findall(rf"^\|.*`{resource}`.*\|.*\|$", _README, re.MULTILINE)
+        assert f"`{name}`" in row, method
+
+
+async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
+    quickstart, receiver = re.findall(r"```typescript\n(.*?)```", _README, re.DOTALL)
+    (installed() / "quickstart.mts").write_text(quickstart)
+    printed = await asyncio.to_thread(
+        run_program,
+        "quickstart.mts",
+        PAYINTENT_KEY=api.world.api_key,
+        PAYINTENT_URL=api.base,
+    )
+    assert re.fullmatch(r"send the buyer to \S+/c/cs_\S+\npay_\S+ 1590(\.00)? THB\n", printed)
+    (installed() / "receiver.mts").write_text(receiver)
+    (installed() / "received.mts").write_text(_RECEIVED)
+    cases = [webhook(at=int(time.time())), webhook()]
+    printed = await asyncio.to_thread(run_program, "received.mts", text=json.dumps(cases))
+    assert printed.split() == ["204", "400"]
+
+
+def test_a_bundle_for_a_browser_and_a_page_are_refused() -> None:
+    for words, said in (
+        (("--conditions=browser", "describe_typescript.mts"), "is for servers"),
+        (("--eval", _IN_A_PAGE), "never be in a page"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            run(npm()[0], *words, folder=installed())

@@ -1,0 +1,53 @@
+"""The TypeScript SDK, installed from its packed file, beside the programs that use it."""
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from payintent_sandbox.chains.anvil_binary import npm, npm_environment
+from tests.sdks.python_sdk import HERE
+from tools.openapi.check import CONTRACT as DOCUMENT
+from tools.openapi.check import TYPESCRIPT_CLIENT, command
+from tools.openapi.pack_typescript import pack
+
+_TIMEOUT_S = 300  # a compiler on a machine that is busy with something else
+_TSC = "typescript/bin/tsc"
+
+
+@cache
+def installed() -> Path:
+    """Build, pack and install it, once a process; gives the folder with the programs."""
+    folder = Path(mkdtemp(prefix="payintent-sdk-"))
+    packed = pack(folder)
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    install = ("install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts")
+    run(*npm(), *install, f"./{packed.name}", folder=folder)
+    for program in HERE.glob("*.mts"):
+        shutil.copy(program, folder)
+    return folder
+
+
+@cache
+def checked() -> str:
+    """Compile the programs and the comparison with the contract as strictly as can be."""
+    folder = installed()
+    shutil.copy(HERE / "tsconfig.json", folder)
+    run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
+    return run(*command(_TSC, "-p", "tsconfig.json"), folder=folder)
+
+
+def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
+    """Run a program of this folder with the installed SDK; gives what it prints."""
+    return run(npm()[0], name, *words, folder=installed(), text=text, **environment)
+
+
+def run(*words: str, folder: Path, text: str | None = None, **environment: str) -> str:
+    """Run a program to its end; what it says where it fails is the assertion."""
+    ended = subprocess.run(
+        words, cwd=folder, env=npm_environment() | environment, input=text, capture_output=True,
+        text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout

@@ -1,0 +1,25 @@
+// Verifies webhooks that come as JSON on standard input; prints what each was taken for.
+
+import { PayintentError, webhooks } from "payintent-sdk";
+
+declare const process: { stdin: AsyncIterable<Uint8Array> };
+
+interface Case {
+  body: string;
+  headers: Record<string, string>;
+  secrets: string[];
+  now: number;
+}
+
+let text = "";
+for await (const chunk of process.stdin) text += new TextDecoder().decode(chunk);
+for (const { body, headers, secrets, now } of JSON.parse(text) as Case[]) {
+  const bytes = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
+  try {
+    console.log((await webhooks.verify(bytes, headers, secrets, { nowS: now })).type);
+    await webhooks.verify(bytes.buffer, new Headers(headers), secrets, { nowS: now });
+  } catch (error) {
+    if (!(error instanceof PayintentError)) throw error;
+    console.log(error.name);
+  }
+}
