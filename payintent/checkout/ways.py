@@ -9,7 +9,7 @@ from markupsafe import Markup
 from payintent.checkout.languages import Language
 from payintent.checkout.signs import draw_chain, draw_method, draw_token, method_sign
 
-_CARDS, _BANKS, _TOKENS = "kind_card", "group_bank", "kind_onchain"
+_CARDS, _BANKS, _TOKENS = "group_card", "group_bank", "kind_onchain"
 
 
 @dataclass(frozen=True, slots=True)

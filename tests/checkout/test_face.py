@@ -131,6 +131,13 @@ _EIGHT = [
 ]
 
 
+def test_a_group_of_cards_is_not_headed_by_the_name_of_one() -> None:
+    texts = load_language("en")
+    [cards] = group_ways([_quote("card", "Card"), _quote("card", "Another card")], texts)
+    assert cards.title is not None
+    assert texts.t(cards.title) == "Cards"
+
+
 def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
     groups = group_ways(_EIGHT, load_language("en"))
     listed = [

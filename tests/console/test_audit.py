@@ -56,8 +56,8 @@ async def test_filters_are_in_the_address_and_stay_in_the_form(
     assert 'name="who" value="robot"' in body
     assert 'name="since" value="2020-01-01T00:00"' in body
     assert "/audit/export.csv?who=robot&amp;since=2020-01-01T00%3A00" in body
-    assert "No change agrees" in words(await viewer.get("/audit?until=2020-01-01T00:00"))
-    assert "No change agrees" in words(await viewer.get("/audit?who=nobody"))
+    assert "No changes match" in words(await viewer.get("/audit?until=2020-01-01T00:00"))
+    assert "No changes match" in words(await viewer.get("/audit?who=nobody"))
 
 
 async def test_it_is_read_on_page_by_page(viewer: Visitor, world: World) -> None:

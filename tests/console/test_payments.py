@@ -87,7 +87,7 @@ async def test_a_text_that_names_one_payment_leads_to_its_story(
         assert listed(answer) == [name(payment)]
         assert how in words(answer)
     answer = await visitor.get("/payments?text=nothing")
-    assert "Nothing is known by this text" in words(answer)
+    assert "No payments match" in words(answer)
 
 
 async def test_filters_stand_in_the_address_and_in_their_fields(

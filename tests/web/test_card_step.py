@@ -164,6 +164,17 @@ async def counter(
     assert counter.troubles == []
 
 
+async def test_the_providers_fields_speak_the_pages_language_and_are_dark_with_it(
+    counter: Counter,
+) -> None:
+    await counter.page.emulate_media(color_scheme="dark")
+    payment = await counter.begin()
+    await counter.page.goto(f"{counter.address(payment)}?lang=zh-Hant")
+    frame = counter.page.locator("iframe[title='Secure payment input frame']")
+    await expect(frame).to_have_attribute("lang", "zh-TW")
+    await expect(frame).to_have_attribute("data-theme", "night")
+
+
 async def test_a_buyer_pays_and_the_provider_tells_us_and_the_page_shows_it(
     counter: Counter,
 ) -> None:

@@ -13,6 +13,8 @@ const TROUBLE = word("card_trouble");
 const DECIDING = word("card_deciding");
 const CLOSED = word("card_closed");
 const UNPAID = new Set(["requires_payment_method", "requires_confirmation", "requires_action"]);
+/** The provider's name of a language, where it has another one than the page. */
+const LOCALES = new Map([["zh-Hant", "zh-TW"]]);
 const CLEAR = new Set(["card_error", "validation_error"]); // errors in words for buyers
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-card-step]"));
@@ -55,7 +57,9 @@ async function begin() {
 
 /** @param {any} stripe */
 function offer(stripe) {
-  const elements = stripe.elements({ clientSecret });
+  const { lang } = document.documentElement;
+  const theme = matchMedia("(prefers-color-scheme: dark)").matches ? "night" : "stripe";
+  const elements = stripe.elements({ clientSecret, locale: LOCALES.get(lang) ?? lang, appearance: { theme } });
   const element = elements.create("payment");
   element.on("ready", () => {
     button.disabled = false;

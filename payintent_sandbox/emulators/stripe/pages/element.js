@@ -6,7 +6,7 @@
 
   /** Mounts a frame of ORIGIN, which alone sees the card; a message channel connects both. */
   class PaymentElement {
-    constructor(key, clientSecret) {
+    constructor(key, { clientSecret, locale, appearance }) {
       const { port1, port2 } = new MessageChannel();
       this.port = port1;
       this.listeners = {};
@@ -14,6 +14,8 @@
       this.frame = document.createElement("iframe");
       this.frame.src = `${ORIGIN}/element/frame`;
       this.frame.title = "Secure payment input frame";
+      this.frame.lang = locale ?? "";
+      this.frame.dataset.theme = appearance?.theme ?? "stripe";
       Object.assign(this.frame.style, { border: "0", width: "100%", height: "14rem" });
       this.frame.addEventListener("load", () => {
         this.frame.contentWindow.postMessage({ key, clientSecret }, ORIGIN, [port2]);
@@ -58,10 +60,10 @@
   }
 
   window.Stripe = (key) => ({
-    elements: ({ clientSecret }) => ({
+    elements: (options) => ({
       create(kind) {
         if (kind !== "payment") throw new Error("the sandbox has the payment element alone");
-        this.payment = new PaymentElement(key, clientSecret);
+        this.payment = new PaymentElement(key, options);
         return this.payment;
       },
     }),
