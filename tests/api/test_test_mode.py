@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import yaml
 
+from payintent.api.docs.files import openapi_document
 from payintent.domain.errors import RefusedError
 from payintent.domain.ids import STATEMENT, format_id
 from payintent.operations.accounts import AddAccount
@@ -26,13 +25,10 @@ from tests.api.refunding import paid
 from tests.operations.stage import add_statement
 from tests.support.world import Api, World
 
-_DOCUMENT = yaml.safe_load(
-    (Path(__file__).parents[2] / "docs/openapi.yaml").read_text(encoding="utf-8")
-)
 #: Every operation that needs a merchant's key, as the API document has them.
 _OPERATIONS = [
     (method.upper(), path)
-    for path, item in _DOCUMENT["paths"].items()
+    for path, item in openapi_document()["paths"].items()
     for method, operation in item.items()
     if isinstance(operation, dict)
     and any("merchantKey" in way for way in operation.get("security", ()))

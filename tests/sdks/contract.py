@@ -2,17 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
-import yaml
-
-from tests.sdks.python_sdk import ROOT
+from payintent.api.docs.files import openapi_document
 
 
-@cache
 def contract() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
+    return openapi_document()
 
 
 def snake(name: str) -> str:

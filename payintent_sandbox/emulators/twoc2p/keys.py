@@ -1,5 +1,7 @@
 """RSA key pairs as PEM, for the maintenance API."""
 
+from functools import lru_cache
+
 from cryptography.hazmat.primitives.asymmetric.rsa import (
     RSAPrivateKey,
     RSAPublicKey,
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 EXPONENT, BITS = 65_537, 2_048
+_PAIRS_MAX = 100  # private keys that are kept as they were read
 
 
 def make_pair() -> tuple[str, str]:
@@ -29,6 +32,7 @@ def public_pem(key: RSAPrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
+@lru_cache(maxsize=_PAIRS_MAX)  # to read one takes longer than everything else of a callback
 def read_private(pem: str) -> RSAPrivateKey:
     """Read a private key; ValueError for anything else."""
     key = load_pem_private_key(pem.encode(), None)
