@@ -26,7 +26,7 @@ test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers 
 test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
+test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
 	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) $(PYTEST_ARGS)
 
 test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise

@@ -1,7 +1,7 @@
 """Run the whole suite again and again, on a quiet machine and on a busy one, and print a table.
 
-`make test-burn` does five of each; `RUNS=2` changes that. A run that is not green is kept whole in
-`var/burn/`, and the command ends with 1.
+`make test-burn` does five of each; `RUNS=2` changes that, and `LOAD=busy` does one kind alone. A
+run that is not green is kept whole in `var/burn/`, and the command ends with 1.
 """
 
 import multiprocessing
@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,13 @@ class Run:
     duration_s: float
 
 
-def main(runs: int, logs: Path, command: list[str]) -> int:
-    """Run `command` quiet and busy, `runs` times each; gives the exit status."""
+def main(runs: int, loads: list[str], logs: Path, command: list[str]) -> int:
+    """Run `command` under each load, `runs` times each; gives the exit status."""
     logs.mkdir(parents=True, exist_ok=True)
     done: list[Run] = []
-    for load, machine in (("quiet", _quiet), ("busy", _busy)):
-        with machine():
+    print("| machine | run | result | time | pytest |\n|---|---|---|---|---|", flush=True)
+    for load in loads:
+        with _MACHINES[load]():
             for number in range(1, runs + 1):
                 log = logs / f"{load}-{number}.log"
                 done.append(_run(load, log, command))
@@ -52,18 +53,12 @@ def _run(load: str, log: Path, command: list[str]) -> Run:
         ).returncode
     lines = list(_SUMMARY.finditer(log.read_text()))
     summary = lines[-1].group() if lines else "no closing line"
-    return Run(load, status == 0, summary, time.monotonic() - begun)
+    return Run(load, status == 0 and bool(lines), summary, time.monotonic() - begun)
 
 
 def _row(number: int, run: Run) -> str:
     verdict = "green" if run.green else "RED"
     return f"| {run.load} | {number} | {verdict} | {run.duration_s:.0f} s | {run.summary} |"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    print("| machine | run | result | time | pytest |\n|---|---|---|---|---|", flush=True)
-    yield
 
 
 @contextmanager
@@ -85,5 +80,11 @@ def _burn() -> None:
         sum(range(1_000_000))
 
 
+_MACHINES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "quiet": nullcontext,
+    "busy": _busy,
+}
+
 if __name__ == "__main__":
-    sys.exit(main(int(os.environ.get("RUNS", RUNS)), Path(sys.argv[1]), sys.argv[2:]))
+    loads = os.environ.get("LOAD", " ".join(_MACHINES)).split()
+    sys.exit(main(int(os.environ.get("RUNS", RUNS)), loads, Path(sys.argv[1]), sys.argv[2:]))

@@ -25,13 +25,13 @@ sys.exit(int(red))
 """
 
 
-def _burn(tmp_path: Path, failing: int) -> tuple[int, list[str]]:
+def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tuple[int, list[str]]:
     """Burn with one run each; the run of that number fails. Gives the status and the lines."""
-    suite = [sys.executable, "-c", _SUITE, str(tmp_path), str(failing)]
+    command = [sys.executable, "-c", suite, str(tmp_path), str(failing)]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *suite],
+        [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *command],
         cwd=ROOT,
-        env=os.environ | {"RUNS": "1"},
+        env=os.environ | {"RUNS": "1"} | load,
         capture_output=True,
         text=True,
         check=False,
@@ -64,3 +64,15 @@ def test_each_run_is_kept_whole_and_the_busy_ones_have_every_core_busy(tmp_path:
         "quiet-1.log": ["beside 0", "3 passed in 0.01s"],
         "busy-1.log": [f"beside {os.cpu_count()}", "1 failed, 2 passed in 0.01s"],
     }
+
+
+def test_one_kind_of_machine_can_be_asked_for_alone(tmp_path: Path) -> None:
+    _, (_, _, row, last) = _burn(tmp_path, failing=1, LOAD="busy")
+    assert row.startswith("| busy | 1 | green |")
+    assert last == "1 of 1 runs were green"
+
+
+def test_a_run_that_prints_no_closing_line_is_not_green(tmp_path: Path) -> None:
+    status, (_, _, row, _) = _burn(tmp_path, failing=1, suite="", LOAD="quiet")
+    assert row.startswith("| quiet | 1 | RED |")
+    assert status == 1
