@@ -196,7 +196,7 @@ async def measure(service: Service) -> bool:
 
 
 async def check_ledger(service: Service) -> bool:
-    """Compare the ledger with captures, refunds, disputes and cases; log what differs."""
+    """Compare the ledger with captures, refunds, disputes, cases and payouts; log what differs."""
     differences = await ledger_check.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:

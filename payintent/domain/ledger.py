@@ -80,8 +80,7 @@ class CapturedMoney:
     @property
     def clearing(self) -> str:
         """Name the account of the money itself: at the gateway, or at the receiver of a chain."""
-        kind = "gateway_clearing" if self.chain is None else "chain_receiver"
-        return f"{kind}:{self.account_id}"
+        return clearing(self.account_id, self.chain)
 
     @property
     def suspense(self) -> str:
@@ -113,6 +112,19 @@ class Payout:
     id: UUID
     merchant_id: int
     amount_minor: int
+    currency: str  # or the token's symbol
+    chain: str | None  # of a token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayout:
+    """What a gateway has paid out of one of its accounts, to the bank of the account's owner."""
+
+    id: UUID
+    account_id: int
+    merchant_id: int | None  # whose account it is; None: the operator's
+    amount_minor: int  # what came to the bank; less than 0: the gateway took it from there
+    fee_minor: int  # what the gateway kept for itself; less than 0: it gave that back
     currency: str  # or the token's symbol
     chain: str | None  # of a token
 
@@ -177,6 +189,41 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
         currency=payout.currency,
         chain=payout.chain,
     )
+
+
+def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
+    """Record what a gateway paid out and kept: to our bank, or to the merchant whose account it is.
+
+    What is below zero, and all of a payout that is reversed, is entered the other way round.
+    """
+    owner = None if payout.merchant_id is None else payable(payout.merchant_id)
+    source = clearing(payout.account_id, payout.chain)
+    moves = [
+        ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
+        ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
+    ]
+    entries = list[LedgerEntry]()
+    for leg, taker, amount_minor in moves:
+        sides = (source, taker) if reversal != (amount_minor < 0) else (taker, source)
+        entry = LedgerEntry(
+            fact=Fact.GATEWAY_PAYOUT,
+            fact_id=payout.id,
+            leg=leg,
+            merchant_id=payout.merchant_id,
+            debit=sides[0],
+            credit=sides[1],
+            amount_minor=abs(amount_minor),
+            currency=payout.currency,
+            chain=payout.chain,
+            account_id=payout.account_id,
+        )
+        entries += [entry] if amount_minor else []
+    return entries
+
+
+def clearing(account_id: int, chain: str | None) -> str:
+    """Name the account of money at a gateway, or at the receiver of a gateway contract."""
+    return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
 def payable(merchant_id: int) -> str:

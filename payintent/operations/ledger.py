@@ -52,7 +52,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 
 
 class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=True):
-    """List accounts that are not what captures, refunds, disputes and cases say.
+    """List accounts that are not what captures, refunds, disputes, cases and payouts say.
 
     A command that finds one ends with the status 1.
     """

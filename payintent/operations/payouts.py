@@ -5,15 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.domain.currencies import MINOR_DECIMALS
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.ledger import Payout, payout_entry
-from payintent.domain.money import format_smallest_units, to_smallest_unit
+from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
+from payintent.operations.amounts import read_amount_minor
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
 from payintent.operations.validation import (
@@ -32,7 +31,6 @@ from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
 _REFERENCE_MAX = 200
 _LINES_MAX = 1_000
 _HEADER = ["merchant", "amount", "currency", "chain", "reference", "paid_on"]
-_AMOUNT = re.compile(r"(0|[1-9][0-9]{0,40})(\.[0-9]{1,18})?", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 
@@ -230,17 +228,9 @@ async def _new_payout(
     if not merchant.livemode:
         raise RefusedError(ErrorCode.UNPROCESSABLE, "a test merchant is owed nothing")
     check_name("reference", said.reference, _REFERENCE_MAX)
-    if not _AMOUNT.fullmatch(said.amount):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"amount must be a plain decimal, not {quote_input(said.amount)}"
-        )
-    decimals = await _decimals(database, said.currency, said.chain)
-    amount_minor = to_smallest_unit(Decimal(said.amount), decimals)
-    if not amount_minor:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"amount must be above zero, with at most {decimals} decimals",
-        )
+    amount_minor = await read_amount_minor(
+        database, "amount", said.amount, currency=said.currency, chain=said.chain
+    )
     payout = Payout(
         id=context.id_generator.new_id(),
         merchant_id=said.merchant_id,
@@ -254,16 +244,6 @@ async def _new_payout(
         paid_on=read_day("paid_on", said.paid_on),
         recorded_by=context.who,
     )
-
-
-async def _decimals(database: Executor, currency: str, chain: str | None) -> int:
-    decimals = MINOR_DECIMALS.get(currency)
-    if chain is not None:
-        decimals = await payouts.find_token_decimals(database, chain, currency)
-    if decimals is None:
-        where = "" if chain is None else f" on {quote_input(chain)}"
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{quote_input(currency)}{where} is not known")
-    return decimals
 
 
 def _read_lines(lines: Sequence[str]) -> list[RecordPayout]:

@@ -1,4 +1,4 @@
-"""Compares the ledger with captures, refunds, disputes and cases, in one statement."""
+"""Compares the ledger with captures, refunds, disputes, cases and payouts, in one statement."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -88,6 +88,27 @@ _FACTS: LiteralString = (
         UNION ALL
         SELECT CASE status WHEN 'DISMISSED' THEN clearing ELSE payable END, currency, chain, -amount
         FROM resolved
+        UNION ALL
+        SELECT 'merchant_payable:' || merchant_id, currency, chain, amount_minor
+        FROM payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT 'bank', currency, chain, -amount_minor FROM payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT coalesce('merchant_payable:' || a.merchant_id, 'bank'), g.currency, g.chain,
+            g.amount_minor
+        FROM gateway_payout g
+        JOIN provider_account a ON a.id = g.account_id
+        WHERE g.reversed_at IS NULL
+        UNION ALL
+        SELECT CASE WHEN chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
+            || account_id, currency, chain, -amount_minor - fee_minor
+        FROM gateway_payout WHERE reversed_at IS NULL
+        UNION ALL
+        SELECT coalesce('merchant_payable:' || a.merchant_id, 'fee_income'), g.currency, g.chain,
+            g.fee_minor
+        FROM gateway_payout g
+        JOIN provider_account a ON a.id = g.account_id
+        WHERE g.reversed_at IS NULL
     )
     """
 )
@@ -107,10 +128,10 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
             SELECT account, currency, chain, 0 AS entered, amount AS fact FROM facts
             UNION ALL
             SELECT debit, currency, chain, amount, 0 FROM ledger_entry
-            WHERE fact NOT IN ('gateway_payout', 'payout', 'adjustment')
+            WHERE fact <> 'adjustment'
             UNION ALL
             SELECT credit, currency, chain, -amount, 0 FROM ledger_entry
-            WHERE fact NOT IN ('gateway_payout', 'payout', 'adjustment')
+            WHERE fact <> 'adjustment'
         ) sides
         GROUP BY account, currency, chain
         HAVING sum(entered) <> sum(fact)

@@ -29,6 +29,21 @@ CREATE FUNCTION public.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     RETURN date_trunc('milliseconds'::text, statement_timestamp());
 
+CREATE FUNCTION public.gateway_payout_stands() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
+        OR (NEW.id, NEW.account_id, NEW.currency, NEW.chain, NEW.amount_minor, NEW.fee_minor,
+            NEW.reference, NEW.paid_on, NEW.recorded_by, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.account_id, OLD.currency, OLD.chain, OLD.amount_minor,
+            OLD.fee_minor, OLD.reference, OLD.paid_on, OLD.recorded_by, OLD.created_at) THEN
+        RAISE EXCEPTION 'a payout of a gateway is only ever reversed'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'gateway_payout_stands';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.ledger_append_only() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -590,6 +605,25 @@ CREATE TABLE public.gateway_outage (
     probed_at timestamp with time zone,
     detail text DEFAULT ''::text NOT NULL,
     CONSTRAINT gateway_outage_channel CHECK ((channel = ANY (ARRAY['sessions'::text, 'refunds'::text])))
+);
+
+CREATE TABLE public.gateway_payout (
+    id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    currency text NOT NULL,
+    chain text,
+    amount_minor numeric(78,0) NOT NULL,
+    fee_minor numeric(78,0) NOT NULL,
+    reference text NOT NULL,
+    paid_on date NOT NULL,
+    recorded_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    reversed_at timestamp with time zone,
+    reversed_by text,
+    reversal_note text,
+    CONSTRAINT gateway_payout_amount CHECK ((amount_minor <> (0)::numeric)),
+    CONSTRAINT gateway_payout_reference CHECK (((length(reference) >= 1) AND (length(reference) <= 200))),
+    CONSTRAINT gateway_payout_reversal CHECK ((num_nonnulls(reversed_at, reversed_by, reversal_note) = ANY (ARRAY[0, 3])))
 );
 
 CREATE TABLE public.hourly_figure (
@@ -1249,6 +1283,9 @@ ALTER TABLE ONLY public.gateway_call
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_pkey PRIMARY KEY (account_id, channel);
 
+ALTER TABLE ONLY public.gateway_payout
+    ADD CONSTRAINT gateway_payout_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.hourly_figure
     ADD CONSTRAINT hourly_figure_pkey PRIMARY KEY (hour, subject, kind, value);
 
@@ -1457,6 +1494,8 @@ CREATE INDEX gateway_call_failed ON public.gateway_call USING btree (account_id,
 
 CREATE INDEX gateway_call_payment ON public.gateway_call USING btree (payment_id, at) WHERE (payment_id IS NOT NULL);
 
+CREATE UNIQUE INDEX gateway_payout_once ON public.gateway_payout USING btree (account_id, reference) WHERE (reversed_at IS NULL);
+
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
 CREATE INDEX ledger_entry_of_merchant ON public.ledger_entry USING btree (merchant_id, entry_number);
@@ -1564,6 +1603,8 @@ CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.provider_account DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.tax_rate DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
+
+CREATE TRIGGER gateway_payout_stands BEFORE DELETE OR UPDATE ON public.gateway_payout FOR EACH ROW EXECUTE FUNCTION public.gateway_payout_stands();
 
 CREATE TRIGGER ledger_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION public.ledger_append_only();
 
@@ -1693,6 +1734,9 @@ ALTER TABLE ONLY public.fraud_rule
 
 ALTER TABLE ONLY public.gateway_outage
     ADD CONSTRAINT gateway_outage_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.gateway_payout
+    ADD CONSTRAINT gateway_payout_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
 
 ALTER TABLE ONLY public.mail
     ADD CONSTRAINT mail_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);

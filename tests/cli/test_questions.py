@@ -18,6 +18,7 @@ from tests.support.terminal import Terminal
 #: Changes that the opposite command undoes, that add something, or that are asked about elsewhere.
 _HARMLESS = {
     "payout.record",
+    "gateway-payout.record",
     *("merchant.create", "merchant.profile", "merchant.set-callback-url", "merchant.request"),
     *("merchant.apply", "merchant.validate", "merchant.activate", "merchant.resume"),
     *("key.issue", "merchant.invite", "operator.issue", "operator.set-role", "operator.extend"),

@@ -24,7 +24,7 @@ from payintent.operations.registry import OPERATIONS
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create_refund import POLICY, refund_case
 from payintent.service import Service, open_service
-from tests.docs.reading import examples, page, section, spans
+from tests.docs.reading import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
@@ -126,6 +126,14 @@ def _commands() -> list[list[str]]:
 
 def _name(words: list[str]) -> str:
     return ".".join(words[: 1 if words[0] in _ALONE else 2])
+
+
+def test_the_ledgers_page_shows_commands_of_the_operators_page_and_their_file() -> None:
+    shown = page("docs/ledger.md")
+    lines = [line for block in blocks(shown, "sh") for line in block.splitlines()]
+    lines += [span for span in spans(shown) if span.startswith("payintent ")]
+    assert set(lines) - set(spans(section(_PAGE, "## Commands"))) == set()
+    assert blocks(shown, "csv") == [_PAYOUTS]
 
 
 def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
@@ -284,6 +292,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "refund.reject": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
         "payout.reverse": "SELECT id FROM payout",
+        "gateway-payout.reverse": "SELECT id FROM gateway_payout",
         **dict.fromkeys(("statement.show", "statement.export"), "SELECT id FROM statement"),
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",

@@ -1,6 +1,7 @@
 """The entries that each fact makes."""
 
 from collections import Counter
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -10,11 +11,13 @@ from payintent.domain.ledger import (
     CapturedMoney,
     Charges,
     Fact,
+    GatewayPayout,
     LedgerEntry,
     adoption_entries,
     capture_entries,
     case_entries,
     dispute_entries,
+    gateway_payout_entries,
     quoted_charges,
     refund_entry,
 )
@@ -32,6 +35,9 @@ NOBODYS = CapturedMoney(
 )
 TOKEN = CapturedMoney(
     capture_id=ID, account_id=4, currency="USDT", chain="bnb", merchant_id=7, credited=True
+)
+PAID_OUT = GatewayPayout(
+    id=ID, account_id=3, merchant_id=None, amount_minor=90, fee_minor=10, currency="USD", chain=None
 )
 CHARGES = Charges(fee_minor=3, tax_minor=7)
 GATEWAY, PAYABLE, SUSPENSE = "gateway_clearing:3", "merchant_payable:7", "suspense:3"
@@ -81,6 +87,27 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
     ("accepted for nobody", case_entries(Fact.CASE_ACCEPTED, NOBODYS, ID, 9), []),
     ("dismissed", case_entries(Fact.CASE_DISMISSED, NOBODYS, ID, 9), [
         ("case_dismissed", "whole", SUSPENSE, GATEWAY, 9)]),
+    ("paid out by a gateway", gateway_payout_entries(PAID_OUT), [
+        ("gateway_payout", "whole", "bank", GATEWAY, 90),
+        ("gateway_payout", "fee", "fee_income", GATEWAY, 10)]),
+    ("paid out and reversed", gateway_payout_entries(PAID_OUT, reversal=True), [
+        ("gateway_payout", "reversed", GATEWAY, "bank", 90),
+        ("gateway_payout", "fee_reversed", GATEWAY, "fee_income", 10)]),
+    ("taken back by a gateway",
+        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=0)), [
+        ("gateway_payout", "whole", GATEWAY, "bank", 4)]),
+    ("taken back and reversed",
+        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=-1), reversal=True), [
+        ("gateway_payout", "reversed", "bank", GATEWAY, 4),
+        ("gateway_payout", "fee_reversed", "fee_income", GATEWAY, 1)]),
+    ("paid out to the merchant of the account",
+        gateway_payout_entries(replace(PAID_OUT, merchant_id=7)), [
+        ("gateway_payout", "whole", PAYABLE, GATEWAY, 90),
+        ("gateway_payout", "fee", PAYABLE, GATEWAY, 10)]),
+    ("taken from a contract's receiver",
+        gateway_payout_entries(replace(
+            PAID_OUT, account_id=4, fee_minor=0, currency="USDT", chain="bnb")), [
+        ("gateway_payout", "whole", "bank", "chain_receiver:4", 90)]),
     ("resolved without money", case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
 ]  # fmt: skip
 

@@ -19,6 +19,7 @@ from payintent.operations.approvals import Approve
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.chains import AddContract, SetChain
 from payintent.operations.fraud import AddFraudRule
+from payintent.operations.gateway_payouts import RecordGatewayPayout
 from payintent.operations.keys import IssueApiKey
 from payintent.operations.merchants import CreateMerchant
 from payintent.operations.payment_methods import AddPaymentMethod
@@ -253,6 +254,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "payout.list": {"merchant_id": "$old_merchant", "currency": "THB", "limit": 5},
     "payout.reverse": {"payout_id": "$payout", "note": "the bank sent it back"},
+    "gateway-payout.record": {
+        "account_id": "$account",
+        "amount": "1112.50",
+        "currency": "THB",
+        "reference": "po_17",
+        "fee": "46.11",
+        "paid_on": "2026-11-24",
+    },
+    "gateway-payout.list": {"account_id": "$account", "currency": "THB", "limit": 5},
+    "gateway-payout.reverse": {"payout_id": "$gateway_payout", "note": "it never came"},
     "statement.list": {
         "merchant_id": "$old_merchant",
         "currency": "THB",
@@ -312,6 +323,8 @@ ABOUT = {
     "refund.reject": "$old_merchant",
     "webhooks.replay": "$old_merchant",
     "payout.reverse": "$old_merchant",
+    "gateway-payout.record": "$merchant",
+    "gateway-payout.reverse": "$merchant",
 }
 
 
@@ -416,6 +429,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "other_refund": ids.format_id(ids.REFUND, second),
         "statement": ids.format_id(ids.STATEMENT, await add_statement(world)),
         "payout": str(await _payout(world, service)),
+        "gateway_payout": str(await _gateway_payout(service, account.id)),
         "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
     }
     return Stage(world, service, known, tokens)
@@ -444,6 +458,14 @@ async def _payout(world: World, service: Service) -> UUID:
     """Record that a little of the paid payment went to the first merchant."""
     record = RecordPayout(
         merchant_id=world.merchant_id, amount="1.00", currency="THB", reference="transfer 1"
+    )
+    return (await service.run_operation(record, ADA)).id
+
+
+async def _gateway_payout(service: Service, account_id: int) -> UUID:
+    """Record that a gateway paid something out of an account."""
+    record = RecordGatewayPayout(
+        account_id=account_id, amount="9.00", currency="THB", reference="po_1"
     )
     return (await service.run_operation(record, ADA)).id
 

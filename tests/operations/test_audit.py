@@ -25,6 +25,7 @@ from tests.support.world import World
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
 #: What a line has of the result of its change.
 MADE = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
+MADE |= {"gateway-payout.record": ["id"]}
 MADE |= {"payout.record": ["id"], "payout.import": ["recorded", "recorded_before"]}
 MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"], "ledger.adjust": ["id"]}
 _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
@@ -197,8 +198,8 @@ async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> N
     assert await actions(of="account.add") == await actions(of="account")
     assert await actions(of="acc") == []
     new = stage.known["merchant"]
-    theirs = ["account.add", "approval.approve", "approval.propose", "fraud.add", "key.issue"]
-    theirs += ["merchant.create", "method.add"]
+    theirs = ["account.add", "approval.approve", "approval.propose", "fraud.add"]
+    theirs += ["gateway-payout.record", "key.issue", "merchant.create", "method.add"]
     assert await actions(merchant_id=new) == theirs
     assert await actions(merchant_id=new, of="key") == ["key.issue"]
 

@@ -30,6 +30,8 @@ _FINANCE |= {
     "payout.record",
     "payout.import",
     "payout.reverse",
+    "gateway-payout.record",
+    "gateway-payout.reverse",
 }
 _OWN = {"operator.replace"}  # one's own token: every role
 

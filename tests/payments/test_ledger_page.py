@@ -12,6 +12,8 @@ from payintent.domain.gateway import DisputeState
 from payintent.domain.ledger import Fact
 from payintent.domain.price import TaxManager
 from payintent.operations.cases import ListCases, ResolveCase
+from payintent.operations.gateway_payouts import RecordGatewayPayout
+from payintent.operations.payouts import RecordPayout
 from payintent.operations.tax_rates import SetTaxRate
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.storage import ledger_check
@@ -95,6 +97,25 @@ async def _adopted(world: World) -> None:
     await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
 
 
+async def _settled(world: World) -> None:
+    await paid(world)
+    record = RecordGatewayPayout(
+        account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
+    )
+    await world.perform(record)
+    transfer = {"amount": "1543.89", "currency": "THB", "reference": "transfer 1"}
+    await world.perform(RecordPayout(merchant_id=world.merchant_id, **transfer))
+
+
+async def _own_account(world: World) -> None:
+    await paid(world)
+    await world.rows(f"UPDATE provider_account SET merchant_id = {world.merchant_id}")
+    record = RecordGatewayPayout(
+        account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
+    )
+    await world.perform(record)
+
+
 FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
     "A payment is paid": _paid,
     "A part of a payment goes back": _refunded,
@@ -105,6 +126,8 @@ FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
     "Money of a case is accepted": _accepted,
     "A case is dismissed": _dismissed,
     "Money comes before its session is known": _adopted,
+    "A gateway pays out, and its merchant is paid": _settled,
+    "A gateway pays out to the merchant whose account it is": _own_account,
 }
 
 

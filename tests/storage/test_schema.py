@@ -34,6 +34,12 @@ ADD_PAYOUT = """
 """
 PAYOUT = OWED + ";" + ADD_PAYOUT.format("10, 'transfer'")
 REVERSE = "UPDATE payout SET reversed_at = now(), reversed_by = 'ann', reversal_note = 'back'"
+ADD_GATEWAY_PAYOUT = """
+    INSERT INTO gateway_payout (id, account_id, currency, amount_minor, fee_minor, reference,
+        paid_on, recorded_by)
+    VALUES (gen_random_uuid(), :account_id, 'USD', {}, 'now()', 'ann')
+"""
+GATEWAY_PAYOUT = ADD_GATEWAY_PAYOUT.format("10, 1, 'po_1'")
 ADD_STATEMENT = """
     INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
         opening_minor, payments_minor, fees_minor, tax_minor, refunds_minor, disputes_minor,
@@ -708,6 +714,19 @@ BROKEN: list[tuple[str, str]] = [
     ("payout_stands", f"{PAYOUT};{REVERSE}, reference = 'another'"),
     ("payout_stands", f"{PAYOUT};{REVERSE};UPDATE payout SET reversed_at = NULL"),
     ("payout_stands", f"{PAYOUT};DELETE FROM payout"),
+    ("gateway_payout_amount", ADD_GATEWAY_PAYOUT.format("0, 0, 'po_1'")),
+    ("gateway_payout_reference", ADD_GATEWAY_PAYOUT.format("1, 0, ''")),
+    ("gateway_payout_reference", ADD_GATEWAY_PAYOUT.format("1, 0, repeat('x', 201)")),
+    ("gateway_payout_once", GATEWAY_PAYOUT + ";" + ADD_GATEWAY_PAYOUT.format("-9, 0, 'po_1'")),
+    *[("gateway_payout_stands", f"{GATEWAY_PAYOUT};{change}") for change in (
+        "UPDATE gateway_payout SET amount_minor = 1",
+        REVERSE.replace("payout", "gateway_payout") + ", fee_minor = 0",
+        REVERSE.replace("payout", "gateway_payout")
+        + ";UPDATE gateway_payout SET reversed_at = NULL",
+        "DELETE FROM gateway_payout",
+    )],
+    ("gateway_payout_reversal",
+        f"{GATEWAY_PAYOUT};UPDATE gateway_payout SET reversed_at = now()"),
     ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
     ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
     ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),

@@ -1,0 +1,51 @@
+"""Amounts that operators type, in smallest units of a currency or of a token."""
+
+import re
+from decimal import Decimal
+
+from payintent.domain.currencies import MINOR_DECIMALS
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.money import to_smallest_unit
+from payintent.operations.validation import quote_input
+from payintent.storage import payouts
+from payintent.storage.database import Executor
+
+_AMOUNT = re.compile(r"(-?)((?:0|[1-9][0-9]{0,40})(?:\.[0-9]{1,18})?)", re.ASCII)
+
+
+async def read_amount_minor(
+    database: Executor,
+    name: str,
+    amount: str,
+    *,
+    currency: str,
+    chain: str | None,
+    signed: bool = False,
+) -> int:
+    """Read an amount such as 1590.00; refuse zero, what is too fine, and unknown currencies.
+
+    Less than zero is refused unless it is `signed`.
+    """
+    found = _AMOUNT.fullmatch(amount)
+    if found is None or (found[1] and not signed):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{name} must be a plain decimal, not {quote_input(amount)}"
+        )
+    decimals = await _decimals(database, currency, chain)
+    amount_minor = to_smallest_unit(Decimal(found[2]), decimals)
+    if not amount_minor:
+        allowed = "must not be zero" if signed else "must be above zero"
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{name} {allowed}, with at most {decimals} decimals"
+        )
+    return -amount_minor if found[1] else amount_minor
+
+
+async def _decimals(database: Executor, currency: str, chain: str | None) -> int:
+    decimals = MINOR_DECIMALS.get(currency)
+    if chain is not None:
+        decimals = await payouts.find_token_decimals(database, chain, currency)
+    if decimals is None:
+        where = "" if chain is None else f" on {quote_input(chain)}"
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{quote_input(currency)}{where} is not known")
+    return decimals

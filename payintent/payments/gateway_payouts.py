@@ -1,0 +1,28 @@
+"""Records what gateways paid out, with its entry in the ledger: once for each reference."""
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.ledger import GatewayPayout, gateway_payout_entries
+from payintent.storage import gateway_payouts, ledger
+from payintent.storage.database import Tx
+from payintent.storage.gateway_payouts import NewGatewayPayout
+
+
+async def record_gateway_payout(tx: Tx, new: NewGatewayPayout) -> bool:
+    """Record a payout and its entry; False where the same one was recorded before.
+
+    Raises `CONFLICT` where its account's reference is recorded with another amount.
+    """
+    payout = new.payout
+    if await gateway_payouts.add(tx, new):
+        await ledger.add(tx, gateway_payout_entries(payout))
+        return True
+    standing = await gateway_payouts.find_standing(tx, payout.account_id, new.reference)
+    if standing is None or _amounts(standing.payout) != _amounts(payout):
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with another amount"
+        )
+    return False
+
+
+def _amounts(payout: GatewayPayout) -> tuple[int, int, str]:
+    return payout.amount_minor, payout.fee_minor, payout.currency

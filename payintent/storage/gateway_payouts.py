@@ -1,0 +1,178 @@
+"""Payouts of gateways: what each has paid out of its accounts, once for each of its references."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import UUID
+
+from payintent.domain.ledger import GatewayPayout
+from payintent.storage.database import Executor, Row, Tx
+
+_LAST = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayoutRecord:
+    """A payout of a gateway as it was recorded."""
+
+    payout: GatewayPayout
+    token_decimals: int | None
+    reference: str
+    paid_on: date
+    recorded_by: str
+    created_at: datetime
+    reversed_at: datetime | None
+    reversed_by: str | None
+    reversal_note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGatewayPayout:
+    """A payout of a gateway that is to be recorded."""
+
+    payout: GatewayPayout
+    reference: str  # the gateway's
+    paid_on: date | None  # None: today, in UTC
+    recorded_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayoutFilter:
+    """Which payouts of gateways to list; `before` is where the last page ended."""
+
+    account_id: int | None = None
+    currency: str | None = None
+    before: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayingAccount:
+    """A gateway's account as far as its payouts need it."""
+
+    merchant_id: int | None  # None: the operator's
+    chain: str | None  # of a gateway contract
+    livemode: bool
+
+
+async def find_paying_account(database: Executor, account_id: int) -> PayingAccount | None:
+    """Return whose an account is, and on which chain; None where there is none of this id."""
+    row = await database.row(
+        """
+        SELECT a.merchant_id, k.chain, a.livemode
+        FROM provider_account a
+        LEFT JOIN chain_contract k ON k.account_id = a.id
+        WHERE a.id = $1
+        """,
+        account_id,
+    )
+    return PayingAccount(**row) if row else None
+
+
+async def add(tx: Tx, new: NewGatewayPayout) -> bool:
+    """Add a payout; False where one of its account with its reference stands already."""
+    row = await tx.row(
+        """
+        INSERT INTO gateway_payout
+            (id, account_id, currency, chain, amount_minor, fee_minor, reference, paid_on,
+            recorded_by)
+        VALUES ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $7,
+            coalesce($8, (clock() AT TIME ZONE 'UTC')::date), $9)
+        ON CONFLICT (account_id, reference) WHERE reversed_at IS NULL DO NOTHING
+        RETURNING id
+        """,
+        new.payout.id,
+        new.payout.account_id,
+        new.payout.currency,
+        new.payout.chain,
+        str(new.payout.amount_minor),
+        str(new.payout.fee_minor),
+        new.reference,
+        new.paid_on,
+        new.recorded_by,
+    )
+    return row is not None
+
+
+async def reverse(tx: Tx, payout_id: UUID, who: str, note: str) -> None:
+    """Mark a payout that stands as reversed."""
+    await tx.fetch(
+        "UPDATE gateway_payout SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
+        " WHERE id = $1",
+        payout_id,
+        who,
+        note,
+    )
+
+
+async def get(database: Executor, payout_id: UUID) -> GatewayPayoutRecord | None:
+    """Return a payout, reversed or not; None where there is none of this id."""
+    row = await database.row(_SELECT + "WHERE p.id = $1", payout_id)
+    return None if row is None else _record(row)
+
+
+async def lock(tx: Tx, payout_id: UUID) -> None:
+    """Lock a payout until the transaction ends."""
+    await tx.fetch("SELECT id FROM gateway_payout WHERE id = $1 FOR UPDATE", payout_id)
+
+
+async def find_standing(
+    database: Executor, account_id: int, reference: str
+) -> GatewayPayoutRecord | None:
+    """Return the payout of an account with the gateway's reference that is not reversed."""
+    row = await database.row(
+        _SELECT + "WHERE p.account_id = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
+        account_id,
+        reference,
+    )
+    return None if row is None else _record(row)
+
+
+async def list_gateway_payouts(
+    database: Executor, wanted: GatewayPayoutFilter, limit: int
+) -> list[GatewayPayoutRecord]:
+    """List payouts of gateways, newest first."""
+    rows = await database.fetch(
+        _SELECT
+        + """
+        WHERE p.id < $1 AND (p.account_id = $2 OR $2::bigint IS NULL)
+            AND (p.currency = $3 OR $3::text IS NULL)
+        ORDER BY p.id DESC
+        LIMIT $4
+        """,
+        wanted.before or _LAST,
+        wanted.account_id,
+        wanted.currency,
+        limit,
+    )
+    return [_record(row) for row in rows]
+
+
+_SELECT = """
+    SELECT p.id, p.account_id, a.merchant_id, p.currency, p.chain, p.amount_minor, p.fee_minor,
+        p.reference, p.paid_on, p.recorded_by, p.created_at, p.reversed_at, p.reversed_by,
+        p.reversal_note, t.decimals AS token_decimals
+    FROM gateway_payout p
+    JOIN provider_account a ON a.id = p.account_id
+    LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
+"""
+
+
+def _record(row: Row) -> GatewayPayoutRecord:
+    return GatewayPayoutRecord(
+        payout=GatewayPayout(
+            id=row["id"],
+            account_id=row["account_id"],
+            merchant_id=row["merchant_id"],
+            amount_minor=int(row["amount_minor"]),
+            fee_minor=int(row["fee_minor"]),
+            currency=row["currency"],
+            chain=row["chain"],
+        ),
+        token_decimals=row["token_decimals"],
+        reference=row["reference"],
+        paid_on=row["paid_on"],
+        recorded_by=row["recorded_by"],
+        created_at=row["created_at"],
+        reversed_at=row["reversed_at"],
+        reversed_by=row["reversed_by"],
+        reversal_note=row["reversal_note"],
+    )
