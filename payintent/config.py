@@ -18,6 +18,7 @@ from payintent.setting_types import (
     ClaimRoles,
     Count,
     Days,
+    Folder,
     Hours,
     Issuer,
     Limit,
@@ -192,6 +193,10 @@ class Settings(BaseSettings):
     refund_every_s: Pause = 1.0
     prune_every_s: Pause = 60.0
     prune_batch_max: Batch = 1_000
+
+    # Gateways' lists of payments and refunds, compared with ours; a folder for each account
+    settlement_folder: Folder = ""  # "" takes no files from a folder
+    reconcile_every_s: Pause = 300.0
 
     # Webhooks
     webhook_networks: PrivateNetworks = ""  # that may be called beside public addresses

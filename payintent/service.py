@@ -1,6 +1,6 @@
 """The composition root: wires database, secrets, gateways and ids into one service."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from payintent.address_checks import check_places
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
+from payintent.domain.settlement_file import FileLayout
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, load_encryption
 from payintent.evm.refund_sender import RefundSenders, open_refund_senders
@@ -38,6 +39,7 @@ from payintent.payments.receive_callback import CallbackReceiver
 from payintent.payments.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.send_refund import RefundSender
 from payintent.pictures.cache import PictureCache
+from payintent.reconciliation.intake import ReconciliationContext
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
@@ -202,6 +204,19 @@ class Service:
             id_generator=self.id_generator,
             api_base=self.settings.api_base,
         )
+
+    @property
+    def reconciliation_context(self) -> ReconciliationContext:
+        """Return the context that gateways' lists are compared with."""
+        return ReconciliationContext(
+            database=self.database,
+            id_generator=self.id_generator,
+            layouts=self._layouts,
+        )
+
+    def _layouts(self, provider: str) -> Sequence[FileLayout]:
+        gateway = self.accounts.gateway(provider)
+        return gateway.capabilities.layouts if gateway else ()
 
     @property
     def watch_context(self) -> WatchContext:

@@ -152,9 +152,16 @@ def _check_ca_file(path: str) -> str:
     return path
 
 
+def _check_folder(path: str) -> str:
+    if path and not path.startswith("/"):
+        raise ValueError("is no whole path such as /var/lib/payintent/settlements")
+    return path
+
+
 Base = Annotated[str, AfterValidator(_check_base)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
+Folder = Annotated[str, AfterValidator(_check_folder)]
 Issuer = Annotated[str, AfterValidator(_check_issuer)]
 ClaimRoles = Annotated[str, AfterValidator(_check_claim_roles)]
 MailHost = Annotated[str, AfterValidator(_check_mail_host)]

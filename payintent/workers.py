@@ -25,6 +25,8 @@ from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.sources import FileSource, FolderSource
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
     api_calls,
@@ -38,6 +40,7 @@ from payintent.storage import (
     mails,
     payments,
     proposals,
+    reconciliation_runs,
     refunds,
     sessions,
 )
@@ -57,6 +60,7 @@ _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
 _LEDGER_LOGGED_MAX = 20
+RECENT_HOURS = 24
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
@@ -77,6 +81,9 @@ MAIL_OVERDUE = Gauge(
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
 LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Accounts of the ledger that differ from the facts"
+)
+RECONCILIATIONS = Gauge(
+    "payintent_reconciliation_runs", "Runs of the last day that did not match", ["status"]
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not arrived", ["state"])
 
@@ -131,6 +138,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("statements", _STATEMENTS_EVERY_S, lambda: _close_statements(service)),
+        ("reconcile", settings.reconcile_every_s, lambda: reconcile(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
     ]
@@ -188,6 +196,9 @@ async def measure(service: Service) -> bool:
     MAIL_OVERDUE.set(await mails.overdue_s(service.reading))
     for state, deliveries in (await backlog.count_deliveries(service.reading)).items():
         DELIVERIES.labels(state).set(deliveries)
+    runs = await reconciliation_runs.count_recent(service.reading, RECENT_HOURS)
+    for status in ("differs", "failed"):
+        RECONCILIATIONS.labels(status).set(runs.get(status, 0))
     cases = await backlog.count_open_cases(service.reading)
     for kind, provider in _OPEN_SEEN | cases.keys():
         _OPEN_SEEN.add((kind, provider))
@@ -208,6 +219,20 @@ async def check_ledger(service: Service) -> bool:
             ledger_minor=str(difference.ledger_minor),
             facts_minor=str(difference.facts_minor),
         )
+    return False
+
+
+async def reconcile(service: Service) -> bool:
+    """Compare the gateways' lists that have arrived with our records."""
+    settings = service.settings
+    sources: list[FileSource] = []
+    if settings.settlement_folder:
+        sources.append(FolderSource(settings.settlement_folder))
+    for source in sources:
+        try:
+            await take_files(service.reconciliation_context, source)
+        finally:
+            await source.close()
     return False
 
 

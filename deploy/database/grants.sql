@@ -39,6 +39,13 @@ GRANT SELECT, INSERT ON statement TO payintent_api, payintent_worker;
 GRANT SELECT, INSERT, UPDATE ON statement_close TO payintent_api, payintent_worker;
 GRANT SELECT ON SEQUENCE ledger_entry_entry_number_seq TO payintent_api, payintent_worker;
 
+-- Runs of reconciliation, which workers make; the API opens one that failed again.
+GRANT SELECT, INSERT, UPDATE ON reconciliation_run TO payintent_api, payintent_worker;
+GRANT SELECT, INSERT ON reconciliation_sum, reconciliation_file
+TO payintent_api, payintent_worker;
+GRANT DELETE ON reconciliation_file TO payintent_api;
+GRANT SELECT ON reconciliation_run, reconciliation_sum TO payintent_read;
+
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting
 TO payintent_api, payintent_worker;

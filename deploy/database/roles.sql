@@ -9,4 +9,4 @@ ALTER ROLE payintent_read SET statement_timeout = '30s';
 CREATE DATABASE payintent OWNER payintent_migrate;
 REVOKE ALL ON DATABASE payintent FROM PUBLIC;
 GRANT CONNECT ON DATABASE payintent TO payintent_api, payintent_worker, payintent_read;
-GRANT TEMPORARY ON DATABASE payintent TO payintent_api;  -- reconcile compares files in it
+GRANT TEMPORARY ON DATABASE payintent TO payintent_api, payintent_worker;  -- reconcile's tables

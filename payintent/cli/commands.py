@@ -46,6 +46,7 @@ _GROUPS = {
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",
     "gateway-payout": "What gateways paid out of their accounts.",
+    "reconciliation": "Comparisons of gateways' lists with ours that the worker made.",
     "statement": "What moved what a merchant is owed, day by day.",
     "dispute": "What buyers object to at their banks, and until when to answer.",
     "webhooks": "Events, their delivery, and sending them again.",

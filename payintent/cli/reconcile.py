@@ -18,18 +18,14 @@ from payintent.cli.common import (
     run_as_operator,
 )
 from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
-from payintent.operations.provider_file import InvalidProviderFileError, read_provider_file
-from payintent.operations.reconcile import (
-    CompareProviderFile,
-    ReconcileProviderFile,
-    ReconciliationInput,
-    ReconciliationResult,
-)
+from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
+from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
+from payintent.reconciliation.provider_file import InvalidProviderFileError, read_provider_file
 
 #: As of `diff`: 0 where nothing differs, 1 where something does, 2 where nobody can tell.
 _DIFFERS, _TROUBLE = 1, 2
 _LONG_BYTES = 1 << 20
-_COLUMNS = ("type", "lines", "matched", "missing", "extra", "different")
+_COLUMNS = ("type", "lines", "matched", "missing", "extra", "different", "books")
 
 
 def add_to(app: typer.Typer) -> None:

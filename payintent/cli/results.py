@@ -32,6 +32,10 @@ Part = tuple[Any, tuple[str, ...] | None]
 _ANSWER_CHARS_MAX = 200
 _HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
+_SUMS = (
+    *("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants"),
+    "held",
+)
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
 
 
@@ -193,5 +197,7 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "payment.show": _payment,
     "webhooks.show": _event,
     "approval.approve": _approved,
+    "reconciliation.show": lambda shown: iter([(shown.run, None), (shown.sums, _SUMS)]),
+    "reconciliation.retry": lambda shown: iter([(shown.run, None)]),
     "statement.export": lambda exported: iter([(exported.text, None)]),
 }

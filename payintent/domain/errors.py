@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+_QUOTED_MAX = 60
+
 
 class ErrorCode(StrEnum):
     """The REST error codes of spec section 7.1; `api/errors.py` gives each its HTTP status."""
@@ -84,3 +86,8 @@ class LockTimeoutError(Exception):
 
 class InvalidTextError(Exception):
     """The database refuses a text: it is not valid JSON, or not valid Unicode."""
+
+
+def quote_input(sent: str) -> str:
+    """Quote an input in a message, cut short."""
+    return repr(sent if len(sent) <= _QUOTED_MAX else sent[:_QUOTED_MAX] + "…")

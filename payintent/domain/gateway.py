@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from payintent.domain.payment import FailureReason
+from payintent.domain.settlement_file import FileLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class GatewayCapabilities:
     #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
     remote: bool = True
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
+    #: Of the gateway's own files of payments and refunds.
+    layouts: tuple[FileLayout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.currencies import TENDER
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin
 from payintent.storage import merchants
@@ -23,7 +23,6 @@ _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
 _RATE_DECIMALS_MAX = 8
-_TOLD_MAX = 60
 _NOTE_MAX = 500
 _ID_MAX = 2**63 - 1
 
@@ -123,11 +122,6 @@ async def check_merchant(database: Executor, merchant_id: int | None) -> None:
 def is_database_id(number: int) -> bool:
     """Tell whether this number is in the range of the database's ids."""
     return 0 < number <= _ID_MAX
-
-
-def quote_input(sent: str) -> str:
-    """Quote an input in a message, cut short."""
-    return repr(sent if len(sent) <= _TOLD_MAX else sent[:_TOLD_MAX] + "…")
 
 
 def parse_before(prefix: str, text: str | None) -> UUID | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.domain.settlement_file import ProviderFileLine
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 
@@ -15,19 +16,6 @@ _LOCK_S = 30
 #: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
 #: MINOR_DECIMALS_ELSE, written out, because queries are literals.
 _DECIMALS = "coalesce(u.decimals, 2)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderFileLine:
-    """One line of a gateway's file."""
-
-    number: int
-    type: str  # payment or refund
-    reference: str  # the gateway's
-    our_id: UUID | None  # of a session or a refund, as the file has it
-    amount: Decimal  # in units of the currency
-    currency: str
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +102,17 @@ async def create_tables(tx: Tx) -> None:
         ) ON COMMIT DROP
         """
     )
+    # Captures and refunds of ours that the file has, or should have.
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_record (
+            fact_id uuid NOT NULL,
+            type text NOT NULL,
+            currency text NOT NULL,
+            amount numeric NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
 
 
 async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
@@ -152,6 +151,13 @@ async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
     return [(row["number"], row["first"]) for row in rows]
 
 
+async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last time of the lines; None: there are none."""
+    row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
+    assert row is not None  # noqa: S101 - an aggregate is one row
+    return row["first"], row["last"]
+
+
 async def compare(tx: Tx, scope: ReconciliationScope) -> None:
     """Find the differences. A line's payment or refund is looked up in all of time."""
     accounts = list(scope.accounts)
@@ -176,6 +182,9 @@ _PAYMENTS_THERE = f"""
         WHERE l.type = 'payment'
         ORDER BY l.number, c.currency = l.currency
             AND c.amount_minor * 10::numeric ^ -{_DECIMALS} = l.amount DESC NULLS LAST
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT capture_id, 'payment', here_currency, here FROM judged WHERE capture_id IS NOT NULL
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, session_id, capture_id)
@@ -206,6 +215,9 @@ _REFUNDS_THERE = f"""
         WHERE l.type = 'refund'
         ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,
             r.here = l.amount AND r.here_currency = l.currency DESC NULLS LAST
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT DISTINCT id, 'refund', here_currency, here FROM judged WHERE status = 'SUCCEEDED'
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, refund_id, refund_status)
@@ -218,36 +230,46 @@ _REFUNDS_THERE = f"""
     ORDER BY j.number
 """
 _PAYMENTS_HERE = f"""
-    INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
-        payment_id, capture_id)
-    SELECT 'payment', 'missing', c.reference,
-        c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
-        p.merchant_id, c.payment_id, c.id
-    FROM capture c
-    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-    LEFT JOIN payment p ON p.id = c.payment_id
-    WHERE c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5
-        AND NOT EXISTS (
-            SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
-        )
-    ORDER BY c.captured_at, c.id
+    WITH missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, capture_id)
+        SELECT 'payment', 'missing', c.reference,
+            c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
+            p.merchant_id, c.payment_id, c.id
+        FROM capture c
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        LEFT JOIN payment p ON p.id = c.payment_id
+        WHERE c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5
+            AND NOT EXISTS (
+                SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
+            )
+        ORDER BY c.captured_at, c.id
+        RETURNING capture_id, here_currency, here
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT capture_id, 'payment', here_currency, here FROM missing
 """
 _REFUNDS_HERE = f"""
-    INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
-        payment_id, refund_id, refund_status)
-    SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
-        r.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, r.updated_at,
-        r.merchant_id, r.payment_id, r.id, r.status
-    FROM refund r
-    JOIN capture c ON c.id = r.capture_id
-    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-    WHERE c.account_id = ANY($1::bigint[]) AND r.status = 'SUCCEEDED'
-        AND r.updated_at BETWEEN $4 AND $5
-        AND NOT EXISTS (
-            SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = r.reference
-        )
-        AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = r.id)
-    ORDER BY r.updated_at, r.id
+    WITH missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, refund_id, refund_status)
+        SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
+            r.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, r.updated_at,
+            r.merchant_id, r.payment_id, r.id, r.status
+        FROM refund r
+        JOIN capture c ON c.id = r.capture_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        WHERE c.account_id = ANY($1::bigint[]) AND r.status = 'SUCCEEDED'
+            AND r.updated_at BETWEEN $4 AND $5
+            AND NOT EXISTS (
+                SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = r.reference
+            )
+            AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = r.id)
+        ORDER BY r.updated_at, r.id
+        RETURNING refund_id, here_currency, here
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT refund_id, 'refund', here_currency, here FROM missing
 """
 
 

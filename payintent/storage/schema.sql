@@ -1015,6 +1015,50 @@ CREATE UNLOGGED TABLE public.rate_state (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE public.reconciliation_file (
+    source text NOT NULL,
+    account_id bigint NOT NULL,
+    name text NOT NULL,
+    version text NOT NULL,
+    run_id uuid NOT NULL
+);
+
+CREATE TABLE public.reconciliation_run (
+    id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    source text NOT NULL,
+    name text NOT NULL,
+    sha256 text NOT NULL,
+    status text NOT NULL,
+    attempts integer DEFAULT 1 NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    problem text DEFAULT ''::text NOT NULL,
+    since timestamp with time zone,
+    until timestamp with time zone,
+    block bigint,
+    opened integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT reconciliation_run_ended CHECK (((status = 'running'::text) = (ended_at IS NULL))),
+    CONSTRAINT reconciliation_run_problem CHECK (((status = 'failed'::text) = (problem <> ''::text))),
+    CONSTRAINT reconciliation_run_source CHECK ((source = ANY (ARRAY['folder'::text, 's3'::text, 'report'::text, 'chain'::text]))),
+    CONSTRAINT reconciliation_run_status CHECK ((status = ANY (ARRAY['running'::text, 'matched'::text, 'differs'::text, 'failed'::text])))
+);
+
+CREATE TABLE public.reconciliation_sum (
+    run_id uuid NOT NULL,
+    type text NOT NULL,
+    currency text NOT NULL,
+    lines bigint NOT NULL,
+    records bigint NOT NULL,
+    gateway numeric NOT NULL,
+    service numeric NOT NULL,
+    ledger numeric NOT NULL,
+    merchants numeric NOT NULL,
+    held numeric,
+    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'chain'::text])))
+);
+
 CREATE TABLE public.refund (
     id uuid NOT NULL,
     merchant_id bigint,
@@ -1373,6 +1417,18 @@ ALTER TABLE ONLY public.rate_limit
 ALTER TABLE ONLY public.rate_state
     ADD CONSTRAINT rate_state_pkey PRIMARY KEY (merchant_id, class);
 
+ALTER TABLE ONLY public.reconciliation_file
+    ADD CONSTRAINT reconciliation_file_pkey PRIMARY KEY (source, account_id, name, version);
+
+ALTER TABLE ONLY public.reconciliation_run
+    ADD CONSTRAINT reconciliation_run_once UNIQUE (account_id, sha256);
+
+ALTER TABLE ONLY public.reconciliation_run
+    ADD CONSTRAINT reconciliation_run_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.reconciliation_sum
+    ADD CONSTRAINT reconciliation_sum_pkey PRIMARY KEY (run_id, type, currency);
+
 ALTER TABLE ONLY public.refund
     ADD CONSTRAINT refund_pkey PRIMARY KEY (id);
 
@@ -1547,6 +1603,10 @@ CREATE INDEX payout_of_merchant ON public.payout USING btree (merchant_id, id);
 CREATE UNIQUE INDEX payout_once ON public.payout USING btree (merchant_id, reference) WHERE (reversed_at IS NULL);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
+
+CREATE INDEX reconciliation_file_run ON public.reconciliation_file USING btree (run_id);
+
+CREATE INDEX reconciliation_run_recent ON public.reconciliation_run USING btree (ended_at) WHERE (status <> 'matched'::text);
 
 CREATE INDEX refund_capture ON public.refund USING btree (capture_id);
 
@@ -1803,6 +1863,18 @@ ALTER TABLE ONLY public.provider_account
 
 ALTER TABLE ONLY public.rate_limit
     ADD CONSTRAINT rate_limit_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.reconciliation_file
+    ADD CONSTRAINT reconciliation_file_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.reconciliation_file
+    ADD CONSTRAINT reconciliation_file_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.reconciliation_run(id);
+
+ALTER TABLE ONLY public.reconciliation_run
+    ADD CONSTRAINT reconciliation_run_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.reconciliation_sum
+    ADD CONSTRAINT reconciliation_sum_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.reconciliation_run(id);
 
 ALTER TABLE ONLY public.refund
     ADD CONSTRAINT refund_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);

@@ -10,15 +10,16 @@ import pytest
 
 from payintent.config import Settings
 from payintent.operations.base import ChangeOperation
-from payintent.operations.provider_file import HEADER
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.webhooks import BATCH
+from payintent.reconciliation.generic_layout import HEADER
 from tests.support.terminal import Terminal
 
 #: Changes that the opposite command undoes, that add something, or that are asked about elsewhere.
 _HARMLESS = {
     "payout.record",
     "gateway-payout.record",
+    "reconciliation.retry",
     *("merchant.create", "merchant.profile", "merchant.set-callback-url", "merchant.request"),
     *("merchant.apply", "merchant.validate", "merchant.activate", "merchant.resume"),
     *("key.issue", "merchant.invite", "operator.issue", "operator.set-role", "operator.extend"),

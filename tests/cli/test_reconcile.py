@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from payintent.config import Settings
-from payintent.operations.provider_file import HEADER
+from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import open_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal
@@ -58,7 +58,7 @@ def _cases(terminal: Terminal) -> int:
 def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:
     same = _reconcile(terminal, _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}"))
     assert (same.status, same.err) == (0, "")
-    assert same.out.splitlines()[1].split() == ["payment", "1", "1", "0", "0", "0"]
+    assert same.out.splitlines()[1].split() == ["payment", "1", "1", "0", "0", "0", "0"]
     other = _write(tmp_path, f"payment,cap-1,,90.00,THB,{_AT}")
     told = _reconcile(terminal, other)
     assert (told.status, told.err, _cases(terminal)) == (1, "", 0)

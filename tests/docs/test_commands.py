@@ -19,10 +19,10 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.base import Actor
 from payintent.operations.merchants import ShowMerchant
-from payintent.operations.provider_file import HEADER
 from payintent.operations.registry import OPERATIONS
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create_refund import POLICY, refund_case
+from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
@@ -293,6 +293,9 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
         "payout.reverse": "SELECT id FROM payout",
         "gateway-payout.reverse": "SELECT id FROM gateway_payout",
+        **dict.fromkeys(
+            ("reconciliation.show", "reconciliation.retry"), "SELECT id FROM reconciliation_run"
+        ),
         **dict.fromkeys(("statement.show", "statement.export"), "SELECT id FROM statement"),
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",
@@ -309,11 +312,18 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     return [*words[:2], real, *words[3:]]
 
 
+_FAILED_RUN = """
+    INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,
+        problem, ended_at)
+    SELECT gen_random_uuid(), min(id), 'folder', 'a.csv', '00', 'failed', clock(), 'no', clock()
+    FROM provider_account
+"""
 #: What is so when a command is run, by its operation.
 _BEFORE = {
     "operator.block": _SIGN_IN,
     "payout.record": _OWED,
     "statement.list": _STATEMENT,
+    "reconciliation.list": _FAILED_RUN,
     # The page's file is empty.
     "reconcile": "UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'",
     "refund.resend": "UPDATE refund SET next_at = NULL WHERE step = 'queued'",

@@ -264,6 +264,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "gateway-payout.list": {"account_id": "$account", "currency": "THB", "limit": 5},
     "gateway-payout.reverse": {"payout_id": "$gateway_payout", "note": "it never came"},
+    "reconciliation.list": {"account_id": "$account", "status": "failed", "limit": 5},
+    "reconciliation.show": {"run_id": "$run"},
+    "reconciliation.retry": {"run_id": "$run"},
     "statement.list": {
         "merchant_id": "$old_merchant",
         "currency": "THB",
@@ -412,6 +415,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "api_key": new.api_key,
         "old_merchant": world.merchant_id,
         "account": account.id,
+        "run": str(await _failed_run(world, account.id)),
         "method": method.id,
         "rule": (await service.run_operation(rule, ADA)).id,
         "key": key.api_key.split("_")[2],
@@ -452,6 +456,21 @@ async def add_statement(world: World) -> UUID:
         world.merchant_id,
     )
     return statement_id
+
+
+async def _failed_run(world: World, account_id: int) -> UUID:
+    """Let a worker have failed at a file of an account."""
+    run_id = world.service.id_generator.new_id()
+    await world.rows(
+        """
+        INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,
+            problem, ended_at)
+        VALUES ($1, $2, 'folder', 'a.csv', '00', 'failed', clock(), 'line 2: no', clock())
+        """,
+        run_id,
+        account_id,
+    )
+    return run_id
 
 
 async def _payout(world: World, service: Service) -> UUID:

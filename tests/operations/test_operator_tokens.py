@@ -32,6 +32,7 @@ _FINANCE |= {
     "payout.reverse",
     "gateway-payout.record",
     "gateway-payout.reverse",
+    "reconciliation.retry",
 }
 _OWN = {"operator.replace"}  # one's own token: every role
 

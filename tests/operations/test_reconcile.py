@@ -1,7 +1,9 @@
 """A provider's own file held against ours: what differs is told, and is a case exactly once."""
 
+import asyncio
 import hashlib
 import json
+import threading
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,22 +18,18 @@ from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.payment import Payment
-from payintent.operations import reconcile
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cases import ListCases, ResolveCase
-from payintent.operations.provider_file import (
-    HEADER,
+from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
+from payintent.payments.settle_refund import settle_refund
+from payintent.reconciliation import compare
+from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
+from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.provider_file import (
     InvalidProviderFileError,
     ProviderFile,
     read_provider_file,
 )
-from payintent.operations.reconcile import (
-    CompareProviderFile,
-    ReconcileProviderFile,
-    ReconciliationInput,
-    ReconciliationResult,
-)
-from payintent.payments.settle_refund import settle_refund
 from payintent.storage import refunds
 from tests.operations.stage import waiting_refunds
 from tests.support.contracts import offer_tokens
@@ -441,7 +439,7 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
 async def test_the_file_of_something_else_opens_no_cases(
     world: World, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "OPENED_MAX", 2)
+    monkeypatch.setattr(compare, "OPENED_MAX", 2)
     lines = [f"payment,cap-{number},,1.00,THB,{_AT}" for number in range(3)]
     with pytest.raises(RefusedError, match="3 differences are too many for cases"):
         await _reconcile(world, write(*lines))
@@ -478,9 +476,15 @@ async def test_a_file_that_is_read_slowly_keeps_its_transaction(
     path.write_text("\n".join([_HEADER, *lines]))
     pool = world.service.database._pool  # its looks are its clock
 
-    def let_time_pass(_: int) -> None:
+    async def look() -> None:
         for _ in range(12):
             pool.look()
+
+    loop = asyncio.get_running_loop()
+
+    def let_time_pass(_: int) -> None:
+        if threading.current_thread() is not threading.main_thread():  # lines are read in another
+            asyncio.run_coroutine_threadsafe(look(), loop).result()
 
     comparison = ReconciliationInput(
         file=read_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO

@@ -115,6 +115,7 @@ def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds(
         "payintent_pending_overdue_seconds",
         "payintent_processes",
         "payintent_processing_oldest_seconds",
+        "payintent_reconciliation_runs",
         "payintent_webhook_overdue_seconds",
     }
 

@@ -39,6 +39,11 @@ ADD_GATEWAY_PAYOUT = """
         paid_on, recorded_by)
     VALUES (gen_random_uuid(), :account_id, 'USD', {}, 'now()', 'ann')
 """
+ADD_RUN = """
+    INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,
+        problem, ended_at)
+    VALUES (gen_random_uuid(), :account_id, 'folder', 'a.csv', '00', 'failed', now(), 'no', now())
+"""
 GATEWAY_PAYOUT = ADD_GATEWAY_PAYOUT.format("10, 1, 'po_1'")
 ADD_STATEMENT = """
     INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
@@ -727,6 +732,15 @@ BROKEN: list[tuple[str, str]] = [
     )],
     ("gateway_payout_reversal",
         f"{GATEWAY_PAYOUT};UPDATE gateway_payout SET reversed_at = now()"),
+    ("reconciliation_run_source", ADD_RUN.replace("'folder'", "'mail'")),
+    ("reconciliation_run_status", ADD_RUN.replace("'failed'", "'odd'").replace("'no'", "''")),
+    ("reconciliation_run_once", ADD_RUN + ";" + ADD_RUN),
+    ("reconciliation_run_ended", ADD_RUN.replace("now())", "NULL)")),
+    ("reconciliation_run_problem", ADD_RUN.replace("'no'", "''")),
+    ("reconciliation_sum_type", ADD_RUN + """;
+        INSERT INTO reconciliation_sum (run_id, type, currency, lines, records, gateway, service,
+            ledger, merchants)
+        SELECT id, 'gift', 'USD', 0, 0, 0, 0, 0, 0 FROM reconciliation_run"""),
     ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
     ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
     ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),

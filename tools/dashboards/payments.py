@@ -56,6 +56,16 @@ OVERVIEW = [
         },
     ),
     Panel(
+        "Gateways' lists",
+        "short",
+        {
+            "{{status}}, within a day": "max by (status) (payintent_reconciliation_runs)",
+            "{{status}}": "sum by (status) (increase(payintent_reconciliation_ended_total[1h]))",
+            "{{source}} not read": "sum by (source) "
+            "(increase(payintent_reconciliation_source_failures_total[1h]))",
+        },
+    ),
+    Panel(
         "Refused unread",
         "reqps",
         {

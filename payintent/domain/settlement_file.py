@@ -1,0 +1,36 @@
+"""What a gateway's own list of payments and refunds is: its lines, and the layouts of files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderFileLine:
+    """One payment or refund of a gateway's list."""
+
+    number: int
+    type: str  # payment or refund
+    reference: str  # the gateway's
+    our_id: UUID | None  # of a session or a refund, as the list has it
+    amount: Decimal  # in units of the currency
+    currency: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """The columns of one kind of file, a CSV.
+
+    `read` gets the number of a line and its cells; it returns None for a line that is neither a
+    payment nor a refund, and raises `ValueError`, which says why, for one that cannot be read.
+    """
+
+    name: str
+    #: Tells by its first line whether a file has this layout.
+    matches: Callable[[Sequence[str]], bool]
+    read: Callable[[int, Sequence[str]], ProviderFileLine | None]
+    has_header: bool = True  # the first line names columns
+    encoding: str = "utf-8-sig"

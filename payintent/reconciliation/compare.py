@@ -1,0 +1,233 @@
+"""A gateway's own list compared with our records, the ledger and what merchants were told."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from uuid import UUID
+
+from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
+from payintent.domain.errors import ErrorCode, RefusedError, quote_input
+from payintent.domain.money import format_amount
+from payintent.id_generator import IdGenerator
+from payintent.json_format import format_timestamp
+from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
+from payintent.storage import reconciliation, reconciliation_sums
+from payintent.storage.cases import NewCase
+from payintent.storage.database import Executor, Tx
+from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
+from payintent.storage.reconciliation_sums import ReconciliationSum
+
+#: We learn of money a moment after the gateway took it: what we recorded within so many seconds
+#: after a file's first line may be in the file before.
+LAG_S = 300
+#: More than this is not a day's differences but another account's file.
+OPENED_MAX = 10_000
+_BATCH_MAX = 5_000
+_REPEATED_TOLD_MAX = 20
+_TOLD_MAX = 100
+_TYPES = ("payment", "refund")
+_THERE = ("lines", "extra", "different")
+_BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
+_REFERENCE_TOLD_MAX = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationTally:
+    """How many lines of a type there are, and how many match our records."""
+
+    type: str
+    lines: int
+    matched: int
+    missing: int  # in our records but not in the file
+    extra: int  # in the file but not in our records
+    different: int  # in amount or currency
+    books: int  # of ours that the ledger has otherwise, or that the merchant was told otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationResult:
+    """The result of a comparison."""
+
+    provider: str
+    account_id: int | None
+    since: datetime  # records from then on are expected in the file
+    until: datetime
+    sha256: str
+    tallies: list[ReconciliationTally]
+    sums: list[ReconciliationSum]
+    opened: int  # new cases only
+    asked: int  # sessions and refunds that gateways are asked about now
+    differences: list[str]  # the first of them
+
+    @property
+    def found(self) -> int:
+        """Count the differences of all types and kinds."""
+        return sum(
+            tally.missing + tally.extra + tally.different + tally.books for tally in self.tallies
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationInput:
+    """Which file is compared with which accounts; times are when we recorded money."""
+
+    file: ProviderFile
+    provider: str
+    account_id: int | None = None
+    since: datetime | None = None  # None: the time of the file's first line, and `LAG_S`
+    until: datetime | None = None  # None: the time of its last line
+
+
+def make_cases(
+    id_generator: IdGenerator, provider: str, differences: Sequence[ReconciliationDifference]
+) -> list[NewCase]:
+    """Make a case of each difference."""
+    return [_case(id_generator.new_id(), provider, difference) for difference in differences]
+
+
+def check_count(found: ReconciliationResult) -> None:
+    """Refuse more differences than a day can have."""
+    if found.found > OPENED_MAX:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
+            f"{found.found} differences are too many for cases: is it the file of "
+            f"another account? nothing was written",
+        )
+
+
+async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
+    """Find the accounts that a list is of; refuse a provider or an account that is unknown."""
+    provider = comparison.provider
+    accounts = await reconciliation.list_accounts_of(database, provider)
+    if not accounts:
+        raise RefusedError(
+            ErrorCode.NOT_FOUND,
+            f"{quote_input(provider)} has no account whose payments a file could list",
+        )
+    if comparison.account_id is None:
+        return accounts
+    if comparison.account_id not in accounts:
+        raise RefusedError(
+            ErrorCode.NOT_FOUND, f"{provider} has no account {comparison.account_id}"
+        )
+    return [comparison.account_id]
+
+
+async def _find_period(tx: Tx, comparison: ReconciliationInput) -> tuple[datetime, datetime]:
+    """Find whose records are expected in the list; refuse one that has no time."""
+    since, until = comparison.since, comparison.until
+    first, last = await reconciliation.find_times(tx)
+    if since is None and first is not None:
+        since = first + timedelta(seconds=LAG_S)
+    until = until or last
+    if since is None or until is None:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "the file has no lines: say from when to when it is"
+        )
+    return since, until
+
+
+async def compare_file(
+    tx: Tx, comparison: ReconciliationInput
+) -> tuple[ReconciliationResult, Sequence[ReconciliationDifference]]:
+    """Load the file and find the differences; returns at most as many as may become cases.
+
+    Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
+    """
+    accounts = await find_accounts(tx, comparison)
+    await _load(tx, comparison.file)
+    since, until = await _find_period(tx, comparison)
+    scope = ReconciliationScope(
+        accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
+    )
+    await reconciliation.compare(tx, scope)
+    await reconciliation_sums.compare_books(tx, scope)
+    counts = await reconciliation.count_differences(tx)
+    differences = await reconciliation.list_differences(tx, OPENED_MAX)
+    found = ReconciliationResult(
+        provider=comparison.provider,
+        account_id=comparison.account_id,
+        since=scope.since,
+        until=scope.until,
+        sha256=comparison.file.sha256,
+        tallies=[_tally(counts, type_) for type_ in _TYPES],
+        sums=await reconciliation_sums.sum_sides(tx),
+        opened=0,
+        asked=0,
+        differences=[
+            _subject(comparison.provider, difference) for difference in differences[:_TOLD_MAX]
+        ],
+    )
+    return found, differences
+
+
+async def _load(tx: Tx, file: ProviderFile) -> None:
+    await reconciliation.create_tables(tx)
+    lines = file.read()
+    # Lines are read in a thread: whoever shares the process is not held up by a long file.
+    while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
+        await reconciliation.add(tx, batch)
+    if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
+        raise InvalidProviderFileError(
+            [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
+        )
+
+
+def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
+    lines, extra, different = (counts.get((type_, side), 0) for side in _THERE)
+    return ReconciliationTally(
+        type=type_,
+        lines=lines,
+        matched=lines - extra - different,
+        missing=counts.get((type_, "missing"), 0),
+        extra=extra,
+        different=different,
+        books=counts.get((type_, "ledger"), 0) + counts.get((type_, "merchants"), 0),
+    )
+
+
+def _case(case_id: UUID, provider: str, difference: ReconciliationDifference) -> NewCase:
+    origin = MoneyOrigin(
+        merchant_id=difference.merchant_id,
+        payment_id=difference.payment_id,
+        session_id=difference.session_id,
+    )
+    return NewCase(
+        id=case_id,
+        kind=CaseKind.RECONCILIATION,
+        origin=origin,
+        capture_id=difference.capture_id,
+        refund_id=difference.refund_id,
+        subject=_subject(provider, difference),
+    )
+
+
+def _subject(provider: str, difference: ReconciliationDifference) -> str:
+    """Describe the difference; the same text each time, for it identifies the case."""
+    reference = difference.reference or ""
+    if len(reference) > _REFERENCE_TOLD_MAX:
+        reference = reference[:_REFERENCE_TOLD_MAX] + "…"
+    told_there = _money(difference.there, difference.there_currency)
+    told_here = _money(difference.here, difference.here_currency)
+    if where := _BOOKS.get(difference.what):
+        how = f"{told_there} {where}, {told_here} captured or refunded"
+    elif difference.what == "different":
+        how = f"{told_there} there, {told_here} here"
+    else:
+        how = f"{told_there or told_here} at {format_timestamp(difference.at)}"
+        status = difference.refund_status if difference.what == "extra" else None
+        how += f", ours is {status}" if status else ""
+    return f"{provider} {difference.type} {reference}: {difference.what}, {how}"
+
+
+def _money(amount: Decimal | None, currency: str | None) -> str:
+    if amount is None or currency is None:
+        return ""
+    fraction = format(amount, "f").partition(".")[2].rstrip("0")
+    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    decimals = max(least, len(fraction))
+    return f"{format_amount(amount, decimals)} {currency}"

@@ -1,0 +1,169 @@
+"""Takes gateways' files as they arrive, and compares each once, whoever finds it first."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from prometheus_client import Counter
+
+from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.domain.settlement_file import FileLayout
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.reconciliation.compare import (
+    ReconciliationInput,
+    ReconciliationResult,
+    check_count,
+    compare_file,
+    make_cases,
+)
+from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
+from payintent.reconciliation.sources import FileSource, SourceUnavailableError
+from payintent.storage import cases, reconciliation, reconciliation_runs
+from payintent.storage.database import Database
+from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun, RunEnd
+
+_log = get_logger("reconciliation")
+_ATTEMPTS_MAX = 5  # a run that ended its worker so often is given up
+_PROBLEM_CHARS_MAX = 1_000
+
+RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
+SOURCE_FAILURES = Counter(
+    "payintent_reconciliation_source_failures_total",
+    "Looks at a folder, store or reporting API of gateways' lists that failed",
+    ["source"],
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationContext:
+    """The database, ids and layouts that lists are compared with."""
+
+    database: Database
+    id_generator: IdGenerator
+    layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
+
+
+async def take_files(context: ReconciliationContext, source: FileSource) -> None:
+    """Compare each file of a source that has not been; one that fails stops no other."""
+    try:
+        listed = await source.list_files()
+    except SourceUnavailableError as error:
+        SOURCE_FAILURES.labels(source.name).inc()
+        _log.warning("reconciliation_source_unavailable", source=source.name, why=str(error))
+        return
+    for file in await reconciliation_runs.list_new_files(context.database, listed):
+        try:
+            async with source.open(file) as path:
+                await _take(context, file, path)
+        except (OSError, SourceUnavailableError) as error:
+            SOURCE_FAILURES.labels(source.name).inc()
+            _log.warning(
+                "reconciliation_file_unavailable", file=file.name, why=type(error).__name__
+            )
+        except LockTimeoutError:
+            _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
+
+
+async def compare_list(context: ReconciliationContext, new: NewRun, path: Path) -> UUID | None:
+    """Compare a list as a run of its own; gives the run, None while another worker does it."""
+    run = await reconciliation_runs.claim(context.database, new)
+    if run.has_ended:
+        return run.id
+    if not run.is_ours:
+        return None
+    if run.attempts > _ATTEMPTS_MAX:
+        await _fail(context, run, f"it was begun {_ATTEMPTS_MAX} times and never ended")
+    else:
+        await _run(context, new, run, path)
+    return run.id
+
+
+async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> None:
+    new = NewRun(
+        id=context.id_generator.new_id(),
+        account_id=file.account_id,
+        source=file.source,
+        name=file.name,
+        sha256=await asyncio.to_thread(_digest, path),
+    )
+    run_id = await compare_list(context, new, path)
+    if run_id is not None:
+        await reconciliation_runs.mark_taken(context.database, file, run_id)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as raw:
+        return hashlib.file_digest(raw, "sha256").hexdigest()
+
+
+async def _run(context: ReconciliationContext, new: NewRun, run: ClaimedRun, path: Path) -> None:
+    """Compare a list; where that cannot be done, the run says why."""
+    try:
+        found = await _compare(context, new, run, path)
+    except (StorageUnavailableError, LockTimeoutError):
+        raise  # its lease ends, and it is begun again
+    except InvalidProviderFileError as bad:
+        await _fail(context, run, "; ".join(bad.problems))
+    except RefusedError as refused:
+        await _fail(context, run, refused.message)
+    except Exception as error:  # noqa: BLE001 - a list that we cannot compare stops no other
+        _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
+        await _fail(context, run, f"an error of the service: {type(error).__name__}")
+    else:
+        if found is not None:
+            _note(run, new, found)
+
+
+async def _compare(
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, path: Path
+) -> ReconciliationResult | None:
+    """Compare, open cases and end the run in one transaction; None: it is another worker's now."""
+    providers = await reconciliation_runs.list_accounts(context.database, [new.account_id])
+    provider = providers[new.account_id]
+    comparison = ReconciliationInput(
+        file=ProviderFile(path=path, sha256=new.sha256, layouts=context.layouts(provider)),
+        provider=provider,
+        account_id=new.account_id,
+    )
+    async with context.database.transaction() as tx:
+        if not await reconciliation_runs.lock(tx, run):
+            return None
+        found, differences = await compare_file(tx, comparison)
+        check_count(found)
+        opened = await cases.open_cases(tx, make_cases(context.id_generator, provider, differences))
+        await reconciliation.request_inquiries(tx)
+        ended = RunEnd(
+            status="differs" if found.found else "matched",
+            since=found.since,
+            until=found.until,
+            opened=len(opened),
+            sums=found.sums,
+        )
+        await reconciliation_runs.end(tx, run.id, ended)
+        return found
+
+
+async def _fail(context: ReconciliationContext, run: ClaimedRun, problem: str) -> None:
+    async with context.database.transaction() as tx:
+        if not await reconciliation_runs.lock(tx, run):
+            return
+        problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
+        await reconciliation_runs.end(tx, run.id, RunEnd(status="failed", problem=problem))
+    RUNS.labels("failed").inc()
+    _log.error("reconciliation_failed", run=str(run.id), problem=problem)
+
+
+def _note(run: ClaimedRun, new: NewRun, found: ReconciliationResult) -> None:
+    status = "differs" if found.found else "matched"
+    RUNS.labels(status).inc()
+    _log.info(
+        "reconciliation_ended",
+        run=str(run.id),
+        gateway_account=new.account_id,
+        status=status,
+        differences=found.found,
+    )

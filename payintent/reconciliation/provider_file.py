@@ -1,0 +1,194 @@
+"""A gateway's own list of payments and refunds: a CSV file, streamed line by line."""
+
+import csv
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from payintent.domain.errors import quote_input
+from payintent.domain.settlement_file import FileLayout, ProviderFileLine
+from payintent.reconciliation.generic_layout import GENERIC, HEADER
+
+_TOLD_MAX = 20
+_LINE_CHARS_MAX = 4_000
+
+
+class InvalidProviderFileError(Exception):
+    """A file has invalid lines; nothing was written. `problems` describes the first of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class _UnreadableFileError(Exception):
+    """The rest of the file cannot be read."""
+
+
+def _quiet(count: int) -> None:
+    del count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderFile:
+    """A file by its digest; what it has is known where it was checked before."""
+
+    path: Path = field(repr=False)
+    sha256: str
+    lines: int = 0
+    first: datetime | None = None  # the earliest `at`
+    last: datetime | None = None
+    layouts: Sequence[FileLayout] = field(default=(), repr=False, compare=False)
+    progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
+
+    def read(self) -> Iterator[ProviderFileLine]:
+        """Yield the lines; raises `InvalidProviderFileError` with the first bad ones.
+
+        It is raised too where the file is not that of the digest.
+        """
+        digest = hashlib.sha256()
+        problems: list[str] = []
+        for found in _parsed(self.path, self.layouts, digest, self.progress):
+            if isinstance(found, str):
+                problems.append(found)
+                if len(problems) == _TOLD_MAX:
+                    break
+            elif not problems:
+                yield found
+        if problems:
+            raise InvalidProviderFileError(problems)
+        if digest.hexdigest() != self.sha256:
+            raise InvalidProviderFileError(["the file has changed while it was read"])
+
+
+def read_provider_file(
+    path: Path,
+    progress: Callable[[int], None] = _quiet,
+    layouts: Sequence[FileLayout] = (),
+) -> ProviderFile:
+    """Read a whole file; raises `InvalidProviderFileError` with the first bad lines.
+
+    It has one of the layouts, or our own. `progress` is called with the number of bytes of each
+    read.
+    """
+    if not path.is_file():
+        raise InvalidProviderFileError([f"{quote_input(str(path))} is no file"])
+    digest = hashlib.sha256()
+    problems: list[str] = []
+    count, bad = 0, 0
+    first: datetime | None = None
+    last: datetime | None = None
+    for found in _parsed(path, layouts, digest, progress):
+        if isinstance(found, str):
+            bad += 1
+            problems += [found] if bad <= _TOLD_MAX else []
+            continue
+        count += 1
+        first = found.at if first is None else min(first, found.at)
+        last = found.at if last is None else max(last, found.at)
+    if bad:
+        raise InvalidProviderFileError(
+            problems + ([f"and {bad - _TOLD_MAX} more"] if bad > _TOLD_MAX else [])
+        )
+    return ProviderFile(
+        path=path,
+        sha256=digest.hexdigest(),
+        lines=count,
+        first=first,
+        last=last,
+        layouts=layouts,
+        progress=progress,
+    )
+
+
+class _Watched(io.RawIOBase):
+    """A file that is hashed while it is read."""
+
+    def __init__(self, raw: io.FileIO, digest: Any, progress: Callable[[int], None]) -> None:
+        super().__init__()
+        self._raw = raw
+        self._digest = digest
+        self._progress = progress
+
+    def readable(self) -> bool:
+        """Tell that the stream can be read."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into a buffer; returns the number of bytes."""
+        count = self._raw.readinto(buffer) or 0
+        self._digest.update(memoryview(buffer)[:count])
+        self._progress(count)
+        return count
+
+
+def _parsed(
+    path: Path, layouts: Sequence[FileLayout], digest: Any, progress: Callable[[int], None]
+) -> Iterator[ProviderFileLine | str]:
+    """Yield each line, or what is wrong with it."""
+    layout = find_layout(path, layouts)
+    try:
+        with io.FileIO(path) as raw:
+            watched = io.BufferedReader(_Watched(raw, digest, progress))
+            if layout is None:
+                while watched.read(_LINE_CHARS_MAX):
+                    pass
+                yield f"line 1: the header must be {','.join(HEADER)}"
+                return
+            text = io.TextIOWrapper(watched, encoding=layout.encoding, newline="")
+            yield from _rows(csv.reader(_bounded(text), strict=True), layout)
+    except OSError as error:
+        yield f"the file cannot be read: {error.strerror}"
+
+
+def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
+    """Find the layout that a file's first line shows; None where it has none of them."""
+    for layout in (GENERIC, *layouts):
+        try:
+            with path.open("rb") as raw:
+                text = raw.readline(_LINE_CHARS_MAX).decode(layout.encoding)
+            first = next(csv.reader([text], strict=True), list[str]())
+        except (OSError, UnicodeDecodeError, csv.Error):
+            continue
+        if layout.matches(first):
+            return layout
+    return None
+
+
+def _rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | str]:
+    read = layout.read
+    try:
+        if layout.has_header:
+            next(reader, None)
+        for row in reader:
+            if not row:
+                continue
+            try:
+                line = read(reader.line_num, row)
+            except ValueError as error:
+                yield f"line {reader.line_num}: {error}"
+            else:
+                if line is not None:
+                    yield line
+    except UnicodeDecodeError:
+        yield f"after line {reader.line_num}: the file is not {_charset(layout)}"
+    except csv.Error as error:
+        yield f"line {reader.line_num}: {error}"
+    except _UnreadableFileError as error:
+        yield f"line {reader.line_num + 1}: {error}"
+
+
+def _charset(layout: FileLayout) -> str:
+    return "UTF-8" if layout.encoding.startswith("utf-8") else layout.encoding
+
+
+def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield lines of bounded length."""
+    while line := text.readline(_LINE_CHARS_MAX + 1):
+        if len(line) > _LINE_CHARS_MAX:
+            raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
+        yield line

@@ -1,0 +1,302 @@
+"""Runs of reconciliation: claimed by one worker, ended with counts and sums, listed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+from payintent.storage.reconciliation_sums import ReconciliationSum
+
+STATUSES = ("running", "matched", "differs", "failed")
+#: How long a claimed run may take to open its transaction, whose lock keeps others away from then.
+LEASE_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file in a folder or a bucket; `version` changes with its content."""
+
+    source: str
+    account_id: int
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A list that is to be compared; the same content of an account is compared once."""
+
+    id: UUID
+    account_id: int
+    source: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """A run as it is: it is ours where `is_ours`, else it has ended or somebody works on it."""
+
+    id: UUID
+    attempts: int
+    has_ended: bool
+    is_ours: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended."""
+
+    status: str
+    problem: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    block: int | None = None
+    opened: int = 0
+    sums: Sequence[ReconciliationSum] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it is stored."""
+
+    id: UUID
+    account_id: int
+    provider: str
+    source: str
+    name: str
+    sha256: str
+    status: str
+    attempts: int
+    problem: str
+    since: datetime | None
+    until: datetime | None
+    block: int | None
+    opened: int
+    lines: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+async def list_new_files(database: Executor, found: Sequence[FoundFile]) -> list[FoundFile]:
+    """Return the files that no run has taken, and whose accounts are known."""
+    rows = await database.fetch(
+        """
+        SELECT source, account_id, name, version
+        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
+            AS f (source, account_id, name, version)
+        WHERE EXISTS (SELECT FROM provider_account a WHERE a.id = f.account_id)
+            AND NOT EXISTS (SELECT FROM reconciliation_file t WHERE t.source = f.source
+                AND t.account_id = f.account_id AND t.name = f.name AND t.version = f.version)
+        ORDER BY account_id, name
+        """,
+        [file.source for file in found],
+        [file.account_id for file in found],
+        [file.name for file in found],
+        [file.version for file in found],
+    )
+    return [FoundFile(**row) for row in rows]
+
+
+async def list_accounts(database: Executor, account_ids: Sequence[int]) -> dict[int, str]:
+    """Return the providers of the accounts that are known."""
+    rows = await database.fetch(
+        "SELECT id, provider FROM provider_account WHERE id = ANY($1::bigint[])", account_ids
+    )
+    return {row["id"]: row["provider"] for row in rows}
+
+
+async def claim(database: Executor, run: NewRun) -> ClaimedRun:
+    """Begin a run, or take over one that was left; `LockTimeoutError` where it is at work."""
+    row = await database.row(
+        """
+        INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until)
+        VALUES ($1, $2, $3, $4, $5, 'running', clock() + make_interval(secs => $6))
+        ON CONFLICT ON CONSTRAINT reconciliation_run_once DO UPDATE
+        SET attempts = reconciliation_run.attempts + 1, lease_until = excluded.lease_until
+        WHERE reconciliation_run.status = 'running' AND reconciliation_run.lease_until <= clock()
+        RETURNING id, attempts
+        """,
+        run.id,
+        run.account_id,
+        run.source,
+        run.name,
+        run.sha256,
+        LEASE_S,
+    )
+    if row is not None:
+        return ClaimedRun(id=row["id"], attempts=row["attempts"], has_ended=False, is_ours=True)
+    row = await database.row(
+        """
+        SELECT id, attempts, status <> 'running' AS has_ended
+        FROM reconciliation_run
+        WHERE account_id = $1 AND sha256 = $2
+        """,
+        run.account_id,
+        run.sha256,
+    )
+    assert row is not None  # noqa: S101 - runs are never removed
+    return ClaimedRun(**row, is_ours=False)
+
+
+async def lock(tx: Tx, run: ClaimedRun) -> bool:
+    """Lock a claimed run until the transaction ends; False where another worker has taken it."""
+    row = await tx.row(
+        """
+        SELECT id
+        FROM reconciliation_run
+        WHERE id = $1 AND attempts = $2 AND status = 'running'
+        FOR UPDATE
+        """,
+        run.id,
+        run.attempts,
+    )
+    return row is not None
+
+
+async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+    """Write how a locked run ended."""
+    await tx.fetch(
+        """
+        UPDATE reconciliation_run
+        SET status = $2, problem = $3, since = $4, until = $5, block = $6, opened = $7,
+            ended_at = clock()
+        WHERE id = $1
+        """,
+        run_id,
+        ended.status,
+        ended.problem,
+        ended.since,
+        ended.until,
+        ended.block,
+        ended.opened,
+    )
+    sums = ended.sums
+    await tx.fetch(
+        """
+        INSERT INTO reconciliation_sum
+            (run_id, type, currency, lines, records, gateway, service, ledger, merchants, held)
+        SELECT $1, type, currency, lines, records, gateway::numeric, service::numeric,
+            ledger::numeric, merchants::numeric, held::numeric
+        FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
+            $8::text[], $9::text[], $10::text[])
+            AS s (type, currency, lines, records, gateway, service, ledger, merchants, held)
+        """,
+        run_id,
+        [side.type for side in sums],
+        [side.currency for side in sums],
+        [side.lines for side in sums],
+        [side.records for side in sums],
+        [side.gateway for side in sums],
+        [side.service for side in sums],
+        [side.ledger for side in sums],
+        [side.merchants for side in sums],
+        [side.held for side in sums],
+    )
+
+
+async def mark_taken(database: Executor, file: FoundFile, run_id: UUID) -> None:
+    """Remember that a file has a run that has ended, so that it is not read again."""
+    await database.fetch(
+        """
+        INSERT INTO reconciliation_file (source, account_id, name, version, run_id)
+        SELECT $1, $2, $3, $4, id FROM reconciliation_run WHERE id = $5 AND status <> 'running'
+        ON CONFLICT DO NOTHING
+        """,
+        file.source,
+        file.account_id,
+        file.name,
+        file.version,
+        run_id,
+    )
+
+
+async def lock_ended(tx: Tx, run_id: UUID) -> str | None:
+    """Lock a run until the transaction ends; gives its status, None where there is none."""
+    row = await tx.row("SELECT status FROM reconciliation_run WHERE id = $1 FOR UPDATE", run_id)
+    return row["status"] if row else None
+
+
+async def reopen(tx: Tx, run_id: UUID) -> None:
+    """Let workers do a locked run that failed again, when they next find its file."""
+    await tx.fetch("DELETE FROM reconciliation_file WHERE run_id = $1", run_id)
+    await tx.fetch(
+        """
+        UPDATE reconciliation_run
+        SET status = 'running', problem = '', attempts = 0, lease_until = clock(), ended_at = NULL
+        WHERE id = $1
+        """,
+        run_id,
+    )
+
+
+async def get(database: Executor, run_id: UUID) -> RunRecord | None:
+    """Read a run; None where there is none of this id."""
+    row = await database.row("SELECT" + _COLUMNS + "WHERE r.id = $1", run_id)
+    return RunRecord(**row) if row else None
+
+
+async def list_runs(
+    database: Executor,
+    account_id: int | None,
+    status: str | None,
+    before: UUID | None,
+    limit: int,
+) -> list[RunRecord]:
+    """List runs, newest first."""
+    rows = await database.fetch(
+        "SELECT"
+        + _COLUMNS
+        + """
+        WHERE ($1::bigint IS NULL OR r.account_id = $1) AND ($2::text IS NULL OR r.status = $2)
+            AND ($3::uuid IS NULL OR r.id < $3)
+        ORDER BY r.id DESC
+        LIMIT $4
+        """,
+        account_id,
+        status,
+        before,
+        limit,
+    )
+    return [RunRecord(**row) for row in rows]
+
+
+_COLUMNS = """
+    r.id, r.account_id, a.provider, r.source, r.name, r.sha256, r.status, r.attempts, r.problem,
+    r.since, r.until, r.block, r.opened,
+    (SELECT coalesce(sum(s.lines), 0)::bigint FROM reconciliation_sum s WHERE s.run_id = r.id)
+        AS lines, r.created_at, r.ended_at
+    FROM reconciliation_run r
+    JOIN provider_account a ON a.id = r.account_id
+"""
+
+
+async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]:
+    """List what each side of a run says."""
+    rows = await database.fetch(
+        """
+        SELECT type, currency, lines, records, trim_scale(gateway)::text AS gateway,
+            trim_scale(service)::text AS service, trim_scale(ledger)::text AS ledger,
+            trim_scale(merchants)::text AS merchants, trim_scale(held)::text AS held
+        FROM reconciliation_sum
+        WHERE run_id = $1
+        ORDER BY type, currency
+        """,
+        run_id,
+    )
+    return [ReconciliationSum(**row) for row in rows]
+
+
+async def count_recent(database: Executor, hours: int) -> dict[str, int]:
+    """Count the runs of the last hours that failed, and those that differ."""
+    rows = await database.fetch(
+        """
+        SELECT status, count(*) AS runs
+        FROM reconciliation_run
+        WHERE status <> 'matched' AND ended_at > clock() - make_interval(hours => $1)
+        GROUP BY status
+        """,
+        hours,
+    )
+    return {row["status"]: row["runs"] for row in rows}

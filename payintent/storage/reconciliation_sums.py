@@ -1,0 +1,168 @@
+"""What the ledger and the merchants have of the records that a gateway's list is about."""
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from payintent.storage import ledger
+from payintent.storage.database import Tx
+from payintent.storage.reconciliation import ReconciliationScope
+
+_SUMS_MAX = 1_000
+_DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationSum:
+    """What each side says of one type in one currency: how many, and how much in its units."""
+
+    type: str
+    currency: str
+    lines: int  # of the gateway
+    records: int  # of ours that it has, or should have
+    gateway: str
+    service: str
+    ledger: str
+    merchants: str
+    held: str | None = None  # by the receiver of a chain
+
+
+async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find records of ours that the ledger or the merchant has otherwise; `compare` goes before.
+
+    What merchants have is what pays a payment of theirs that is paid, or what a case is about.
+    """
+    await tx.fetch("ANALYZE provider_record")
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_books (
+            fact_id uuid NOT NULL,
+            type text NOT NULL,
+            currency text NOT NULL,
+            amount numeric NOT NULL,
+            ledger numeric NOT NULL,
+            merchants numeric NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
+    units = list(scope.decimals), list(scope.decimals.values())
+    await tx.fetch(_PAYMENTS, *units)
+    await tx.fetch(_REFUNDS, *units)
+    await tx.fetch(_DIFFERING_PAYMENTS)
+    await tx.fetch(_DIFFERING_REFUNDS)
+
+
+_PAYMENTS: LiteralString = (
+    """
+    WITH entered AS (
+        SELECT r.fact_id, sum(e.amount) AS amount
+        FROM provider_record r
+        JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'capture'
+        WHERE r.type = 'payment'
+        GROUP BY r.fact_id
+    ), stated AS (
+        SELECT DISTINCT m.capture_id
+        FROM provider_record r
+        JOIN money_case m ON m.capture_id = r.fact_id
+        WHERE r.type = 'payment' AND m.kind NOT IN """
+    + ledger.WITHOUT_MONEY
+    + """
+    )
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        CASE WHEN a.livemode AND c.amount_minor > 0
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -"""
+    + _DECIMALS
+    + """ ELSE r.amount END,
+        CASE WHEN c.credited AND p.status IN ('PAID', 'PARTIALLY_REFUNDED', 'REFUNDED')
+            THEN s.total_minor * 10::numeric ^ -"""
+    + _DECIMALS
+    + """
+            WHEN NOT c.credited AND (t.capture_id IS NOT NULL OR c.amount_minor = 0) THEN r.amount
+            ELSE 0 END
+    FROM provider_record r
+    JOIN capture c ON c.id = r.fact_id
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN payment p ON p.id = c.payment_id
+    LEFT JOIN session s ON s.id = c.session_id
+    LEFT JOIN entered e ON e.fact_id = r.fact_id
+    LEFT JOIN stated t ON t.capture_id = r.fact_id
+    WHERE r.type = 'payment'
+    """
+)
+_REFUNDS: LiteralString = (
+    """
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        CASE WHEN a.livemode THEN coalesce(e.amount, 0) * 10::numeric ^ -"""
+    + _DECIMALS
+    + """ ELSE r.amount END,
+        CASE WHEN f.payment_id IS NULL OR f.case_id IS NOT NULL
+                OR p.status IN ('PARTIALLY_REFUNDED', 'REFUNDED') THEN r.amount ELSE 0 END
+    FROM provider_record r
+    JOIN refund f ON f.id = r.fact_id
+    JOIN capture c ON c.id = f.capture_id
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN payment p ON p.id = f.payment_id
+    LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'
+    WHERE r.type = 'refund'
+    """
+)
+_SIDES: LiteralString = """
+    CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
+        AS side (what, amount)
+    WHERE side.amount <> b.amount AND b.type =
+"""
+_DIFFERING_PAYMENTS: LiteralString = (
+    """
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, side.what, c.reference, side.amount, b.currency, b.amount, b.currency,
+        c.captured_at, p.merchant_id, c.payment_id, c.id
+    FROM provider_books b
+    JOIN capture c ON c.id = b.fact_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    """
+    + _SIDES
+    + "'payment' ORDER BY c.captured_at, c.id, side.what"
+)
+_DIFFERING_REFUNDS: LiteralString = (
+    """
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, refund_id, refund_status)
+    SELECT b.type, side.what, coalesce(r.reference, r.id::text), side.amount, b.currency, b.amount,
+        b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
+    FROM provider_books b
+    JOIN refund r ON r.id = b.fact_id
+    """
+    + _SIDES
+    + "'refund' ORDER BY r.updated_at, r.id, side.what"
+)
+
+
+async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
+    """Sum what each side says, by type and currency; `compare_books` goes before."""
+    rows = await tx.fetch(
+        """
+        SELECT type, currency, sum(lines)::bigint AS lines, sum(records)::bigint AS records,
+            trim_scale(sum(gateway))::text AS gateway, trim_scale(sum(service))::text AS service,
+            trim_scale(sum(ledger))::text AS ledger,
+            trim_scale(sum(merchants))::text AS merchants
+        FROM (
+            SELECT type, currency, count(*) AS lines, 0 AS records, sum(amount) AS gateway,
+                0 AS service, 0 AS ledger, 0 AS merchants
+            FROM provider_line
+            GROUP BY type, currency
+            UNION ALL
+            SELECT type, currency, 0, count(*), 0, sum(amount), sum(ledger), sum(merchants)
+            FROM provider_books
+            GROUP BY type, currency
+        ) sides
+        GROUP BY type, currency
+        ORDER BY type, currency
+        LIMIT $1
+        """,
+        _SUMS_MAX,
+    )
+    return [ReconciliationSum(**row) for row in rows]

@@ -1,0 +1,289 @@
+"""Gateways' files that arrive are compared once, whoever finds them; a bad one stops no other."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.domain.case import CaseKind
+from payintent.domain.errors import ErrorCode, LockTimeoutError, RefusedError
+from payintent.domain.settlement_file import FileLayout, ProviderFileLine
+from payintent.operations.cases import ListCases
+from payintent.operations.reconciliation_runs import (
+    ListReconciliationRuns,
+    RetryReconciliationRun,
+    ShowReconciliationRun,
+)
+from payintent.reconciliation import intake
+from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.sources import FolderSource
+from payintent.storage import reconciliation_runs
+from payintent.storage.reconciliation_runs import NewRun, RunRecord
+from payintent.workers import RECONCILIATIONS, measure, reconcile
+from tests.support.fakes import captured
+from tests.support.world import World
+
+_AT = "2026-11-21T08:00:00Z"
+_LEFT = "UPDATE reconciliation_run SET lease_until = clock() - interval '1 second'"
+Put = Callable[..., Path]
+
+
+@pytest.fixture
+def put(world: World, tmp_path: Path) -> Put:
+    """Put a file of lines into the folder of an account, the world's unless another is named."""
+
+    def placed(*lines: str, name: str = "file.csv", account: object = None) -> Path:
+        folder = tmp_path / str(account or world.account_id)
+        folder.mkdir(exist_ok=True)
+        path = folder / name
+        path.write_text("\n".join([",".join(HEADER), *lines, ""]))
+        return path
+
+    return placed
+
+
+async def _take(world: World, folder: Path) -> list[RunRecord]:
+    await take_files(world.service.reconciliation_context, FolderSource(str(folder)))
+    return await world.perform(ListReconciliationRuns())
+
+
+async def _paid(world: World, reference: str) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference=reference))
+
+
+async def _begun(world: World, path: Path) -> NewRun:
+    """Claim a file's run, as a worker does that dies afterwards."""
+    new = NewRun(
+        id=world.service.id_generator.new_id(),
+        account_id=world.account_id,
+        source="folder",
+        name=path.name,
+        sha256=intake._digest(path),
+    )
+    assert (await reconciliation_runs.claim(world.service.database, new)).is_ours
+    return new
+
+
+async def test_where_all_sides_agree_the_run_is_kept_with_counts_and_sums(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    for reference in ("cap-1", "cap-2"):
+        await _paid(world, reference)
+    put(f"payment,cap-1,,1590.00,THB,{_AT}", f"payment,cap-2,,1590.00,THB,{_AT}")
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.lines, run.opened, run.name) == ("matched", 2, 0, "file.csv")
+    [sums] = (await world.perform(ShowReconciliationRun(run_id=run.id))).sums
+    assert (sums.type, sums.currency, sums.lines, sums.records) == ("payment", "THB", 2, 2)
+    assert {sums.gateway, sums.service, sums.ledger, sums.merchants} == {"3180"}
+    assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []
+    assert await _take(world, tmp_path) == [run]
+
+
+async def test_each_difference_is_a_case_once_and_says_what_each_side_has(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    await _paid(world, "cap-1")
+    put(f"payment,cap-1,,1500.00,THB,{_AT}", f"payment,cap-2,,12.00,THB,{_AT}")
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.opened) == ("differs", 2)
+    [sums] = (await world.perform(ShowReconciliationRun(run_id=run.id))).sums
+    assert (sums.gateway, sums.service, sums.ledger) == ("1512", "1590", "1590")
+    put(f"payment,cap-1,,1500.00,THB,{_AT}", f"payment,cap-2,,12,THB,{_AT}", name="again.csv")
+    [again, _] = await _take(world, tmp_path)
+    assert (again.status, again.opened) == ("differs", 0)
+    subjects = {one.subject for one in await world.perform(ListCases())}
+    assert subjects == {
+        "fake payment cap-1: different, 1500.00 THB there, 1590.00 THB here",
+        "fake payment cap-2: extra, 12.00 THB at 2026-11-21T08:00:00.000Z",
+    }
+
+
+async def test_what_the_ledger_and_the_merchant_lack_differs_too(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    await _paid(world, "cap-0")
+    await world.rows(
+        "INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,"
+        " amount_minor, credited, captured_at) SELECT gen_random_uuid(), account_id, 'cap-1',"
+        " session_id, payment_id, 'THB', 500, false, captured_at FROM capture"
+    )
+    put(f"payment,cap-0,,1590,THB,{_AT}", f"payment,cap-1,,5.00,THB,{_AT}")
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.opened) == ("differs", 2)
+    [sums] = (await world.perform(ShowReconciliationRun(run_id=run.id))).sums
+    assert (sums.gateway, sums.service) == ("1595", "1595")
+    assert (sums.ledger, sums.merchants) == ("1590", "1590")
+    assert {one.subject for one in await world.perform(ListCases())} == {
+        "fake payment cap-1: ledger, 0 THB in the ledger, 5.00 THB captured or refunded",
+        "fake payment cap-1: merchants, 0 THB for the merchant, 5.00 THB captured or refunded",
+    }
+
+
+async def test_a_bad_file_is_told_and_stops_no_other(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    await _paid(world, "cap-1")
+    put("payment,cap-1,,x,THB,now", name="a.csv")
+    put(f"payment,cap-1,,1590.00,THB,{_AT}", name="b.csv")
+    good, bad = await _take(world, tmp_path)
+    assert (good.name, good.status, bad.name, bad.status) == ("b.csv", "matched", "a.csv", "failed")
+    assert bad.problem.startswith("line 2: amount must be a plain decimal above zero")
+    assert await _take(world, tmp_path) == [good, bad]
+
+
+async def test_what_is_no_finished_file_of_an_account_is_left_alone(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    for name in (".hidden.csv", "a.csv.part", "a.tmp", "a.csv.filepart"):
+        put(f"payment,cap-1,,1.00,THB,{_AT}", name=name)
+    for account in ("999", "accounts", "9" * 25):
+        put(f"payment,cap-1,,1.00,THB,{_AT}", account=account)
+    (tmp_path / "loose.csv").touch()
+    (tmp_path / str(world.account_id) / "folder").mkdir()
+    assert await _take(world, tmp_path) == []
+
+
+async def test_the_same_content_under_another_name_is_not_compared_again(
+    world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(f"payment,cap-1,,1.00,THB,{_AT}")
+    [run] = await _take(world, tmp_path)
+    put(f"payment,cap-1,,1.00,THB,{_AT}", name="copy.csv")
+    assert await _take(world, tmp_path) == [run]
+    other = await world.other_account("http://other.test", signing_secret="x")
+    put(f"payment,cap-1,,1.00,THB,{_AT}", account=other)
+    assert [one.account_id for one in await _take(world, tmp_path)] == [other, run.account_id]
+    read: list[Path] = []
+    monkeypatch.setattr(intake, "_digest", read.append)
+    await _take(world, tmp_path)
+    assert read == []
+
+
+async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.attempts) == ("running", 1)
+    [file] = await FolderSource(str(tmp_path)).list_files()
+    await reconciliation_runs.mark_taken(world.service.database, file, new.id)
+    await world.rows(_LEFT)
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.attempts, run.opened) == ("differs", 2, 1)
+
+
+async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
+    world: World, put: Put
+) -> None:
+    new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
+    database = world.service.database
+    await world.rows(_LEFT)
+    async with database.transaction() as tx:
+        mine = reconciliation_runs.ClaimedRun(id=new.id, attempts=1, has_ended=False, is_ours=True)
+        assert await reconciliation_runs.lock(tx, mine)
+        with pytest.raises(LockTimeoutError):
+            await reconciliation_runs.claim(database, new)
+    taken = await reconciliation_runs.claim(database, new)
+    assert (taken.is_ours, taken.attempts) == (True, 2)
+    async with database.transaction() as tx:
+        assert not await reconciliation_runs.lock(tx, mine)
+
+
+async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_path: Path) -> None:
+    await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
+    await world.rows(_LEFT + ", attempts = 5")
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.problem) == ("failed", "it was begun 5 times and never ended")
+
+
+async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    put(*[f"payment,cap-1,,1.00,THB,{_AT}"] * 2)
+    [run] = await _take(world, tmp_path)
+    assert run.problem == "line 3: it stands on line 2 already"
+    await world.perform(RetryReconciliationRun(run_id=run.id))
+    [again] = await _take(world, tmp_path)
+    assert (again.status, again.attempts) == ("failed", 1)
+    await world.rows("UPDATE reconciliation_run SET status = 'matched', problem = ''")
+    for run_id, code in ((run.id, ErrorCode.CONFLICT), (UUID(int=1), ErrorCode.NOT_FOUND)):
+        with pytest.raises(RefusedError) as refused:
+            await world.perform(RetryReconciliationRun(run_id=run_id))
+        assert refused.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"status": "odd"}, ErrorCode.BAD_REQUEST),
+        ({"account_id": 0}, ErrorCode.NOT_FOUND),
+        ({"limit": 0}, ErrorCode.BAD_REQUEST),
+    ],
+)
+async def test_a_list_of_runs_takes_what_it_knows(
+    world: World, wanted: dict[str, Any], code: ErrorCode
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        await world.perform(ListReconciliationRuns(**wanted))
+    assert refused.value.code is code
+
+
+async def test_a_worker_takes_files_from_the_folder_of_its_settings(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    put(f"payment,cap-1,,1.00,THB,{_AT}")
+    await reconcile(world.service)
+    assert await world.perform(ListReconciliationRuns()) == []  # there is none in the settings
+    settings = world.service.settings.model_copy(update={"settlement_folder": str(tmp_path)})
+    service = replace(world.service, settings=settings)
+    await reconcile(service)
+    await measure(service)
+    assert [run.status for run in await world.perform(ListReconciliationRuns())] == ["differs"]
+    shown = {
+        status: RECONCILIATIONS.labels(status)._value.get() for status in ("differs", "failed")
+    }
+    assert shown == {"differs": 1, "failed": 0}
+
+
+async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_are_passed_over(
+    world: World, tmp_path: Path
+) -> None:
+    def read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
+        if row[0] != "sale":
+            return None
+        return ProviderFileLine(
+            number=number,
+            type="payment",
+            reference=row[1],
+            our_id=None,
+            amount=Decimal(row[2]),
+            currency="THB",
+            at=datetime(2026, 11, 21, tzinfo=UTC),
+        )
+
+    await _paid(world, "cap-1")
+    path = tmp_path / str(world.account_id) / "theirs.csv"
+    path.parent.mkdir()
+    path.write_text("kind;name;money\n".replace(";", ",") + "fee,x,1\nsale,cap-1,1590\n")
+    layout = FileLayout(name="theirs", matches=lambda first: first[:1] == ["kind"], read=read)
+    context = replace(world.service.reconciliation_context, layouts=lambda _: (layout,))
+    await take_files(context, FolderSource(str(tmp_path)))
+    [run] = await world.perform(ListReconciliationRuns())
+    assert (run.status, run.lines) == ("matched", 1)
+
+
+async def test_a_folder_that_cannot_be_read_is_told_and_tried_again(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    failures = intake.SOURCE_FAILURES.labels("folder")
+    before = failures._value.get()
+    assert await _take(world, tmp_path / "nothing") == []
+    assert failures._value.get() == before + 1
