@@ -1,7 +1,6 @@
 """What waits for a second person: the queue, and the decision on one of it."""
 
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from starlette.requests import Request
@@ -30,10 +29,9 @@ async def get_approvals(request: Request) -> Response:
     session = await signed_in(request)
     service = get_context(request).service
     status = request.query_params.get("status") or "WAITING"
-    operation = read_operation(ListApprovals, {"status": status, "limit": str(_LISTED)})
-    approvals = await read_list(request, session, operation)
-    if status == "WAITING":  # a queue: what has waited longest is next
-        approvals = sorted(approvals, key=attrgetter("proposed_at"))
+    order = "oldest" if status == "WAITING" else "newest"  # a queue: what waited longest is next
+    fields = {"status": status, "order": order, "limit": str(_LISTED)}
+    approvals = await read_list(request, session, read_operation(ListApprovals, fields))
     now = await payments.now(service.database)
     return render(request, "approvals.html", approvals=approvals, chosen=status, now=now)
 

@@ -8,7 +8,8 @@ from payintent.console.access import signed_in
 from payintent.console.listing import (
     ROWS,
     link_operation,
-    other_page,
+    next_page,
+    queue_order,
     read_list,
     read_query,
     typed,
@@ -25,11 +26,12 @@ _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 
 
 async def get_cases(request: Request) -> Response:
-    """`GET /cases`: cases that wait for a decision, newest first."""
+    """`GET /cases`: cases that wait for a decision, the oldest first; others newest first."""
     session = await signed_in(request)
-    wanted = read_query(request, ListCases, limit=ROWS)
+    waits = request.query_params.get("status") in (None, "", "OPEN")
+    order = queue_order(request, waits=waits)
+    wanted = read_query(request, ListCases, limit=ROWS, **order)
     found = await read_list(request, session, wanted)
-    older = other_page(request, before=found[-1].id) if len(found) == ROWS else None
     return render(
         request,
         "cases.html",
@@ -39,7 +41,7 @@ async def get_cases(request: Request) -> Response:
         statuses=_STATUSES,
         which=wanted.status,
         kinds=[kind.value for kind in CaseKind],
-        older=older,
+        following=next_page(request, wanted.order, [row.id for row in found]),
     )
 
 

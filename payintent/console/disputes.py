@@ -5,18 +5,19 @@ from starlette.responses import Response
 
 from payintent.api.context import get_context
 from payintent.console.access import signed_in
-from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
+from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query, typed
 from payintent.console.rendering import render
 from payintent.operations.disputes import ListDisputes
 from payintent.storage import payments
 
 
 async def get_disputes(request: Request) -> Response:
-    """`GET /disputes`: disputes that run, newest first, or all."""
+    """`GET /disputes`: disputes that run, the oldest first, or all, newest first."""
     session = await signed_in(request)
-    wanted = read_query(request, ListDisputes, limit=ROWS)
+    waits = request.query_params.get("status") in (None, "", "RUNNING")
+    order = queue_order(request, waits=waits)
+    wanted = read_query(request, ListDisputes, limit=ROWS, **order)
     found = await read_list(request, session, wanted)
-    older = other_page(request, before=found[-1].id) if len(found) == ROWS else None
     return render(
         request,
         "disputes.html",
@@ -24,5 +25,5 @@ async def get_disputes(request: Request) -> Response:
         disputes=found,
         now=await payments.now(get_context(request).service.reading),
         which=wanted.status,
-        older=older,
+        following=next_page(request, wanted.order, [row.id for row in found]),
     )

@@ -1,7 +1,8 @@
 """Pages of lists: filters read from the address bar, links to the next page and to forms."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -48,6 +49,28 @@ def other_page(request: Request, **changes: object) -> str:
     values = {**request.query_params, **changes}
     given = {name: str(value) for name, value in values.items() if value not in (None, "")}
     return f"{request.url.path}?{urlencode(given)}" if given else request.url.path
+
+
+@dataclass(frozen=True, slots=True)
+class NextPage:
+    """The link to the page that follows this one, and what it says."""
+
+    href: str
+    label: str
+
+
+def queue_order(request: Request, *, waits: bool) -> dict[str, str]:
+    """Return the order of a list: what waits begins with the oldest, unless the address says."""
+    return {"order": "oldest"} if waits and not request.query_params.get("order") else {}
+
+
+def next_page(request: Request, order: str, ids: Sequence[object]) -> NextPage | None:
+    """Return the page that follows one with these rows; None where it is the last."""
+    if len(ids) < ROWS:
+        return None
+    if order == "oldest":
+        return NextPage(other_page(request, after=ids[-1]), "Newer ones")
+    return NextPage(other_page(request, before=ids[-1]), "Older ones")
 
 
 def link_operation(

@@ -8,7 +8,9 @@ from payintent.console.access import signed_in
 from payintent.console.listing import (
     ROWS,
     link_operation,
+    next_page,
     other_page,
+    queue_order,
     read_list,
     read_query,
     typed,
@@ -29,11 +31,12 @@ from payintent.storage import payments
 
 
 async def get_refunds(request: Request) -> Response:
-    """`GET /refunds`: refunds, newest first; `?step=approval` are those that wait."""
+    """`GET /refunds`: refunds, newest first; `?step=approval` are those that wait, oldest first."""
     session = await signed_in(request)
-    wanted = read_query(request, ListRefunds, limit=ROWS)
+    waits = request.query_params.get("step") == RefundStep.APPROVAL
+    order = queue_order(request, waits=waits)
+    wanted = read_query(request, ListRefunds, limit=ROWS, **order)
     found = await read_list(request, session, wanted)
-    older = other_page(request, before=found[-1].id) if len(found) == ROWS else None
     return render(
         request,
         "refunds.html",
@@ -42,8 +45,8 @@ async def get_refunds(request: Request) -> Response:
         now=await payments.now(get_context(request).service.reading),
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
-        waiting=other_page(request, step="approval", status=None, before=None),
-        older=older,
+        waiting=other_page(request, step="approval", status=None, before=None, order=None),
+        following=next_page(request, wanted.order, [row.id for row in found]),
     )
 
 

@@ -22,6 +22,7 @@ from payintent.operations.base import (
 )
 from payintent.operations.fields import ListLimit, argument, option
 from payintent.operations.json_values import to_json_value
+from payintent.operations.list_order import ListOrder, check_order
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
@@ -70,25 +71,31 @@ _ApprovalId = Annotated[
 
 
 class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True):
-    """List what waits for another person, newest first."""
+    """List what waits for another person, newest first or oldest first."""
 
     action: ClassVar[str] = "approval.list"
     columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
     status: Annotated[
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
     ] = "WAITING"
+    order: ListOrder = "newest"
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
         """Return proposals of a status, and where they may wait also refunds, newest first."""
         check_list_limit(self.limit)
+        is_oldest_first = self.order == "oldest"
+        check_order(self.order, "status WAITING", self.status == _WAITING)
         status = None if self.status == "ALL" else self.status
-        kept = await proposals.list_proposals(context.database, status, self.limit)
+        if is_oldest_first:
+            kept = await proposals.list_waiting(context.database, self.limit)
+        else:
+            kept = await proposals.list_proposals(context.database, status, self.limit)
         views = [proposal_view(proposal) for proposal in kept]
         if self.status in (_WAITING, "ALL"):
-            waiting = await ListRefunds(step=RefundStep.APPROVAL, limit=self.limit).read(context)
-            views += [_refund_view(refund) for refund in waiting]
-        views.sort(key=lambda view: view.proposed_at, reverse=True)
+            refunds = ListRefunds(step=RefundStep.APPROVAL, order=self.order, limit=self.limit)
+            views += [_refund_view(refund) for refund in await refunds.read(context)]
+        views.sort(key=lambda view: view.proposed_at, reverse=not is_oldest_first)
         return views[: self.limit]
 
 

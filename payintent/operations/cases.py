@@ -14,6 +14,7 @@ from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
+from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
     check_list_limit,
@@ -106,7 +107,7 @@ _CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
 
 
 class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
-    """List cases, newest first."""
+    """List cases, newest first; of the open ones also the oldest first."""
 
     action: ClassVar[str] = "case.list"
     columns = (
@@ -125,11 +126,15 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     before: Annotated[
         str | None, option("The next page: cases before this one, the last of a page.")
     ] = None
+    order: ListOrder = "newest"
+    after: Annotated[str | None, option("The next page where the oldest come first.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[CaseView]:
         """Return cases, newest first; open ones where no status is given."""
         check_list_limit(self.limit)
+        check_order(self.order, "status OPEN", self.status == "OPEN")
+        check_pages(self.order, self.before, self.after)
         await check_merchant(context.database, self.merchant_id)
         made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = CaseListFilter(
@@ -140,7 +145,11 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
             opened_before=made.until,
             before=parse_before(ids.CASE, self.before),
         )
-        found = await case_list.list_cases(context.reading, wanted, self.limit)
+        if self.order == "oldest":
+            after = parse_before(ids.CASE, self.after, "after")
+            found = await case_list.list_waiting_cases(context.reading, wanted, after, self.limit)
+        else:
+            found = await case_list.list_cases(context.reading, wanted, self.limit)
         return [_view(case) for case in found]
 
 

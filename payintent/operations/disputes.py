@@ -9,6 +9,7 @@ from payintent.domain import ids
 from payintent.domain.money import format_smallest_units
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, option
+from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import check_list_limit, check_merchant
 from payintent.storage import case_list
@@ -38,7 +39,7 @@ class DisputeView:
 
 
 class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
-    """List disputes, newest first: those that run, or all."""
+    """List disputes, newest first: those that run, also the oldest first, or all."""
 
     action: ClassVar[str] = "dispute.list"
     columns = (
@@ -57,11 +58,15 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
     before: Annotated[
         UUID | None, option("The next page: disputes before this one, the last of a page.")
     ] = None
+    order: ListOrder = "newest"
+    after: Annotated[UUID | None, option("The next page where the oldest come first.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DisputeView]:
         """Return disputes, newest first."""
         check_list_limit(self.limit)
+        check_order(self.order, "status RUNNING", self.status == "RUNNING")
+        check_pages(self.order, self.before, self.after)
         await check_merchant(context.database, self.merchant_id)
         made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = DisputeFilter(
@@ -72,7 +77,12 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
             created_before=made.until,
             before=self.before,
         )
-        found = await case_list.list_disputes(context.reading, wanted, self.limit)
+        if self.order == "oldest":
+            found = await case_list.list_running_disputes(
+                context.reading, wanted, self.after, self.limit
+            )
+        else:
+            found = await case_list.list_disputes(context.reading, wanted, self.limit)
         return [_view(dispute) for dispute in found]
 
 

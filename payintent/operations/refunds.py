@@ -8,13 +8,14 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
+from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
+from payintent.operations.refund_views import RefundView, refund_view
 from payintent.operations.validation import (
     as_utc,
     check_list_limit,
@@ -28,44 +29,11 @@ from payintent.storage import captures, cases, payments, refund_reviews, refunds
 from payintent.storage.database import Executor, Tx
 from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefundView:
-    """A refund as an operator reads it."""
-
-    id: str
-    status: str
-    step: str
-    failure_reason: str | None
-    merchant_id: int | None
-    payment_id: str | None
-    case_id: str | None
-    provider: str
-    account_id: int
-    capture_reference: str
-    amount: str | None  # a part of the payment's amount; for a case, all that was left
-    currency: str
-    amount_minor: str  # what the gateway refunds, in the capture's smallest units
-    goes_back: str | None  # the same in words; None: the decimals of its token are unknown
-    chain: str | None
-    payer: str | None
-    destination: str | None
-    reason: str | None
-    requested_by: str
-    approved_by: str | None
-    note: str
-    reference: str | None
-    inquiries: int
-    sent_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
 
 
 class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
-    """List refunds, newest first."""
+    """List refunds, newest first; of those that wait for a person also the oldest first."""
 
     action: ClassVar[str] = "refund.list"
     columns = (
@@ -89,11 +57,15 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     before: Annotated[
         str | None, option("The next page: refunds before this one, the last of a page.")
     ] = None
+    order: ListOrder = "newest"
+    after: Annotated[str | None, option("The next page where the oldest come first.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundView]:
         """Return refunds, newest first, filtered by the fields that are given."""
         check_list_limit(self.limit)
+        check_order(self.order, "step approval", self.step == RefundStep.APPROVAL)
+        check_pages(self.order, self.before, self.after)
         await check_merchant(context.database, self.merchant_id)
         made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = RefundFilter(
@@ -108,10 +80,14 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
             updated_before=as_utc("changed_until", self.changed_until),
             before=parse_before(ids.REFUND, self.before),
         )
-        return [
-            _view(review)
-            for review in await refund_reviews.list_refunds(context.reading, wanted, self.limit)
-        ]
+        if self.order == "oldest":
+            after = parse_before(ids.REFUND, self.after, "after")
+            found = await refund_reviews.list_waiting_refunds(
+                context.reading, wanted, after, self.limit
+            )
+        else:
+            found = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
+        return [refund_view(review) for review in found]
 
     async def _payment(self, database: Executor) -> UUID | None:
         if self.payment_id is None:
@@ -287,7 +263,7 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
 
 async def read_refund_view(database: Executor, refund_id: str) -> RefundView:
     """Read a refund as an operator reads it; raise `NOT_FOUND` where there is none of this id."""
-    return _view(await _known(database, refund_id))
+    return refund_view(await _known(database, refund_id))
 
 
 async def _check_resting(
@@ -355,45 +331,3 @@ def _check_second_person(context: OperationContext, refund: Refund) -> None:
             ErrorCode.CONFLICT,
             f"another person than {quote_input(requester)}, who asked, must approve",
         )
-
-
-def _goes_back(review: RefundReview) -> str | None:
-    currency = review.token_symbol or review.capture_currency
-    amount = format_smallest_units(
-        int(review.amount_minor),
-        currency,
-        review.token_decimals,
-        on_chain=review.chain is not None,
-    )
-    return None if amount is None else f"{amount} {currency}"
-
-
-def _view(review: RefundReview) -> RefundView:
-    return RefundView(
-        id=ids.format_id(ids.REFUND, review.id),
-        status=review.status,
-        step=review.step,
-        failure_reason=review.failure_reason,
-        merchant_id=review.merchant_id,
-        payment_id=review.payment_id and ids.format_id(ids.PAYMENT, review.payment_id),
-        case_id=review.case_id and ids.format_id(ids.CASE, review.case_id),
-        provider=review.provider,
-        account_id=review.account_id,
-        capture_reference=review.capture_reference,
-        amount=review.amount_text,
-        currency=review.currency,
-        amount_minor=review.amount_minor,
-        goes_back=_goes_back(review),
-        chain=review.chain,
-        payer=to_hex_or_none(review.payer),
-        destination=review.destination,
-        reason=review.reason,
-        requested_by=review.requested_by,
-        approved_by=review.approved_by,
-        note=review.note,
-        reference=review.reference,
-        inquiries=review.inquiries,
-        sent_at=review.sent_at,
-        created_at=review.created_at,
-        updated_at=review.updated_at,
-    )

@@ -124,13 +124,13 @@ def is_database_id(number: int) -> bool:
     return 0 < number <= _ID_MAX
 
 
-def parse_before(prefix: str, text: str | None) -> UUID | None:
+def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | None:
     """Parse the id that the last page of a list ended with; raise `BAD_REQUEST` for another."""
     if text is None:
         return None
     parsed = ids.parse_id(prefix, text)
     if parsed is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"before: {quote_input(text)} is no {prefix}_…")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name}: {quote_input(text)} is no {prefix}_…")
     return parsed
 
 

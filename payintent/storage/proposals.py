@@ -96,6 +96,20 @@ async def list_proposals(database: Executor, status: str | None, limit: int) -> 
     return [_proposal(row) for row in rows]
 
 
+async def list_waiting(database: Executor, limit: int) -> list[Proposal]:
+    """List proposals that wait, what has waited longest first."""
+    rows = await database.fetch(
+        _PROPOSAL
+        + """
+        WHERE status = 'WAITING' AND expires_at > clock()
+        ORDER BY id
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [_proposal(row) for row in rows]
+
+
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
     """Write who approved or rejected a locked proposal, and delete its arguments."""
     await tx.fetch(

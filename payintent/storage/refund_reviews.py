@@ -77,14 +77,14 @@ _ASKED = """
 
 
 _NEW: LiteralString = """
-    WITH newest AS MATERIALIZED (
+    WITH first AS MATERIALIZED (
     SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
     FROM refund
     WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
 # Each begins at an index; what no index holds in order is looked for among the newest.
 _WAITING: LiteralString = _NEW + " AND step = 'approval'"
 _UNDER_WAY: LiteralString = """
-    WITH newest AS MATERIALIZED (
+    WITH first AS MATERIALIZED (
     SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
     FROM (
         (
@@ -107,15 +107,24 @@ _UNDER_WAY: LiteralString = """
 """
 _OF_PAYMENT: LiteralString = _NEW + " AND payment_id = $2"
 _OF_MERCHANT: LiteralString = _NEW + " AND merchant_id = $1"
+_WAITING_AFTER: LiteralString = """
+    WITH first AS MATERIALIZED (
+    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
+    FROM refund
+    WHERE id > coalesce($5::uuid, '00000000-0000-0000-0000-000000000000')
+        AND step = 'approval'"""
 
 
-_SHOWN: LiteralString = (
-    """
-        ORDER BY id DESC
+def _shown(order: LiteralString) -> LiteralString:
+    return (
+        """
+        ORDER BY id """
+        + order
+        + """
         LIMIT 10000
     ), chosen AS MATERIALIZED (
         SELECT id
-        FROM newest
+        FROM first
         WHERE (merchant_id = $1 OR $1::bigint IS NULL)
             AND (payment_id = $2 OR $2::uuid IS NULL)
             AND (status = $3 OR $3::text IS NULL) AND (step = $4 OR $4::text IS NULL)
@@ -124,35 +133,47 @@ _SHOWN: LiteralString = (
             AND (created_at < $9 OR $9::timestamptz IS NULL)
             AND (updated_at >= $10 OR $10::timestamptz IS NULL)
             AND (updated_at < $11 OR $11::timestamptz IS NULL)
-        ORDER BY id DESC
+        ORDER BY id """
+        + order
+        + """
         LIMIT $6
     )"""
-    + _ASKED
-    + """
+        + _ASKED
+        + """
     JOIN chosen n ON n.id = f.id
-    ORDER BY f.id DESC
+    ORDER BY f.id """
+        + order
+        + """
     LIMIT $6
 """
-)
+    )
+
+
+_NEWEST_SHOWN: LiteralString = _shown("DESC")
+_OLDEST_SHOWN: LiteralString = _shown("ASC")
 
 
 async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
     """List refunds, newest first; where nothing holds them in order, of the newest 10,000."""
-    values = (
-        *(wanted.merchant_id, wanted.payment_id, wanted.status, wanted.step, wanted.before),
-        *(limit, wanted.currency, wanted.created_from, wanted.created_before),
-        *(wanted.updated_from, wanted.updated_before),
-    )
+    values = _values(wanted, wanted.before, limit)
     if wanted.payment_id is not None:
-        rows = await database.fetch(_OF_PAYMENT + _SHOWN, *values)
+        rows = await database.fetch(_OF_PAYMENT + _NEWEST_SHOWN, *values)
     elif wanted.step == "approval":
-        rows = await database.fetch(_WAITING + _SHOWN, *values)
+        rows = await database.fetch(_WAITING + _NEWEST_SHOWN, *values)
     elif wanted.status == "PENDING" or wanted.step in {"queued", "sent"}:
-        rows = await database.fetch(_UNDER_WAY + _SHOWN, *values)
+        rows = await database.fetch(_UNDER_WAY + _NEWEST_SHOWN, *values)
     elif wanted.merchant_id is not None:
-        rows = await database.fetch(_OF_MERCHANT + _SHOWN, *values)
+        rows = await database.fetch(_OF_MERCHANT + _NEWEST_SHOWN, *values)
     else:
-        rows = await database.fetch(_NEW + _SHOWN, *values)
+        rows = await database.fetch(_NEW + _NEWEST_SHOWN, *values)
+    return [_asked(row) for row in rows]
+
+
+async def list_waiting_refunds(
+    database: Executor, wanted: RefundFilter, after: UUID | None, limit: int
+) -> list[RefundReview]:
+    """List refunds that wait for a person, the oldest first; `after` ended the last page."""
+    rows = await database.fetch(_WAITING_AFTER + _OLDEST_SHOWN, *_values(wanted, after, limit))
     return [_asked(row) for row in rows]
 
 
@@ -180,6 +201,14 @@ async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: date
 async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
     """Store why a refund was not approved."""
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
+
+
+def _values(wanted: RefundFilter, page_end: UUID | None, limit: int) -> tuple[object, ...]:
+    return (
+        *(wanted.merchant_id, wanted.payment_id, wanted.status, wanted.step, page_end),
+        *(limit, wanted.currency, wanted.created_from, wanted.created_before),
+        *(wanted.updated_from, wanted.updated_before),
+    )
 
 
 def _asked(row: Row) -> RefundReview:

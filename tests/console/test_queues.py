@@ -1,10 +1,12 @@
 """Cases, refunds and disputes wait in queues, and are decided with a reason."""
 
+import html
 import re
 from uuid import UUID
 
 import pytest
 
+from payintent.console.listing import ROWS
 from payintent.domain import ids
 from payintent.domain.operator import Role
 from tests.console.test_payments import name
@@ -13,6 +15,12 @@ from tests.operations.stage import waiting_refunds
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 
+#: Ids grow with time, as those of the service do.
+_MANY_CASES = """
+    INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'RECONCILIATION', $1, 'line ' || n, clock()
+    FROM generate_series(1, $2) n
+"""
 _DECIDE = re.compile(r'href="(/operations/(?:case|refund)/[^"]+)"')
 
 
@@ -25,22 +33,48 @@ async def open_case(world: World, reference: str = "cap-1") -> str:
     return ids.format_id(ids.CASE, row["id"])
 
 
-async def test_every_queue_is_sorted_by_age(operator: Api, world: World) -> None:
+async def test_every_queue_begins_with_what_has_waited_longest(operator: Api, world: World) -> None:
     for hours in range(3):
         await world.move_clock(3600 * hours)
-        await open_case(world, f"cap-{hours}")
+        payment = await world.create()
+        session = (await world.select(payment)).session
+        await world.report(payment, session.id, captured(1_000, reference=f"cap-{hours}"))
         await waiting_refunds(world)
+        await _dispute(world, f"dp_{hours}", "open", await newest_case(world))
     await world.move_clock(3600 * 3)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for path, youngest in (
-        ("/cases", True),
-        ("/refunds?step=approval", True),
+    for path, is_youngest_first in (
+        ("/cases", False),
+        ("/cases?status=ALL", True),
+        ("/cases?order=newest", True),
+        ("/refunds?step=approval", False),
+        ("/refunds", True),
+        ("/disputes", False),
+        ("/disputes?status=ALL", True),
         ("/approvals", False),
     ):
         page = (await visitor.get(path)).body.decode()
-        ages = re.findall(r'<time datetime="([^"]+)"', page.partition("<tbody>")[2])
+        ages = re.findall(r'class="number"><time datetime="([^"]+)"', page) or re.findall(
+            r'<time datetime="([^"]+)"', page.partition("<tbody>")[2]
+        )
         assert len(set(ages)) >= 3, path
-        assert ages == sorted(ages, reverse=youngest), path
+        assert ages == sorted(ages, reverse=is_youngest_first), path
+
+
+async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
+    operator: Api, world: World
+) -> None:
+    await world.rows(_MANY_CASES, world.merchant_id, 3 * ROWS + 1)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for first, label in (("/cases", "Newer ones"), ("/cases?order=newest", "Older ones")):
+        path, shown = first, list[str]()
+        while path:
+            page = (await visitor.get(path)).body.decode()
+            shown += re.findall(r'href="/cases/(case_\w+)"', page)
+            link = re.search(rf'href="([^"]+)" rel="next">{label}', page)
+            path = html.unescape(link[1]) if link else ""
+        assert len(shown) == len(set(shown)) == 3 * ROWS + 1
+        assert shown == sorted(shown, reverse=first != "/cases")
 
 
 async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world: World) -> None:
@@ -139,21 +173,9 @@ async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) 
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000))
-    [case] = await world.rows("SELECT id, capture_id FROM money_case")
-    for number, state in enumerate(("open", "won")):
-        await world.rows(
-            """
-            INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
-                amount_minor, currency, held_minor, respond_by)
-            SELECT $1, $2, $3, $4, $5, $6, 'withdrawn', 1000, 'THB', 0, clock() - interval '1 h'
-            """,
-            UUID(int=7 + number),
-            world.account_id,
-            f"dp_{state}",
-            case["capture_id"],
-            case["id"] if state == "open" else await _other_case(world),
-            state,
-        )
+    [case] = await world.rows("SELECT id FROM money_case")
+    await _dispute(world, "dp_open", "open", case["id"])
+    await _dispute(world, "dp_won", "won", await _other_case(world))
     visitor = await signed_in(operator, role=Role.VIEWER)
     running = words(await visitor.get("/disputes"))
     assert "dp_open" in running
@@ -162,6 +184,30 @@ async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) 
     assert name(payment) in running
     assert "dp_won" not in running
     assert "dp_won" in words(await visitor.get("/disputes?status=ALL"))
+
+
+async def _dispute(world: World, reference: str, state: str, case_id: UUID) -> None:
+    """Enter a dispute of a case's money, with a time to answer that is over."""
+    await world.rows(
+        """
+        INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,
+            amount_minor, currency, held_minor, respond_by)
+        SELECT $1, $2, $3, capture_id, id, $4, 'withdrawn', 1000, 'THB', 0,
+            clock() - interval '1 h'
+        FROM money_case
+        WHERE id = $5
+        """,
+        world.service.id_generator.new_id(),
+        world.account_id,
+        reference,
+        state,
+        case_id,
+    )
+
+
+async def newest_case(world: World) -> UUID:
+    [row] = await world.rows("SELECT id FROM money_case ORDER BY id DESC LIMIT 1")
+    return row["id"]
 
 
 async def _other_case(world: World) -> UUID:

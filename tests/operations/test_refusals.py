@@ -207,6 +207,16 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payment.timeline", {"page": 0}, _BAD, "page must be from 1 to 10000"),
     ("payment.timeline", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("case.list", {"before": "x"}, _BAD, "before: 'x' is no case_…"),
+    ("case.list", {"status": "OPEN", "order": "oldest", "after": "x"}, _BAD, "after: 'x' is no"),
+    ("case.list", {"after": f"case_{22 * '0'}"}, _BAD, "after: does not go with the newest first"),
+    *(
+        (f"{subject}.list", {"order": "oldest", name: other}, _BAD,
+            f"order: the oldest first needs {name} {waiting}")
+        for subject, name, other, waiting in (
+            ("case", "status", "ALL", "OPEN"), ("dispute", "status", "ALL", "RUNNING"),
+            ("refund", "step", "sent", "approval"), ("approval", "status", "ALL", "WAITING"),
+        )
+    ),
     ("payer.export", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.export", {"after": "pay_0"}, _BAD, "after cannot be 'pay_0'"),
     ("ledger.adjust", {"debit": "purse:1"}, _BAD, "'purse:1' is no account of the ledger"),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -230,6 +231,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
+        *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
         (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
         (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
     ]
@@ -237,6 +239,17 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         asked = Recorder()
         await read(asked)
         await _read(crowded, asked, pages=pages, mode=mode)
+
+
+_OLDEST_FIRST: list[tuple[Any, Any, int]] = [
+    (case_list.list_waiting_cases, CaseListFilter(), 4_000),
+    (case_list.list_running_disputes, DisputeFilter(), 50),
+    (refund_reviews.list_waiting_refunds, RefundFilter(), 1_500),
+]
+
+
+async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
+    await read(asked, wanted, None, _LIMIT)
 
 
 async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
