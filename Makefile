@@ -48,7 +48,7 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-chaos-books: $(VENV)/dev ## Kills, doubled and late callbacks, refunds and disputes: feeds and books at the end (PAYMENTS=20000 MERCHANTS=20)
+chaos-books: $(VENV)/dev ## Kills, doubled and late callbacks, refunds, disputes, payouts: feeds, books and statements at the end (PAYMENTS=20000 MERCHANTS=20)
 	@$(BIN)/python -m drills.books --payments $(or $(PAYMENTS),20000) --merchants $(or $(MERCHANTS),20)
 
 drill-restart: $(VENV)/dev peers ## Restart two API processes behind nginx under load; prints what was lost (RATE=100 RESTARTS=6)

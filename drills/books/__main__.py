@@ -19,23 +19,26 @@ import aiohttp
 import asyncpg
 from rich.console import Console
 
-from drills.books import judge
+from drills.books import judge, pages
 from drills.books.buyers import Market, Shop, StuckError
 from drills.books.faults import Faults
 from drills.books.journal import journal_of
 from drills.books.kinds import KINDS, Kind
+from drills.books.operator import Operator
 from drills.books.receiver import Receivers, receiving
 from drills.books.report import Outcome, show
 from payintent.config import Settings
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
-from payintent.service import open_service
+from payintent.service import Service, open_service
 from tests.e2e.sandbox import Sandbox, running_sandbox
 
 _BUYERS = 48
 _TIME_SCALE = 20  # of the simulator's delays
 _ENDED_S = 600.0
 _READ_S = 120.0
+_CLOSED_S = 300.0  # a worker closes days once a minute
+_DAYS = 3  # the last one stays open
 _LOOK_S = 1.0
 _ACTOR = Actor("drill", "make chaos-books")
 
@@ -51,16 +54,25 @@ class Drill:
     payments: int
     shops: Sequence[Shop]
     market: Market
+    operator: Operator
     stuck: list[str]
 
     async def run(self) -> Outcome:
-        """Trade under faults; then wait for the last payment and the last page of each feed."""
+        """Trade for some days under faults; then wait for the last page of each feed.
+
+        A day ends when its payments have: to move the clock under them would expire them.
+        """
         begun = time.monotonic()
         faults = Faults(self.sandbox, self.folder, self.receivers, len(self.shops))
         killing = asyncio.create_task(faults.run())
         try:
-            await self._trade()
-            unfinished = await self._wait_ended()
+            unfinished, orders = 0, list(self._orders())
+            for day in range(_DAYS):
+                await self._trade(orders[day::_DAYS])
+                unfinished = await self._wait_ended()
+                if day < _DAYS - 1:
+                    await self.operator.end_day()
+            unclosed = await self._wait_closed()
         finally:
             killing.cancel()
             with suppress(asyncio.CancelledError):
@@ -69,10 +81,10 @@ class Drill:
         await faults.reader.start()
         await self._wait_read()
         await faults.reader.kill()
-        return await self._judge(faults.kills, unfinished, time.monotonic() - begun)
+        return await self._judge(faults.kills, unfinished, unclosed, time.monotonic() - begun)
 
-    async def _trade(self) -> None:
-        waiting = iter(self._orders())
+    async def _trade(self, orders: Sequence[tuple[Shop, Kind]]) -> None:
+        waiting = iter(orders)
 
         async def buyer() -> None:
             for shop, kind in waiting:
@@ -102,6 +114,15 @@ class Drill:
                 return left
             await asyncio.sleep(_LOOK_S)
 
+    async def _wait_closed(self) -> int:
+        """Wait until the days before this one are closed; gives how many merchants' are not."""
+        deadline = time.monotonic() + _CLOSED_S
+        while True:
+            left = await pages.count_unclosed(self.database, [shop.id for shop in self.shops])
+            if not left or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(_LOOK_S)
+
     async def _wait_read(self) -> None:
         """Wait until the journals have as many events as there are; the judge says what lacks."""
         deadline = time.monotonic() + _READ_S
@@ -117,7 +138,9 @@ class Drill:
             "SELECT count(*) FROM event WHERE merchant_id = ANY($1)", merchants
         )
 
-    async def _judge(self, kills: Counter[str], unfinished: int, seconds: float) -> Outcome:
+    async def _judge(
+        self, kills: Counter[str], unfinished: int, unclosed: int, seconds: float
+    ) -> Outcome:
         statuses = await judge.read_statuses(self.database)
         lost, wrong = judge.judge_payments(self.market.kinds, statuses)
         feeds = [
@@ -143,25 +166,23 @@ class Drill:
             unfinished=unfinished,
             stuck=self.stuck,
             books=await judge.read_books(self.database),
+            days=_DAYS,
+            unclosed=unclosed,
+            pages=await pages.read_verdict(self.database, [shop.id for shop in self.shops]),
         )
 
 
-async def _shops(sandbox: Sandbox, receivers: Receivers, count: int) -> list[Shop]:
+async def _shops(service: Service, receivers: Receivers, count: int) -> list[Shop]:
     """Register merchants, each with every method of the sandbox."""
-    settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
-    service = await open_service(settings)
-    try:
-        made = [
-            await service.run_operation(
-                CreateMerchant(
-                    name=f"Shop {number}", callback_url=receivers.url(number), methods="all"
-                ),
-                _ACTOR,
-            )
-            for number in range(count)
-        ]
-    finally:
-        await service.close()
+    made = [
+        await service.run_operation(
+            CreateMerchant(
+                name=f"Shop {number}", callback_url=receivers.url(number), methods="all"
+            ),
+            _ACTOR,
+        )
+        for number in range(count)
+    ]
     return [Shop(new.merchant.id, new.api_key) for new in made]
 
 
@@ -171,21 +192,25 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=30)
         database = await asyncpg.connect(told["database_url"])
+        settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
+        service = await open_service(settings)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
                 receiving() as receivers,
             ):
-                shops = await _shops(sandbox, receivers, options.merchants)
+                shops = await _shops(service, receivers, options.merchants)
                 _tell_reader(folder, told["api_url"], shops)
                 stripe = told["gateways"]["stripe"]["url"]
                 market = Market(told["api_url"], told["checkout_base"], stripe, http)
                 drill = Drill(
                     sandbox=sandbox, database=database, receivers=receivers, folder=folder,
                     payments=options.payments, shops=shops, market=market, stuck=[],
+                    operator=Operator(service, database, [shop.id for shop in shops]),
                 )  # fmt: skip
                 outcome = await drill.run()
         finally:
+            await service.close()
             await database.close()
     show(outcome, console)
     return outcome.is_clean

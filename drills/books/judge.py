@@ -13,7 +13,7 @@ from payintent.storage.ledger_check import find_differences
 
 _ENDS = {kind.name: kind.ends for kind in KINDS}
 
-#: What the ledger has at the gateways, and what captures, refunds, disputes and cases leave there.
+#: What the ledger has at the gateways, and what captures, refunds, disputes and payouts leave.
 _CLEARING = """
 WITH facts AS (
     SELECT account_id, currency, amount_minor AS amount FROM capture
@@ -25,6 +25,8 @@ WITH facts AS (
     SELECT c.account_id, c.currency, -d.amount_minor
     FROM dispute d JOIN capture c ON c.id = d.capture_id
     WHERE d.state = 'lost'
+    UNION ALL
+    SELECT account_id, currency, -amount_minor - fee_minor FROM gateway_payout
 ), entered AS (
     SELECT debit AS account, currency, amount FROM ledger_entry
     UNION ALL
@@ -47,7 +49,9 @@ SELECT
     (SELECT count(*) FROM refund WHERE status = 'FAILED') AS refunds_failed,
     (SELECT count(*) FROM dispute) AS disputes,
     (SELECT count(*) FROM money_case) AS cases,
-    (SELECT count(*) FROM ledger_entry) AS entries
+    (SELECT count(*) FROM ledger_entry) AS entries,
+    (SELECT count(*) FROM payout) AS payouts,
+    (SELECT count(*) FROM gateway_payout) AS gateway_payouts
 """
 
 

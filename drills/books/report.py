@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from drills.books.judge import Books, FeedVerdict
+from drills.books.pages import PagesVerdict
 
 _SHOWN = 5
 
@@ -32,13 +33,17 @@ class Outcome:
     unfinished: int
     stuck: Sequence[str]
     books: Books
+    days: int
+    unclosed: int  # merchants with a day that is over and not closed
+    pages: PagesVerdict
 
     @property
     def is_clean(self) -> bool:
         """Tell whether nothing was lost, doubled, misplaced or wrong in the books."""
         feeds = all(feed.is_clean for feed in self.feeds)
         bad = self.lost or self.wrong or self.unfinished or self.stuck or self.answers[500]
-        return feeds and not bad and self.books.is_clean
+        stated = self.pages.is_clean and self.pages.pages and not self.unclosed
+        return bool(feeds and not bad and self.books.is_clean and stated)
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -59,7 +64,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
     books, counts = outcome.books, outcome.books.counts
     kills = ", ".join(f"{name} {count}" for name, count in sorted(outcome.kills.items()))
     ends = ", ".join(f"{name} {count:,}" for name, count in outcome.statuses.most_common())
-    feeds = outcome.feeds
+    feeds, pages = outcome.feeds, outcome.pages
     return [
         ("payments, merchants", f"{outcome.payments:,}, {outcome.shops}"),
         ("time", f"{outcome.seconds:,.0f} s"),
@@ -76,10 +81,22 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("captures, of which for no payment", f"{counts['captures']:,}, {counts['uncredited']:,}"),
         ("refunds done, failed", f"{counts['refunds']:,}, {counts['refunds_failed']:,}"),
         ("disputes, cases", f"{counts['disputes']:,}, {counts['cases']:,}"),
+        ("payouts to merchants, of gateways",
+         f"{counts['payouts']:,}, {counts['gateway_payouts']:,}"),
         ("ledger entries", f"{counts['entries']:,}"),
         ("accounts that differ from the facts", str(books.differences)),
         ("at gateways by the ledger, minor units", _amounts(books.at_gateways)),
-        ("at gateways by captures, refunds, disputes", _amounts(books.at_gateways_by_facts)),
+        ("the same by captures, refunds, disputes, payouts",
+         _amounts(books.at_gateways_by_facts)),
+        ("days, of which the last stays open", str(outcome.days)),
+        ("merchants with a day that is not closed", str(outcome.unclosed)),
+        ("statements, lines in them", f"{pages.pages:,}, {pages.lines:,}"),
+        ("that do not begin where the one before ended", str(pages.torn)),
+        ("whose movements or lines are not closing less opening", str(pages.unsummed)),
+        ("lines that are in two, or not in the ledger", f"{pages.doubled}, {pages.unknown}"),
+        ("facts of the open day", f"{pages.open_facts:,}"),
+        ("balances that are not last closing and open day", str(pages.unbalanced)),
+        ("owed to merchants, minor units", f"{pages.owed:,}"),
     ]  # fmt: skip
 
 

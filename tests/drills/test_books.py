@@ -1,5 +1,6 @@
 """The judgement of `make chaos-books`: what it is fed wrong, it counts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from drills.books.journal import Journal
 from drills.books.judge import FeedVerdict, judge_feed, judge_payments
 from drills.books.kinds import KINDS
+from drills.books.pages import Page, PagesVerdict, add_up, judge_pages
 from payintent.domain.payment import PaymentStatus
 
 
@@ -54,3 +56,32 @@ def test_a_reader_that_died_while_it_wrote_goes_on_before_that_page(tmp_path: Pa
     journal.add("A3", ["d"])
     assert journal.ids() == ["a", "b", "c", "d"]
     assert journal.mend() == "A3"
+
+
+A, B, C = ("capture", "a"), ("capture", "b"), ("refund_reserved", "c")
+OWED = {A: 100, B: 50, C: -30}
+FIRST = Page(opening=0, moved=100, closing=100, lines=[(A, 100)])
+SECOND = Page(opening=100, moved=50, closing=150, lines=[(B, 50)])
+
+
+@pytest.mark.parametrize(
+    ("pages", "balance", "wrong"),
+    [
+        ([FIRST, SECOND], 120, {}),
+        ([], 120, {}),
+        ([replace(FIRST, opening=1, closing=101), SECOND], 120, {"torn": 2}),
+        ([FIRST, replace(SECOND, moved=49)], 120, {"unsummed": 1}),
+        ([FIRST, replace(SECOND, lines=[])], 120, {"unsummed": 1, "unbalanced": 1}),
+        ([FIRST, replace(SECOND, lines=[(A, 50)])], 120,
+            {"doubled": 1, "unknown": 1, "unbalanced": 1}),
+        ([FIRST, SECOND], 119, {"unbalanced": 1}),
+    ],
+)  # fmt: skip
+def test_statements_are_clean_where_each_fact_is_in_one_and_all_add_up_to_the_balance(
+    pages: list[Page], balance: int, wrong: dict[str, int]
+) -> None:
+    found = judge_pages(pages, OWED, balance)
+    counted = ("torn", "unsummed", "doubled", "unknown", "unbalanced")
+    assert {name: getattr(found, name) for name in counted if getattr(found, name)} == wrong
+    assert found.is_clean == (not wrong)
+    assert add_up([found, PagesVerdict(torn=1)]).torn == found.torn + 1

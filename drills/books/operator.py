@@ -1,0 +1,69 @@
+"""The operator of the drill: moves the clock from day to day, and pays the merchants out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from payintent.domain.money import format_smallest_units
+from payintent.operations.base import Actor
+from payintent.operations.gateway_payouts import RecordGatewayPayout
+from payintent.operations.payouts import RecordPayout
+from payintent.service import Service
+from payintent.storage import ledger_balances, statements
+
+_ACTOR = Actor("drill", "make chaos-books")
+_DAY_S = 86_400
+_CLEARING = "gateway_clearing:"
+
+
+@dataclass(slots=True)
+class Operator:
+    """Ends the days of a drill."""
+
+    service: Service
+    database: asyncpg.Connection
+    merchants: Sequence[int]
+    day: int = 1
+
+    async def end_day(self) -> None:
+        """Record what gateways paid out, pay merchants half of what they are owed; then sleep."""
+        await self._collect()
+        for merchant_id in self.merchants:
+            await self._pay(merchant_id)
+        await self.database.execute(
+            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
+            "RETURN date_trunc('milliseconds', statement_timestamp()) "
+            f"+ interval '{self.day * _DAY_S} seconds'"
+        )
+        self.day += 1
+
+    async def _collect(self) -> None:
+        """Let each gateway pay out half of what it has, less a fee."""
+        for line in await ledger_balances.list_balances(self.service.database, None, None):
+            half = int(line.balance_minor) // 2
+            if line.account.startswith(_CLEARING) and half > 1:
+                record = RecordGatewayPayout(
+                    account_id=int(line.account.removeprefix(_CLEARING)),
+                    amount=_units(half - half // 100, line.currency),
+                    fee=_units(half // 100, line.currency) if half // 100 else None,
+                    currency=line.currency,
+                    reference=f"po_{self.day}_{line.currency}",
+                )
+                await self.service.run_operation(record, _ACTOR)
+
+    async def _pay(self, merchant_id: int) -> None:
+        for owed in await statements.list_balances(self.service.database, merchant_id):
+            half = owed.amount_minor // 2
+            if half > 0 and not owed.chain:
+                record = RecordPayout(
+                    merchant_id=merchant_id,
+                    amount=_units(half, owed.currency),
+                    currency=owed.currency,
+                    reference=f"transfer {self.day} {owed.currency}",
+                )
+                await self.service.run_operation(record, _ACTOR)
+
+
+def _units(amount_minor: int, currency: str) -> str:
+    return format_smallest_units(amount_minor, currency, None, on_chain=False) or ""

@@ -1,0 +1,142 @@
+"""Whether statements add up to balances, by formulas of the drill's own."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from payintent.storage import statements
+from payintent.storage.statements import Statement, StatementFilter
+
+_LINES = 5_000
+_ALL = 100_000
+
+#: What each fact did to what a merchant is owed, by the ledger alone.
+_OWED = """
+SELECT e.currency, coalesce(e.chain, '') AS chain, e.fact, e.fact_id,
+    sum(CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END) AS amount
+FROM ledger_entry e
+WHERE $1 IN (e.debit, e.credit)
+GROUP BY 1, 2, 3, 4
+"""
+
+Key = tuple[str, str]  # a fact and the id of its row
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One statement and its lines, in minor units."""
+
+    opening: int
+    moved: int  # the sum of its movements
+    closing: int
+    lines: Sequence[tuple[Key, int]]  # each line's fact and net
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagesVerdict:
+    """The statements of merchants in their currencies against their balances; all but the first."""
+
+    pages: int = 0
+    lines: int = 0
+    open_facts: int = 0  # of the day that is not closed
+    torn: int = 0  # do not begin where the one before has ended, or at nothing
+    unsummed: int = 0  # movements or lines are not the closing less the opening
+    doubled: int = 0  # facts that are lines of two statements
+    unknown: int = 0  # lines that the ledger has not, or with another amount
+    unbalanced: int = 0  # the last closing and the open day are not what is owed
+    owed: int = 0  # minor units, of all currencies
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether all of it adds up."""
+        wrong = self.torn + self.unsummed + self.doubled + self.unknown + self.unbalanced
+        return not wrong
+
+
+def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> PagesVerdict:
+    """Compare statements of one currency, in their order, with the ledger and the balance shown."""
+    openings = [0, *(page.closing for page in pages)]
+    times = Counter(key for page in pages for key, _ in page.lines)
+    stated = [line for page in pages for line in page.lines]
+    rest = {key: amount for key, amount in owed.items() if key not in times}
+    return PagesVerdict(
+        pages=len(pages),
+        lines=len(stated),
+        open_facts=len(rest),
+        torn=sum(page.opening != before for page, before in zip(pages, openings, strict=False)),
+        unsummed=sum(
+            not page.closing - page.opening == page.moved == sum(net for _, net in page.lines)
+            for page in pages
+        ),
+        doubled=sum(count - 1 for count in times.values()),
+        unknown=sum(owed.get(key) != net for key, net in stated),
+        unbalanced=int(not openings[-1] + sum(rest.values()) == sum(owed.values()) == balance),
+        owed=balance,
+    )
+
+
+def add_up(verdicts: Sequence[PagesVerdict]) -> PagesVerdict:
+    """Add up the verdicts of all merchants and currencies."""
+    return PagesVerdict(
+        **{name: sum(getattr(one, name) for one in verdicts) for name in PagesVerdict.__slots__}
+    )
+
+
+async def read_verdict(database: asyncpg.Connection, merchants: Sequence[int]) -> PagesVerdict:
+    """Read all statements of merchants with their lines, and judge them."""
+    return add_up(
+        [verdict for merchant in merchants for verdict in await _of_merchant(database, merchant)]
+    )
+
+
+async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int]) -> int:
+    """Count the merchants with entries whose days up to yesterday are not closed."""
+    return await database.fetchval(
+        """
+        SELECT count(*)
+        FROM unnest($1::bigint[]) AS m (id)
+        LEFT JOIN statement_close c ON c.merchant_id = m.id
+        WHERE EXISTS (SELECT FROM ledger_entry e WHERE e.merchant_id = m.id)
+            AND c.day IS DISTINCT FROM (clock() AT TIME ZONE 'UTC')::date - 1
+        """,
+        merchants,
+    )
+
+
+async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
+    wanted = StatementFilter(merchant_id=merchant_id)
+    # A connection has what these functions need of a database.
+    found = await statements.list_statements(database, wanted, _ALL)  # type: ignore[arg-type]
+    pages: dict[tuple[str, str], list[Page]] = {}
+    for statement in reversed(found):
+        money = (statement.currency, statement.chain)
+        pages.setdefault(money, []).append(await _page(database, statement))
+    owed: dict[tuple[str, str], dict[Key, int]] = {}
+    for row in await database.fetch(_OWED, f"merchant_payable:{merchant_id}"):
+        facts = owed.setdefault((row["currency"], row["chain"]), {})
+        facts[row["fact"], str(row["fact_id"])] = int(row["amount"])
+    shown = await statements.list_balances(database, merchant_id)  # type: ignore[arg-type]
+    balances = {(balance.currency, balance.chain): balance.amount_minor for balance in shown}
+    return [
+        judge_pages(pages.get(money, []), owed.get(money, {}), balances.get(money, 0))
+        for money in sorted(pages.keys() | owed.keys() | balances.keys())
+    ]
+
+
+async def _page(database: asyncpg.Connection, statement: Statement) -> Page:
+    lines: list[tuple[Key, int]] = []
+    while found := await statements.list_lines(
+        database,  # type: ignore[arg-type]
+        statement,
+        len(lines),
+        _LINES,
+    ):
+        lines += [((str(line.fact), str(line.fact_id)), line.net_minor) for line in found]
+    return Page(
+        opening=statement.opening_minor,
+        moved=sum(statement.movements.values()),
+        closing=statement.closing_minor,
+        lines=lines,
+    )
