@@ -32,10 +32,7 @@ Part = tuple[Any, tuple[str, ...] | None]
 _ANSWER_CHARS_MAX = 200
 _HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
-_SUMS = (
-    *("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants"),
-    "held",
-)
+_SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
 
 

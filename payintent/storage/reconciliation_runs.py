@@ -52,7 +52,6 @@ class RunEnd:
     problem: str = ""
     since: datetime | None = None
     until: datetime | None = None
-    block: int | None = None
     opened: int = 0
     sums: Sequence[ReconciliationSum] = ()
 
@@ -72,7 +71,6 @@ class RunRecord:
     problem: str
     since: datetime | None
     until: datetime | None
-    block: int | None
     opened: int
     lines: int
     created_at: datetime
@@ -160,7 +158,7 @@ async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
     await tx.fetch(
         """
         UPDATE reconciliation_run
-        SET status = $2, problem = $3, since = $4, until = $5, block = $6, opened = $7,
+        SET status = $2, problem = $3, since = $4, until = $5, opened = $6,
             ended_at = clock()
         WHERE id = $1
         """,
@@ -169,19 +167,18 @@ async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         ended.problem,
         ended.since,
         ended.until,
-        ended.block,
         ended.opened,
     )
     sums = ended.sums
     await tx.fetch(
         """
         INSERT INTO reconciliation_sum
-            (run_id, type, currency, lines, records, gateway, service, ledger, merchants, held)
+            (run_id, type, currency, lines, records, gateway, service, ledger, merchants)
         SELECT $1, type, currency, lines, records, gateway::numeric, service::numeric,
-            ledger::numeric, merchants::numeric, held::numeric
+            ledger::numeric, merchants::numeric
         FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
-            $8::text[], $9::text[], $10::text[])
-            AS s (type, currency, lines, records, gateway, service, ledger, merchants, held)
+            $8::text[], $9::text[])
+            AS s (type, currency, lines, records, gateway, service, ledger, merchants)
         """,
         run_id,
         [side.type for side in sums],
@@ -192,7 +189,6 @@ async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         [side.service for side in sums],
         [side.ledger for side in sums],
         [side.merchants for side in sums],
-        [side.held for side in sums],
     )
 
 
@@ -264,7 +260,7 @@ async def list_runs(
 
 _COLUMNS = """
     r.id, r.account_id, a.provider, r.source, r.name, r.sha256, r.status, r.attempts, r.problem,
-    r.since, r.until, r.block, r.opened,
+    r.since, r.until, r.opened,
     (SELECT coalesce(sum(s.lines), 0)::bigint FROM reconciliation_sum s WHERE s.run_id = r.id)
         AS lines, r.created_at, r.ended_at
     FROM reconciliation_run r
@@ -278,7 +274,7 @@ async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]
         """
         SELECT type, currency, lines, records, trim_scale(gateway)::text AS gateway,
             trim_scale(service)::text AS service, trim_scale(ledger)::text AS ledger,
-            trim_scale(merchants)::text AS merchants, trim_scale(held)::text AS held
+            trim_scale(merchants)::text AS merchants
         FROM reconciliation_sum
         WHERE run_id = $1
         ORDER BY type, currency

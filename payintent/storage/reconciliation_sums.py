@@ -23,7 +23,6 @@ class ReconciliationSum:
     service: str
     ledger: str
     merchants: str
-    held: str | None = None  # by the receiver of a chain
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:

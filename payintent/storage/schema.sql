@@ -1035,13 +1035,12 @@ CREATE TABLE public.reconciliation_run (
     problem text DEFAULT ''::text NOT NULL,
     since timestamp with time zone,
     until timestamp with time zone,
-    block bigint,
     opened integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     ended_at timestamp with time zone,
     CONSTRAINT reconciliation_run_ended CHECK (((status = 'running'::text) = (ended_at IS NULL))),
     CONSTRAINT reconciliation_run_problem CHECK (((status = 'failed'::text) = (problem <> ''::text))),
-    CONSTRAINT reconciliation_run_source CHECK ((source = ANY (ARRAY['folder'::text, 's3'::text, 'report'::text, 'chain'::text]))),
+    CONSTRAINT reconciliation_run_source CHECK ((source = 'folder'::text)),
     CONSTRAINT reconciliation_run_status CHECK ((status = ANY (ARRAY['running'::text, 'matched'::text, 'differs'::text, 'failed'::text])))
 );
 
@@ -1055,8 +1054,7 @@ CREATE TABLE public.reconciliation_sum (
     service numeric NOT NULL,
     ledger numeric NOT NULL,
     merchants numeric NOT NULL,
-    held numeric,
-    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'chain'::text])))
+    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text])))
 );
 
 CREATE TABLE public.refund (

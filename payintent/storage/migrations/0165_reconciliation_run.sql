@@ -3,8 +3,8 @@ CREATE TABLE reconciliation_run (
     id uuid PRIMARY KEY,
     account_id bigint NOT NULL REFERENCES provider_account (id),
     source text NOT NULL
-        CONSTRAINT reconciliation_run_source CHECK (source IN ('folder', 's3', 'report', 'chain')),
-    name text NOT NULL,  -- of the file, the day of a report, the token of a chain
+        CONSTRAINT reconciliation_run_source CHECK (source IN ('folder')),
+    name text NOT NULL,  -- of the file
     sha256 text NOT NULL,
     status text NOT NULL CONSTRAINT reconciliation_run_status
         CHECK (status IN ('running', 'matched', 'differs', 'failed')),
@@ -13,7 +13,6 @@ CREATE TABLE reconciliation_run (
     problem text NOT NULL DEFAULT '',  -- why it failed
     since timestamptz,  -- what was recorded from then on is expected in the list
     until timestamptz,
-    block bigint,  -- the final block that a chain was compared at
     opened int NOT NULL DEFAULT 0,  -- new cases
     created_at timestamptz NOT NULL DEFAULT clock(),
     ended_at timestamptz,
@@ -27,7 +26,7 @@ CREATE INDEX reconciliation_run_recent ON reconciliation_run (ended_at) WHERE st
 CREATE TABLE reconciliation_sum (
     run_id uuid NOT NULL REFERENCES reconciliation_run (id),
     type text NOT NULL
-        CONSTRAINT reconciliation_sum_type CHECK (type IN ('payment', 'refund', 'chain')),
+        CONSTRAINT reconciliation_sum_type CHECK (type IN ('payment', 'refund')),
     currency text NOT NULL,
     lines bigint NOT NULL,
     records bigint NOT NULL,
@@ -35,7 +34,6 @@ CREATE TABLE reconciliation_sum (
     service numeric NOT NULL,
     ledger numeric NOT NULL,
     merchants numeric NOT NULL,
-    held numeric,  -- by the receiver of a chain
     PRIMARY KEY (run_id, type, currency)
 );
 
