@@ -31,6 +31,7 @@ pytestmark = pytest.mark.e2e
 
 _DISK_MB = 120  # a new cluster, its first segments of the log, and a little
 _FULL = "the database has no space left on its disk"
+_LOG_CHARS = 6_000
 _CREATES_MAX = 3_000  # of 4 kB each: far more than there is room for
 
 
@@ -80,6 +81,8 @@ def server(disk: SmallDisk) -> Iterator[Postgres]:
     server = Postgres(disk.folder / "server" / "data", durable=False)
     server.start()
     yield server
+    # Shown where the test fails: what the server did instead of ending.
+    print((disk.folder / "server" / "postgres.log").read_text(errors="replace")[-_LOG_CHARS:])
     server.stop()
 
 
