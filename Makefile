@@ -51,8 +51,8 @@ chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that i
 chaos-books: $(VENV)/dev ## Kills, doubled and late callbacks, refunds, disputes, payouts: feeds, books and statements at the end (PAYMENTS=20000 MERCHANTS=20)
 	@$(BIN)/python -m drills.books --payments $(or $(PAYMENTS),20000) --merchants $(or $(MERCHANTS),20)
 
-drill-restart: $(VENV)/dev peers ## Restart two API processes behind nginx under load; prints what was lost (RATE=100 RESTARTS=6)
-	@$(BIN)/python -m drills.restart --rate $(or $(RATE),100) --restarts $(or $(RESTARTS),6)
+drill-restart: $(VENV)/dev peers ## Restart API processes under load, behind nginx and by SIGHUP; prints what was lost (RATE=100 RESTARTS=6 ROLLS=3)
+	@$(BIN)/python -m drills.restart --rate $(or $(RATE),100) --restarts $(or $(RESTARTS),6) --rolls $(or $(ROLLS),3)
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"

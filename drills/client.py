@@ -5,7 +5,9 @@ counts is what a client without such help would have seen.
 """
 
 import asyncio
+import math
 import ssl
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,14 +42,19 @@ class CallFailedError(Exception):
 class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    idle_since: float = 0.0
 
 
 class Client:
-    """Sends each request once, over a connection that is free or a new one."""
+    """Sends each request once, over a connection that is free or a new one.
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    One that was idle for `idle_max_s` is not used again; with 0 every request has a new one.
+    """
+
+    def __init__(self, target: Target, timeout_s: float, idle_max_s: float = math.inf) -> None:
         self._target = target
         self._timeout_s = timeout_s
+        self._idle_max_s = idle_max_s
         self._free: list[_Connection] = []
 
     async def call(
@@ -82,7 +89,8 @@ class Client:
         except OSError as error:
             raise CallFailedError("reset") from error
         finally:
-            if is_kept:
+            if is_kept and self._idle_max_s > 0:
+                connection.idle_since = time.monotonic()
                 self._free.append(connection)
             else:
                 connection.writer.transport.abort()
@@ -91,7 +99,8 @@ class Client:
     async def _connection(self) -> _Connection:
         while self._free:
             connection = self._free.pop()
-            if not connection.reader.at_eof() and not connection.writer.is_closing():
+            is_open = not connection.reader.at_eof() and not connection.writer.is_closing()
+            if is_open and time.monotonic() - connection.idle_since < self._idle_max_s:
                 return connection
             connection.writer.transport.abort()
         target = self._target

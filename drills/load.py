@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -43,6 +44,9 @@ class Load:
     per_s: float
     requests_max: int
     timeout_s: float = 30.0
+    idle_max_s: float = (
+        math.inf
+    )  # of a connection that is used again; 0: each request has a new one
     reads: float = 0.5  # the share of requests that read a payment
     cancels: float = 0.0  # and that cancel one, which ends it with an event
     body: Mapping[str, object] = field(
@@ -55,7 +59,7 @@ class Load:
 
     async def run(self) -> None:
         """Send requests by the clock, then wait for the last answers."""
-        client = Client(self.target, self.timeout_s)
+        client = Client(self.target, self.timeout_s, self.idle_max_s)
         start = time.monotonic()
         waiting: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as work:

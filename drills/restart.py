@@ -1,4 +1,8 @@
-"""`make drill-restart`: two API processes behind nginx are restarted in turn, under load."""
+"""`make drill-restart`: API processes are restarted under load, behind nginx and by SIGHUP.
+
+Two behind nginx are restarted in turn; then those of one supervisor are replaced by SIGHUP, with
+nothing between them and the clients.
+"""
 
 import argparse
 import asyncio
@@ -17,13 +21,15 @@ from bench.installation import free_ports
 from drills.client import Target
 from drills.load import Call, Load, failures
 from drills.processes import Program, api_program
+from drills.roll import both_kinds, drill_roll, supervised_program
+from drills.roll import table as roll_table
+from drills.summary import BETWEEN_S, FIGURES, figures, figures_of_each
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
 from payintent_sandbox.postgres import Postgres
 from tests.support.proxy import NAME, proxied
 from tests.support.world import free_port
 
-_BETWEEN_S = 1.0  # from one that is ready to the end of the next
 _REQUESTS_MAX = 200_000
 
 
@@ -47,7 +53,7 @@ async def restart_in_turn(programs: Sequence[Program], count: int) -> list[Resta
         ended = time.monotonic()
         await program.start()
         done.append(Restart(program.name, began, ended, time.monotonic()))
-        await asyncio.sleep(_BETWEEN_S)
+        await asyncio.sleep(BETWEEN_S)
     return done
 
 
@@ -57,7 +63,7 @@ async def drill(
     """Restart processes under a load; gives what was done, and every request."""
     async with asyncio.TaskGroup() as work:
         running = work.create_task(load.run())
-        await asyncio.sleep(_BETWEEN_S)
+        await asyncio.sleep(BETWEEN_S)
         try:
             done = await restart_in_turn(programs, count)
         finally:
@@ -69,28 +75,21 @@ async def drill(
 def table(done: Sequence[Restart], calls: Sequence[Call]) -> Table:
     """Show each restart with the requests that were due from its beginning to the next one's."""
     shown = Table(title="Rolling restart behind deploy/nginx.conf")
-    for name in ("restart of", "gone after", "ready after", "requests", "2xx", "lost", "slowest"):
+    for name in ("restart of", "gone after", "ready after", *FIGURES):
         shown.add_column(name, justify="left" if name == "restart of" else "right")
-    began = [restart.began for restart in done]
-    for restart, end in zip(done, [*began[1:], float("inf")], strict=True):
-        due = [call for call in calls if restart.began <= call.due < end]
+    each = figures_of_each([restart.began for restart in done], calls)
+    for restart, due in zip(done, each, strict=True):
         gone, ready = restart.ended - restart.began, restart.ready - restart.began
-        shown.add_row(restart.process, f"{gone:.1f} s", f"{ready:.1f} s", *_figures(due))
+        shown.add_row(restart.process, f"{gone:.1f} s", f"{ready:.1f} s", *due)
     shown.add_section()
-    shown.add_row("all", "", "", *_figures(calls))
+    shown.add_row("all", "", "", *figures(calls))
     return shown
 
 
-def _figures(calls: Sequence[Call]) -> tuple[str, ...]:
-    fine = sum(call.is_ok for call in calls)
-    slowest = max((call.seconds for call in calls), default=0.0)
-    return f"{len(calls):,}", f"{fine:,}", f"{len(calls) - fine:,}", f"{slowest * 1000:,.0f} ms"
-
-
-def _programs(world: SandboxInstallation, folder: Path, ports: Sequence[int]) -> list[Program]:
+def _environment(world: SandboxInstallation) -> dict[str, str]:
     environment = world.service_environment()
     del environment["PAYINTENT_DRAIN_S"]  # as in production
-    return [api_program(number, port, environment, folder) for number, port in enumerate(ports, 1)]
+    return environment
 
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
@@ -98,25 +97,55 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
     url = postgres.start()
     try:
         world = await prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
-        ports = [free_port() for _ in range(2)]
-        programs = _programs(world, folder, ports)
-        for program in programs:
-            await program.start()
-        try:
-            async with proxied(*ports, folder=folder) as (base, trusting):
-                target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
-                key = world.kept["merchants"][0]["api_key"]
-                load = Load(target, key, options.rate, _REQUESTS_MAX)
-                done, calls = await drill(load, programs, options.restarts)
-        finally:
-            for program in programs:
-                await program.stop()
+        calls = [
+            *await _restart_behind_nginx(world, options, folder, console),
+            *await _roll_without_proxy(world, options, folder, console),
+        ]
     finally:
         postgres.stop()
-    console.print(table(done, calls))
     for kind, count in failures(calls).most_common():
         console.print(f"{kind}: {count}")
     return all(call.is_ok for call in calls)
+
+
+async def _restart_behind_nginx(
+    world: SandboxInstallation, options: argparse.Namespace, folder: Path, console: Console
+) -> list[Call]:
+    ports = [free_port() for _ in range(2)]
+    programs = [
+        api_program(number, port, _environment(world), folder)
+        for number, port in enumerate(ports, 1)
+    ]
+    try:
+        for program in programs:
+            await program.start()
+        async with proxied(*ports, folder=folder) as (base, trusting):
+            target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
+            done, calls = await drill(_load(world, target, options), programs, options.restarts)
+    finally:
+        for program in programs:
+            await program.stop()
+    console.print(table(done, calls))
+    return calls
+
+
+async def _roll_without_proxy(
+    world: SandboxInstallation, options: argparse.Namespace, folder: Path, console: Console
+) -> list[Call]:
+    port = free_port()
+    program = supervised_program(port, _environment(world), folder)
+    try:
+        await program.start()
+        load = _load(world, Target("127.0.0.1", port), options)
+        done, calls = await drill_roll(program, both_kinds(load), options.rolls)
+    finally:
+        await program.stop()
+    console.print(roll_table(done, calls))
+    return calls
+
+
+def _load(world: SandboxInstallation, target: Target, options: argparse.Namespace) -> Load:
+    return Load(target, world.kept["merchants"][0]["api_key"], options.rate, _REQUESTS_MAX)
 
 
 def main() -> None:
@@ -124,13 +153,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make drill-restart")
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second")
     parser.add_argument("--restarts", type=int, default=6, help="in all, of two processes")
+    parser.add_argument("--rolls", type=int, default=3, help="by SIGHUP, of all processes")
     options = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="drill-restart-", dir=var_dir) as folder:
         Path(folder).chmod(0o711)  # so that the database's own user can reach its data
         console = Console(width=100)
-        console.print(f"{options.rate:g} requests a second, {options.restarts} restarts")
+        console.print(f"{options.rate:g} requests a second")
         sys.exit(0 if asyncio.run(_run(options, Path(folder), console)) else 1)
 
 
