@@ -10,6 +10,7 @@ import aiohttp
 from rich.console import Console
 from rich.markup import escape
 
+from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
 from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
 from payintent_sandbox.demo.stage import (
@@ -134,6 +135,9 @@ GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid and refunded in two parts, with each gateway", refund_with_each),
     ("Declined three times, which ends the payment", decline_three_times),
     ("Refunds that are pending, refused, or not answered", refund_otherwise),
+    ("Disputed at the bank, and lost", lose_a_dispute),
+    ("Paid out to the merchant, never more than is owed", pay_out),
+    ("The merchant's day, closed into statements", state_the_day),
 )
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),

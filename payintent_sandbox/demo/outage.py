@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.parse import urlencode
 
-from payintent_sandbox.demo.stage import ACCEPTED, OK, DemoStage, Fields, StepError, expect
+from payintent_sandbox.demo.stage import ACCEPTED, DemoStage, Fields, StepError, expect
 
 NOBODY = "http://127.0.0.1:9/webhooks"  # the port of `discard`: nobody listens there
 WAIT_S = 25
@@ -56,21 +55,16 @@ async def _page(stage: DemoStage, **query: object) -> Fields:
 async def _away(stage: DemoStage) -> AsyncGenerator[None]:
     """Send the shop's webhooks where nobody listens while the block runs."""
     merchant_id = stage.sandbox.merchants[0].id
-    shown = await _operate(stage, "GET", f"show?merchant_id={merchant_id}")
+    shown = await stage.operate("GET", f"merchant/show?merchant_id={merchant_id}")
     url = (shown.get("merchant") or shown)["callback_url"]
-    await _operate(stage, "POST", "set-callback-url", merchant_id=merchant_id, callback_url=NOBODY)
+    await _set_url(stage, NOBODY)
     try:
         yield
     finally:
-        await _operate(stage, "POST", "set-callback-url", merchant_id=merchant_id, callback_url=url)
+        await _set_url(stage, url)
 
 
-async def _operate(stage: DemoStage, method: str, path: str, **body: Any) -> Fields:
-    url = f"{stage.sandbox.operator_url}/operator/merchant/{path}"
-    headers = {"Authorization": f"Bearer {stage.sandbox.operator_token}"}
-    given = {**body, "why": "the demo's outage"} if body else None
-    async with stage.http.request(method, url, headers=headers, json=given) as answer:
-        fields: Fields = await answer.json()
-        if answer.status != OK:
-            raise StepError(f"{method} {url}: {answer.status} {fields}")
-        return fields
+async def _set_url(stage: DemoStage, url: str) -> None:
+    merchant_id = stage.sandbox.merchants[0].id
+    body = {"merchant_id": merchant_id, "callback_url": url}
+    await stage.operate("POST", "merchant/set-callback-url", body)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from payintent_sandbox.demo.buyers import confirm, pay_at_page, pay_in_element
@@ -143,7 +143,7 @@ async def _in_two_parts(stage: DemoStage, payment: Fields, part: str) -> str:
 
 async def _declined(stage: DemoStage) -> str:
     began = time.monotonic()
-    payment, selected = await _selected(stage, STRIPE)
+    payment, selected = await select_quote(stage, STRIPE)
     for _ in range(ATTEMPTS):
         answer = await confirm(stage, selected, DECLINED)
         expect("the element's error", answer.get("error", {}).get("code"), "card_declined")
@@ -191,14 +191,20 @@ async def _unanswered(stage: DemoStage) -> str:
 
 async def _paid(stage: DemoStage, purchase: DemoPurchase, card: str) -> Fields:
     """Create a payment, pay it with a card, and wait for its webhook."""
-    payment, selected = await _selected(stage, purchase)
-    await purchase.enter(stage, payment, selected, card)
-    completed = await stage.webhook(payment, "payment.completed")
-    expect("provider", completed["provider"], purchase.provider)
+    payment, selected = await select_quote(stage, purchase)
+    await pay(stage, replace(purchase, card=card), payment, selected)
     return payment
 
 
-async def _selected(stage: DemoStage, purchase: DemoPurchase) -> tuple[Fields, Fields]:
+async def pay(stage: DemoStage, purchase: DemoPurchase, payment: Fields, selected: Fields) -> None:
+    """Pay as the buyer, and wait for the payment's webhook."""
+    await purchase.enter(stage, payment, selected, purchase.card)
+    completed = await stage.webhook(payment, "payment.completed")
+    expect("provider", completed["provider"], purchase.provider)
+
+
+async def select_quote(stage: DemoStage, purchase: DemoPurchase) -> tuple[Fields, Fields]:
+    """Create a payment, and select its first quote of a gateway; gives both."""
     payment = await stage.create(
         purchase.amount, purchase.currency, f"Sold through {purchase.provider}"
     )

@@ -23,7 +23,8 @@ POLL_S = 0.2
 CALL_TIMEOUT_S = 30.0
 
 _CHECKOUT_ID = re.compile(r"\b(cs_[0-9A-Za-z]{4})[0-9A-Za-z]+")
-OK, CREATED, ACCEPTED, SEE_OTHER, CONFLICT, UNAVAILABLE = 200, 201, 202, 303, 409, 503
+OK, CREATED, ACCEPTED, SEE_OTHER = 200, 201, 202, 303
+CONFLICT, UNPROCESSABLE, UNAVAILABLE = 409, 422, 503
 
 Fields = dict[str, Any]
 
@@ -80,6 +81,7 @@ class RunningSandbox:
     sim_time_scale: float = 1.0
     operator_url: str = ""
     operator_token: str = field(default="", repr=False)
+    database_url: str = field(default="", repr=False)
     chains: dict[str, DemoChain] = field(default_factory=dict[str, DemoChain])
     gateways: dict[str, DemoGateway] = field(default_factory=dict[str, DemoGateway])
 
@@ -112,6 +114,19 @@ class DemoStage:
             fields: Fields = await answer.json(content_type=None)
             if answer.status != wanted:
                 raise StepError(f"{method} {path}: {answer.status} {fields}, expected {wanted}")
+            return fields
+
+    async def operate(
+        self, method: str, path: str, body: Fields | None = None, wanted: int = OK
+    ) -> Fields:
+        """Run an operation as the operator; a change has `make demo` as its reason."""
+        url = f"{self.sandbox.operator_url}/operator/{path}"
+        headers = {"Authorization": f"Bearer {self.sandbox.operator_token}"}
+        given = body | {"why": "make demo"} if body else None
+        async with self.http.request(method, url, headers=headers, json=given) as answer:
+            fields: Fields = await answer.json()
+            if answer.status != wanted:
+                raise StepError(f"{method} {url}: {answer.status} {fields}, expected {wanted}")
             return fields
 
     async def create(self, amount: str, currency: str, title: str, **more: Any) -> Fields:
@@ -205,12 +220,7 @@ class DemoStage:
 
     async def cases(self, payment: Fields) -> list[Fields]:
         """List a payment's cases as the operator."""
-        url = f"{self.sandbox.operator_url}/operator/payments/{payment['id']}"
-        headers = {"Authorization": f"Bearer {self.sandbox.operator_token}"}
-        async with self.http.get(url, headers=headers) as answer:
-            fields: Fields = await answer.json()
-            if answer.status != OK:
-                raise StepError(f"GET {url}: {answer.status} {fields}")
+        fields = await self.operate("GET", f"payments/{payment['id']}")
         return fields["cases"]
 
     async def refunded_by_policy(self, payment: Fields, kind: str) -> None:

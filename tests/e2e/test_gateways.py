@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from rich.console import Console
 
+from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
 from payintent_sandbox.demo.refunds import (
     STRIPE,
     decline_three_times,
@@ -60,6 +61,19 @@ async def test_every_gateway_gives_back_in_two_parts(stage: DemoStage) -> None:
 async def test_declines_and_refunds_that_go_otherwise_end_as_they_must(stage: DemoStage) -> None:
     await decline_three_times(stage)
     await refund_otherwise(stage)
+
+
+async def test_a_day_with_a_lost_dispute_and_a_payout_ends_in_statements(stage: DemoStage) -> None:
+    await lose_a_dispute(stage)
+    await pay_out(stage)
+    await state_the_day(stage)
+    found = await stage.call("GET", "/statements", keyed=True)
+    stated = {one["currency"]: one for one in found["data"] if "chain" not in one}
+    assert stated["USD"]["disputes"] == f"-{STRIPE.amount}"
+    assert stated["THB"]["payouts"] == "-1000.00"
+    await state_the_day(stage)  # a day without entries is closed too, and has no statement
+    again = await stage.call("GET", "/statements", keyed=True)
+    assert again == found
 
 
 async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(

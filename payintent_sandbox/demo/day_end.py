@@ -1,0 +1,54 @@
+"""Ends the day of one merchant of a sandbox now, so that it has a statement without waiting.
+
+Only what a merchant's closing reads sees the later time, in a transaction of its own. The clock of
+everything else stays as it is.
+"""
+
+import base64
+
+from payintent.config import Settings
+from payintent.id_generator import IdGenerator
+from payintent.payments.close_statements import close_day
+from payintent.storage import statement_closing
+from payintent.storage.database import Database, Tx
+
+_UNUSED = base64.b64encode(bytes(32)).decode()  # a key; a closing reads no secret
+
+
+async def end_day(database_url: str, merchant_id: int) -> None:
+    """Close the merchant's day: today, or the next one where that is closed."""
+    given = {"database_url": database_url, "pepper": _UNUSED, "keyring": f"demo:{_UNUSED}"}
+    settings = Settings.model_validate(given)
+    database = Database(settings, "payintent demo")
+    await database.open()
+    try:
+        watermark = await statement_closing.read_watermark(database)
+        if watermark is None:
+            raise ValueError("something writes entries for long")
+        async with database.transaction() as tx:
+            await _turn_clock_on(tx, merchant_id)
+            await close_day(tx, IdGenerator(), merchant_id, watermark)
+            await tx.fetch("DROP SCHEMA later CASCADE")
+    finally:
+        await database.close()
+
+
+async def _turn_clock_on(tx: Tx, merchant_id: int) -> None:
+    """Let `clock()` be a day after the last that is closed, at least tomorrow, in this one."""
+    await tx.fetch("CREATE SCHEMA later")
+    await tx.fetch(
+        "CREATE FUNCTION later.clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN"
+        " public.clock() + current_setting('later.days')::int * interval '1 day'"
+    )
+    await tx.fetch(
+        """
+        SELECT set_config('later.days', greatest(1, coalesce(
+            nullif(c.day, '-infinity') - (clock() AT TIME ZONE m.time_zone)::date + 2, 1
+        ))::text, true)
+        FROM merchant m
+        LEFT JOIN statement_close c ON c.merchant_id = m.id
+        WHERE m.id = $1
+        """,
+        merchant_id,
+    )
+    await tx.fetch("SET LOCAL search_path = later, public")
