@@ -1,7 +1,7 @@
 """A range of blocks with many logs: proven by one search, written in one transaction."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from payintent.domain.errors import StorageUnavailableError
-from payintent.domain.evm import PaidLog
+from payintent.domain.evm import LogBatch, PaidLog
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.onchain import watcher
 from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from payintent.onchain.watch_loop import watch_once
 from payintent.storage.connection_pool import ConnectionPool
@@ -173,18 +175,11 @@ async def test_of_two_logs_for_one_session_in_a_range_the_exact_one_pays(pair: P
     await are_paid(ground, billed)
 
 
-async def test_a_range_whose_commit_was_not_answered_is_written_once(
-    pair: Pair, database_url: str
-) -> None:
-    ground, *_ = pair
+async def look_until_a_commit_is_not_answered(ground: ChainWorld, database_url: str) -> None:
+    """Look through a connection that dies between the first commit and its answer."""
     service = ground.world.service
-    billed = await bills(ground)
-    await pay(ground, billed)
-    await ground.pay_otherwise(billed[0][1], amount=CENT)
-    await ground.mine(3)
     row = await chains.get_chain(service.database, "native")
     assert row is not None
-    before = await ground.cursor()
     async with freezable(database_url) as proxy:
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 4, PATIENCE_S)
         database = Database(service.settings, pool=pool)
@@ -197,9 +192,88 @@ async def test_a_range_whose_commit_was_not_answered_is_written_once(
             await looking
         proxy.thaw()
         await pool.close()
+
+
+async def test_a_range_whose_commit_was_not_answered_is_written_once(
+    pair: Pair, database_url: str
+) -> None:
+    ground, *_ = pair
+    billed = await bills(ground)
+    await pay(ground, billed)
+    await ground.pay_otherwise(billed[0][1], amount=CENT)
+    await ground.mine(3)
+    before = await ground.cursor()
+    await look_until_a_commit_is_not_answered(ground, database_url)
     committed = (await ground.cursor()).block
     assert committed > before.block
     assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
+    await ground.look()
+    assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
+    assert await ground.cases() == ["DOUBLE_PAYMENT"]
+    await are_paid(ground, billed)
+
+
+class _Interrupted:
+    """A reader after whose first search of a range something happens to the chain."""
+
+    def __init__(self, reader: RpcChainReader, happen: Callable[[], Awaitable[None]]) -> None:
+        self._reader = reader
+        self._happen: Callable[[], Awaitable[None]] | None = happen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    async def chunk(self, *args: Any, **named: Any) -> LogBatch:
+        chunk = await self._reader.chunk(*args, **named)
+        happen, self._happen = self._happen, None
+        if happen is not None:
+            await happen()
+        return chunk
+
+
+async def test_a_reorganisation_in_the_middle_of_a_range_pays_what_is_still_there(
+    pair: Pair,
+) -> None:
+    ground, *_ = pair
+    billed = await bills(ground)
+    await pay(ground, billed)
+    await ground.mine(3)
+    row = await chains.get_chain(ground.world.service.database, "native")
+    assert row is not None
+
+    async def take_back_the_last_three() -> None:
+        await ground.reorg(3 + 3)
+        await ground.keep_time()
+
+    reader: Any = _Interrupted(ground.reader, take_back_the_last_three)
+    while await watch_once(ground.world.service.watch_context, row, reader):
+        pass
+    await ground.final()
+    assert await ground.dispositions() == ["credited"] * 3
+    await are_paid(ground, billed[:3])
+    assert [await ground.status(payment) for payment, _ in billed[3:]] == ["PROCESSING"] * 3
+    await pay(ground, billed[3:])
+    await ground.final()
+    assert await ground.dispositions() == ["credited"] * LOGS
+    assert await ground.cases() == []
+    assert (await ground.cursor()).halted is None
+    await are_paid(ground, billed)
+
+
+async def test_a_crash_between_two_parts_of_a_range_is_taken_up_and_writes_nothing_twice(
+    pair: Pair, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground, *_ = pair
+    billed = await bills(ground)
+    await pay(ground, billed)
+    await ground.pay_otherwise(billed[0][1], amount=CENT)
+    await ground.mine(3)
+    before = await ground.cursor()
+    monkeypatch.setattr(watcher, "LOGS_MAX", 2)
+    await look_until_a_commit_is_not_answered(ground, database_url)
+    assert await ground.dispositions() == ["credited"] * 2
+    assert (await ground.cursor()).block == before.block, "the range is not done"
+    await are_paid(ground, billed[:2])
     await ground.look()
     assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
     assert await ground.cases() == ["DOUBLE_PAYMENT"]
