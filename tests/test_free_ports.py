@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from tests.support.world import free_port
+from tests.support.world import FREE_PORTS, free_port
 
 
 def test_a_port_is_none_that_the_system_hands_out_and_none_that_was_found_before() -> None:
@@ -17,3 +17,9 @@ def test_a_port_that_is_listened_on_is_not_found() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as listener:
         taken = listener.getsockname()[1]
         assert taken not in {free_port() for _ in range(200)}
+
+
+def test_a_port_is_none_that_browsers_refuse_to_open() -> None:
+    refused = {1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6679, 6697, 10080}
+    assert refused.isdisjoint(FREE_PORTS)
+    assert {*range(6665, 6670)}.isdisjoint(FREE_PORTS)

@@ -34,7 +34,8 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
-_PORTS = range(10_000, 20_000)  # the sandboxes of end-to-end tests have those from 20,000 on
+#: The sandboxes of end-to-end tests have those from 20,000 on; browsers open no page at 10,080.
+FREE_PORTS = range(10_081, 20_000)
 _found = set[int]()
 #: What a world is made of beside the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
@@ -266,8 +267,8 @@ def free_port() -> int:
     It is below those that the system hands out to connections: one of these could be taken again
     before a process that a test starts listens there.
     """
-    start = secrets.randbelow(len(_PORTS))  # test processes share the seed of `random`
-    for port in itertools.chain(_PORTS[start:], _PORTS[:start]):
+    start = secrets.randbelow(len(FREE_PORTS))  # test processes share the seed of `random`
+    for port in itertools.chain(FREE_PORTS[start:], FREE_PORTS[:start]):
         if port in _found:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):
