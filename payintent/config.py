@@ -8,7 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from payintent.domain.event import FEED_DAYS
 from payintent.domain.rate_limit import RateLimit
+from payintent.domain.retention import RetentionRule
 from payintent.domain.web_origin import is_confidential, web_origin
 from payintent.setting_types import (
     Age,
@@ -21,6 +23,7 @@ from payintent.setting_types import (
     Folder,
     Hours,
     Issuer,
+    KeptDays,
     Limit,
     LogLevel,
     MailAddress,
@@ -170,6 +173,12 @@ class Settings(BaseSettings):
     unknown_callback_hours: Hours = 24
     callback_bodies_days: Days = 30  # how long the bodies of applied callbacks are kept
 
+    # What is kept how long; 0: for ever
+    attempts_days: KeptDays = 90  # attempts at deliveries
+    events_days: KeptDays = 365  # what merchants were told, with payers and metadata
+    payer_addresses_days: KeptDays = 90  # on chains, after a transfer
+    payer_details_days: KeptDays = 730  # e-mail and metadata, after a payment ended
+
     # Chains: endpoints of each, separated by commas; they may contain keys. "" is not watched
     rpc_ethereum: SecretStr = SecretStr("")
     rpc_bsc: SecretStr = SecretStr("")
@@ -236,6 +245,13 @@ class Settings(BaseSettings):
             raise ValueError("PAYINTENT_SMTP_SECURITY is none for a server on this machine alone")
         if self.smtp_user and self.smtp_security == "none":
             raise ValueError("PAYINTENT_SMTP_USER needs PAYINTENT_SMTP_SECURITY starttls or tls")
+        if 0 < self.events_days < FEED_DAYS:
+            raise ValueError(f"PAYINTENT_EVENTS_DAYS must be 0 or {FEED_DAYS} at least: the feed's")
+        if self.payer_details_days and not 0 < self.events_days <= self.payer_details_days:
+            raise ValueError(
+                "PAYINTENT_EVENTS_DAYS must not be above PAYINTENT_PAYER_DETAILS_DAYS: events have "
+                "the metadata too"
+            )
         if self.webhook_lease_s <= self.webhook_timeout_s:
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self
@@ -254,6 +270,16 @@ class Settings(BaseSettings):
     def portal_address(self) -> str:
         """Return the address of the merchant portal, without a slash at its end."""
         return self.portal_base or f"{web_origin(self.api_base) or ''}/merchant"
+
+    @property
+    def retention(self) -> dict[RetentionRule, int]:
+        """Return for each rule of retention after how many days it takes away; 0: never."""
+        return {
+            RetentionRule.ATTEMPTS: self.attempts_days,
+            RetentionRule.EVENTS: self.events_days,
+            RetentionRule.PAYER_ADDRESSES: self.payer_addresses_days,
+            RetentionRule.PAYER_DETAILS: self.payer_details_days,
+        }
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:

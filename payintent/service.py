@@ -125,6 +125,7 @@ class Service:
             countries=self.accounts.countries,
             refund_creator=self.refund_creator,
             origins=self._origins(),
+            retention=self.settings.retention,
             endpoints=self.settings.endpoints,
             tls=self.settings.client_tls,
             operations=OPERATIONS,

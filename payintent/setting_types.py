@@ -24,6 +24,7 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 Batch = Annotated[int, Field(ge=1, le=100_000)]  # rows
 Hours = Annotated[int, Field(ge=1, le=8_760)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
+KeptDays = Annotated[int, Field(ge=0, le=36_500)]  # 0: for ever
 
 _PORT_MAX = 65_535
 PortNumber = Annotated[int, Field(ge=1, le=_PORT_MAX)]

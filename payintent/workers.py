@@ -25,6 +25,7 @@ from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.payments.retention import prune_step
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FileSource, FolderSource
 from payintent.service import Service, open_worker_service
@@ -135,6 +136,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
+        ("retention", settings.prune_every_s, lambda: _retain(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("statements", _STATEMENTS_EVERY_S, lambda: _close_statements(service)),
@@ -283,6 +285,11 @@ async def _prune(service: Service) -> bool:
         outages,
         unsent,
     )
+
+
+async def _retain(service: Service) -> bool:
+    settings = service.settings
+    return await prune_step(service.database, settings.retention, settings.prune_batch_max)
 
 
 def open_mail_sender(service: Service) -> MailSender:

@@ -47,7 +47,8 @@ GRANT DELETE ON reconciliation_file TO payintent_api;
 GRANT SELECT ON reconciliation_run, reconciliation_sum TO payintent_read;
 
 -- Forgotten after their time.
-GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting
+GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting,
+    attempt, delivery, event
 TO payintent_api, payintent_worker;
 
 -- What operators manage. Workers read it, but for the keys and tokens of callers.

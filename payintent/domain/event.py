@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+#: For how long an event is in the feed of who reads it for the first time.
+FEED_DAYS = 30
+
 
 class EventType(StrEnum):
     """The types of event; each ends a payment, so a payment has one event at most."""

@@ -36,7 +36,7 @@ class OnchainRefundFacts:
     contract: bytes  # the one that took the payment
     uuid: bytes
     token: bytes
-    payer: bytes
+    payer: bytes | None  # None: it was forgotten after its time
     refunder: bytes | None  # the address that sends refunds now
     sender: bytes | None  # the address that was asked first; only this one sends it
     tx_hash: bytes | None  # of the last transaction that the signer returned

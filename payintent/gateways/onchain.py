@@ -203,13 +203,16 @@ class OnchainGateway:
 
 def _call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractRefundCall:
     destination = request.destination
+    to = facts.payer if destination is None else bytes.fromhex(destination.removeprefix("0x"))
+    if to is None:
+        raise ValueError(f"refund {request.refund_id} has no address to go to")
     return ContractRefundCall(
         network_id=facts.network_id,
         contract=facts.contract,
         uuid=facts.uuid,
         refund_id=request.refund_id.bytes,
         token=facts.token,
-        to=facts.payer if destination is None else bytes.fromhex(destination.removeprefix("0x")),
+        to=to,
         amount=request.amount_minor,
     )
 

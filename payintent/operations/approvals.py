@@ -240,8 +240,9 @@ def _refund_words(refund: RefundView) -> list[str]:
     subject = refund.payment_id or refund.case_id or "money that names no payment"
     words = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
     if refund.destination is not None:
+        payer = refund.payer or "whose address is not kept any more"
         whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
-        words.append(f"to {refund.destination} on {refund.chain}, {whose} {refund.payer}")
+        words.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
     return words
 
 

@@ -10,6 +10,7 @@ import msgspec
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import AccountCheck
 from payintent.domain.operator import Role
+from payintent.domain.retention import RetentionRule
 from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
@@ -65,6 +66,7 @@ class OperationContext:
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     refund_creator: RefundCreator
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
+    retention: Mapping[RetentionRule, int]  # by rule, after how many days; 0: never
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys
     tls: ssl.SSLContext | None  # the trust of requests to them; None: the system's
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)

@@ -123,7 +123,7 @@ def _receipt(receipt: TransferRecord) -> dict[str, Any]:
         "block": receipt.block,
         "tx_hash": f"0x{receipt.tx_hash.hex()}",
         "log_index": receipt.log_index,
-        "payer": to_checksum_address(receipt.payer),
+        "payer": receipt.payer and to_checksum_address(receipt.payer),
         "token": to_checksum_address(receipt.token),
         "amount_smallest_unit": receipt.amount,
         "final_at": format_timestamp(receipt.final_at),

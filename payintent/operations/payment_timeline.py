@@ -240,7 +240,7 @@ def _transaction(details: Details) -> str:
 def _final(details: Details) -> str:
     token = details.get("symbol") or f"0x{details['token']}"
     amount = _amount(details | {"currency": token})
-    payer = f"from 0x{details['payer']}"
+    payer = f"from 0x{details['payer']}" if "payer" in details else None
     return _join(details["disposition"], amount, payer, _transaction(details))
 
 

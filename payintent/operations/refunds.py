@@ -128,7 +128,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         review = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, review)
         _check_second_person(context, refund)
-        if review.payer is not None and refund.destination != to_hex_or_none(review.payer):
+        if refund.destination != to_hex_or_none(review.payer):
             check_note(self.note)
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return await read_refund_view(tx, self.refund_id)

@@ -351,14 +351,19 @@ async def _destination_and_step(
     Back to the payer unless the request names an address. Raises `BAD_REQUEST` for an invalid
     address, `UNPROCESSABLE` at a gateway, which refunds the way the money came.
     """
-    if capture.chain is None or capture.payer is None:
+    if capture.chain is None:
         if wanted is not None:
             raise RefusedError(
                 ErrorCode.UNPROCESSABLE, "destination: this money goes back the way that it came"
             )
         return None, RefundStep.QUEUED
-    payer = f"0x{capture.payer.hex()}"
+    payer = f"0x{capture.payer.hex()}" if capture.payer else None
     destination = payer if wanted is None else _address(wanted)
+    if destination is None:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
+            "destination: the payer's address is not kept any more, so name one",
+        )
     if destination != payer or await _needs_approval(tx, capture, capture.chain, amount_minor):
         return destination, RefundStep.APPROVAL
     return destination, RefundStep.QUEUED

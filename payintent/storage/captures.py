@@ -29,7 +29,7 @@ class LockedCapture:
     left_minor: int  # of `remaining_minor`, what no dispute holds
     credited: bool
     chain: str | None
-    payer: bytes | None  # the sender's address on its chain
+    payer: bytes | None  # the sender's address on its chain, until it is forgotten
     approval_above_minor: int | None  # more than this within a day needs a second operator
     token_decimals: int | None
 

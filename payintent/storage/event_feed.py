@@ -14,10 +14,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from payintent.domain.event import FEED_DAYS
 from payintent.storage.database import Database, Executor
 
-#: For how long an event is in the feed of who reads it for the first time.
-FEED_DAYS = 30
 #: Events that one reader numbers, and looks through, at a time.
 LOOKED_MAX = 1_000
 
@@ -123,11 +122,16 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_position(database: Executor, merchant_id: int, position: FeedPosition) -> bool:
-    """Tell whether the merchant's feed has this event at this place."""
+    """Tell whether the merchant's feed has this event at this place, or had it: it may be gone."""
     if position.number == 0:
         return True
     row = await database.row(
-        "SELECT 1 AS found FROM event WHERE merchant_id = $1 AND feed_position = $2 AND id = $3",
+        """
+        SELECT 1 AS found
+        FROM event_feed
+        WHERE merchant_id = $1 AND last_position >= $2 AND NOT EXISTS (
+            SELECT FROM event WHERE merchant_id = $1 AND feed_position = $2 AND id <> $3)
+        """,
         merchant_id,
         position.number,
         position.event_id,

@@ -366,7 +366,7 @@ CREATE TABLE public.chain_receipt (
     tx_hash bytea NOT NULL,
     log_index integer NOT NULL,
     uuid bytea NOT NULL,
-    payer bytea NOT NULL,
+    payer bytea,
     token bytea NOT NULL,
     receiver bytea NOT NULL,
     amount numeric(78,0) NOT NULL,
@@ -1494,6 +1494,8 @@ CREATE UNIQUE INDEX capture_receipt ON public.capture USING btree (receipt_id) W
 
 CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
+CREATE INDEX chain_receipt_address ON public.chain_receipt USING btree (final_at) WHERE (payer IS NOT NULL);
+
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
 CREATE INDEX chain_receipt_payer_address ON public.chain_receipt USING btree (payer);
@@ -1577,6 +1579,8 @@ CREATE UNIQUE INDEX operator_identity_name_once ON public.operator_identity USIN
 CREATE UNIQUE INDEX operator_identity_person ON public.operator_identity USING btree (issuer, subject);
 
 CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));
+
+CREATE INDEX payment_details ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE ((status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text])) AND ((payer_email IS NOT NULL) OR ((metadata)::text <> '{}'::text)));
 
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 

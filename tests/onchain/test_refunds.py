@@ -9,11 +9,16 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain import ids
+from payintent.domain.errors import RefusedError
+from payintent.domain.retention import RetentionRule
 from payintent.evm import abi
 from payintent.evm.refund_sender import RpcRefundSender
+from payintent.operations.base import Actor
 from payintent.operations.chains import SetChain
-from payintent.operations.refunds import RejectRefund, ResendRefund
+from payintent.operations.payment_details import ShowPayment
+from payintent.operations.refunds import ApproveRefund, RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
+from payintent.payments.retention import prune_step
 from payintent.storage import refund_reviews
 from payintent.storage.ledger_check import find_differences
 from payintent.storage.onchain import chains
@@ -535,3 +540,37 @@ async def approve(world: RefundWorld) -> None:
         "UPDATE refund SET step = 'queued', approved_by = 'bob', next_at = clock() "
         "WHERE step = 'approval'"
     )
+
+
+async def test_a_payer_whose_address_was_forgotten_is_refunded_where_the_merchant_says(
+    refunding: RefundWorld,
+) -> None:
+    kept = {RetentionRule.PAYER_ADDRESSES: 90}
+    world, database = refunding.ground.world, refunding.ground.world.service.database
+    payment, session = await refunding.paid()
+    other, _ = await refunding.paid()
+    under_way = await refunding.ask(other, "1.00")
+    await world.rows("UPDATE chain_receipt SET final_at = clock() - interval '91 days'")
+    assert await prune_step(database, kept, 10) is False
+    rows = await world.rows("SELECT session_id, payer IS NULL AS gone FROM chain_receipt")
+    assert {row["session_id"]: row["gone"] for row in rows}[session.id] is True
+    assert sorted(row["gone"] for row in rows) == [False, True]
+    with pytest.raises(RefusedError, match="address is not kept any more, so name one"):
+        await refunding.ask(payment)
+    destination = refunding.ground.payer
+    refund = await refunding.ask(payment, destination=destination)
+    assert await refunding.stands(refund) == ("PENDING", "approval")
+    named = ids.format_id(ids.REFUND, refund.id)
+    with pytest.raises(RefusedError, match="note"):
+        await world.service.run_operation(ApproveRefund(refund_id=named), Actor("bob", "ticket"))
+    approved = ApproveRefund(refund_id=named, note="the buyer signed for it")
+    await world.service.run_operation(approved, Actor("bob", "ticket"))
+    shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
+    assert "not kept" not in str(shown)
+    before = await refunding.balance("NATIVED", destination)
+    await refunding.turn()
+    await refunding.ground.final()
+    assert (await refunding.stands(refund), await refunding.stands(under_way)) == (DONE, DONE)
+    after = await refunding.balance("NATIVED", destination)
+    assert after > before
+    assert await find_differences(database) == []

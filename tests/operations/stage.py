@@ -229,6 +229,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "refund.ask-first": {},
     "dispute.list": {"merchant_id": "$old_merchant", "status": "ALL", "limit": 5},
     "payer.export": {"merchant_id": "$old_merchant", "payer_uid": "buyer-1", "limit": 5},
+    "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
     "ledger.backfill": {},

@@ -324,7 +324,7 @@ def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
     never |= {"refund.ask-first"}  # nothing has to be there
-    never |= {"ledger.check", "ledger.backfill"}
+    never |= {"ledger.check", "ledger.backfill", "retention.show"}
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 

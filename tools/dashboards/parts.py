@@ -103,6 +103,11 @@ DATABASE = [
         {"{{step}}": rate("payintent_worker_failures_total", "step")},
     ),
     Panel(
+        "Rows that retention took away",
+        "ops",
+        {"{{rule}}": rate("payintent_retention_rows_total", "rule")},
+    ),
+    Panel(
         "Processor",
         "percentunit",
         {"{{job}} {{instance}}": rate("process_cpu_seconds_total", "job, instance")},

@@ -55,7 +55,7 @@ class TransferRecord:
     block: int
     tx_hash: bytes
     log_index: int
-    payer: bytes
+    payer: bytes | None  # None: it was forgotten after its time
     token: bytes
     amount: str  # in the smallest unit
     final_at: datetime
