@@ -3,6 +3,8 @@
 An operation whose result is printed otherwise has its function here.
 """
 
+import base64
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # a command imports the operations of its own subject alone
     from payintent.operations.merchants import CreatedMerchant, CreateMerchant
     from payintent.operations.payment_timeline import TimelineEntry
     from payintent.operations.rate_limits import ClearRateLimit
+    from payintent.operations.statements import StatementText
     from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
     from payintent.storage.outbox import StoredAttempt
 
@@ -181,7 +184,19 @@ REPLACED: dict[str, Callable[[Any, Any], object]] = {
     "limit.clear": _cleared_limit,
     "webhooks.replay-missed": _replayed_events,
 }
+
+
 #: What people are shown of a result that JSON has whole, by the action of its operation.
+def _exported(exported: "StatementText") -> Iterator[Part]:
+    """Give lines as they are; a PDF goes to where the output does, but to no terminal."""
+    if exported.format != "pdf":
+        yield exported.text, None
+    elif sys.stdout.isatty():
+        fail("a PDF is not for a terminal: write it to a file with > statement.pdf")
+    else:
+        sys.stdout.buffer.write(base64.b64decode(exported.text))
+
+
 FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,
@@ -196,5 +211,5 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "approval.approve": _approved,
     "reconciliation.show": lambda shown: iter([(shown.run, None), (shown.sums, _SUMS)]),
     "reconciliation.retry": lambda shown: iter([(shown.run, None)]),
-    "statement.export": lambda exported: iter([(exported.text, None)]),
+    "statement.export": _exported,
 }

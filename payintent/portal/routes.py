@@ -30,6 +30,11 @@ PORTAL_ROUTES: list[BaseRoute] = [
         statements.get_statement_csv,
         methods=["GET"],
     ),
+    Route(
+        "/merchant/statements/{statement_id}/statement.pdf",
+        statements.get_statement_pdf,
+        methods=["GET"],
+    ),
     Route("/merchant/events", lists.get_portal_events, methods=["GET"]),
     Route("/merchant/events/{event_id}", lists.get_event, methods=["GET"]),
     Route("/merchant/events/{event_id}/replay", lists.post_replay, methods=["POST"]),

@@ -14,6 +14,8 @@ from payintent.api.statements import balance_fields, read_statement_currency
 from payintent.domain.member import MemberRight
 from payintent.domain.statement import Movement
 from payintent.operations.statements import (
+    PDF_LINES_MAX,
+    draw_pdf,
     export_lines,
     known_statement,
     line_view,
@@ -74,6 +76,9 @@ async def get_portal_statement(visit: Visit) -> Response:
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
         lines=[line_view(statement, line) for line in lines[:_LINES]],
         more=more,
+        has_pdf=not await statements.list_lines(
+            visit.app.service.database, statement, PDF_LINES_MAX, 1
+        ),
     )
     return render_portal_page(visit.request, "statement.html", fields)
 
@@ -82,12 +87,27 @@ async def get_portal_statement(visit: Visit) -> Response:
 async def get_statement_csv(visit: Visit) -> Response:
     """`GET /merchant/statements/{statement_id}/lines.csv`: all lines of a statement, to keep."""
     statement = await _own_statement(visit)
-    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.csv"
     return StreamingResponse(
         export_lines(visit.app.service.database, statement, "csv"),
-        headers=HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'},
+        headers=HEADERS | _to_keep(statement, "csv"),
         media_type="text/csv",
     )
+
+
+@member_page(MemberRight.SEE_STATEMENTS)
+async def get_statement_pdf(visit: Visit) -> Response:
+    """`GET /merchant/statements/{statement_id}/statement.pdf`: all of a statement, to print."""
+    statement = await _own_statement(visit)
+    return Response(
+        await draw_pdf(visit.app.service.database, statement),
+        headers=HEADERS | _to_keep(statement, "pdf"),
+        media_type="application/pdf",
+    )
+
+
+def _to_keep(statement: Statement, ending: str) -> dict[str, str]:
+    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{ending}"
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 async def _own_statement(visit: Visit) -> Statement:

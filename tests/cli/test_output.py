@@ -9,8 +9,11 @@ from typing import Any
 
 import asyncpg
 import pytest
+from typer import Exit
 
+from payintent.cli.results import print_result
 from payintent.config import Settings
+from payintent.operations.statements import ExportStatement, StatementText
 from tests.support.terminal import Terminal
 
 _LONG = "https://127.0.0.1/a/path/that/does/not/fit/into/a/table/of/eighty/columns/at/all"
@@ -198,3 +201,18 @@ def test_every_group_and_command_says_what_it_is_for(terminal: Terminal) -> None
         assert said.status == 0
         assert "payintent …" not in said.out
         assert str(2**63 - 1)[:10] not in said.out
+
+
+def test_a_pdf_is_written_to_a_pipe_as_it_is_and_never_to_a_terminal(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = b"%PDF-1.4\n\x93\xff"
+    exported = StatementText(format="pdf", text=base64.b64encode(drawn).decode())
+    operation = ExportStatement(statement_id="stmt_1", format="pdf")
+    print_result(operation, exported, as_json=False)
+    assert capsysbinary.readouterr().out == drawn
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(Exit):
+        print_result(operation, exported, as_json=False)
+    told = capsysbinary.readouterr()
+    assert (told.out, b"write it to a file" in told.err) == (b"", True)

@@ -1,11 +1,13 @@
 """What members see and do: payments found and told, refunds, replays, keys, the catalog."""
 
+import base64
 from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
 from payintent.domain import ids
+from payintent.domain.errors import RefusedError
 from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.member import MemberRole
 from payintent.operations.base import Actor
@@ -386,6 +388,25 @@ async def test_a_statements_lines_are_downloaded_as_csv(api: Api, finance: Perso
     day = (await api.world.perform(ShowStatement(statement_id=statement_id))).day
     name = f'filename="statement-{day}-THB.csv"'
     assert name in answer.headers["Content-Disposition"]
+
+
+async def test_a_statement_is_downloaded_as_pdf_unless_it_is_too_long(
+    api: Api, finance: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement_id = await close_a_day(api.world, adjustments=3)
+    path = f"/merchant/statements/{statement_id}"
+    assert "Download as PDF" in words(await finance.get(path))
+    answer = await finance.get(f"{path}/statement.pdf")
+    assert answer.headers["Content-Type"] == "application/pdf"
+    assert answer.headers["Cache-Control"] == "no-store"
+    exported = await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))
+    assert answer.body == base64.b64decode(exported.text)
+    assert answer.body.startswith(b"%PDF-")
+    monkeypatch.setattr("payintent.operations.statements.PDF_LINES_MAX", 2)
+    monkeypatch.setattr("payintent.portal.statements.PDF_LINES_MAX", 2)
+    assert "Download as PDF" not in words(await finance.get(path))
+    with pytest.raises(RefusedError, match="a PDF has at most 2 lines"):
+        await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))
 
 
 async def test_statements_have_pages(api: Api) -> None:

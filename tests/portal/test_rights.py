@@ -44,6 +44,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("GET", "/merchant/statements"): MemberRight.SEE_STATEMENTS,
     ("GET", "/merchant/statements/{statement_id}"): MemberRight.SEE_STATEMENTS,
     ("GET", "/merchant/statements/{statement_id}/lines.csv"): MemberRight.SEE_STATEMENTS,
+    ("GET", "/merchant/statements/{statement_id}/statement.pdf"): MemberRight.SEE_STATEMENTS,
     ("GET", "/merchant/events"): None,
     ("GET", "/merchant/events/{event_id}"): None,
     ("POST", "/merchant/events/{event_id}/replay"): MemberRight.REPLAY,
@@ -146,7 +147,7 @@ async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
     token = await person.token()
     shown = "".join(
         [
-            (await person.get(shop.path(route))).body.decode()
+            (await person.get(shop.path(route))).body.decode(errors="replace")  # a PDF too
             for (method, route), right in OWN.items()
             if method == "GET" and (right is None or right in RIGHTS[role])
         ]

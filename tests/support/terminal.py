@@ -23,6 +23,7 @@ class Said:
     status: int
     out: str
     err: str
+    raw: bytes = b""  # what was written that is no text
 
     @property
     def json(self) -> Any:
@@ -35,6 +36,7 @@ class _Screen(io.StringIO):
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
+        self.buffer = io.BytesIO()
         self._terminal = terminal
 
     def isatty(self) -> bool:
@@ -124,7 +126,7 @@ class Terminal:
             patch.setenv("COLUMNS", str(columns or 80))
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 status = _status()
-        return Said(status, out.getvalue(), err.getvalue())
+        return Said(status, out.getvalue(), err.getvalue(), out.buffer.getvalue())
 
 
 def _status() -> int:

@@ -1,0 +1,197 @@
+"""A statement as a PDF: its figures, then its lines in a table, over as many pages as they need."""
+
+import io
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from reportlab.lib.pagesizes import A4, landscape
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfbase.ttfonts import TTFont
+from reportlab.pdfgen.canvas import Canvas
+
+if TYPE_CHECKING:  # the operation imports this module where a PDF is wanted
+    from payintent.operations.statements import StatementLineView, StatementView
+
+_WIDTH, _HEIGHT = landscape(A4)
+_MARGIN = 36.0
+_RIGHT = _WIDTH - _MARGIN
+_TEXT, _BOLD = "Helvetica", "Helvetica-Bold"
+_TITLE_PT, _NAME_PT, _FIGURE_PT, _LINE_PT = 16.0, 11.0, 9.0, 7.0
+_FIGURE_STEP, _LINE_STEP = 14.0, 11.0
+_FOOT = _MARGIN - 12
+_FIGURES = (
+    *("opening", "payments", "fees", "tax", "refunds", "disputes", "adjustments", "payouts"),
+    "closing",
+)
+_FIGURES_RIGHT = 320.0
+_FIRST_LINES_TOP = _HEIGHT - 122.0 - len(_FIGURES) * _FIGURE_STEP
+_LINES_TOP = _HEIGHT - _MARGIN
+#: Names of columns, and where each begins; those of amounts end there.
+_WORDS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
+_AMOUNTS = (("Amount", 478.0), ("Fee", 584.0), ("Tax", 690.0), ("Net", _RIGHT))
+_AMOUNT_WIDTH = 104.0
+
+_FONTS = Path(__file__).parent / "fonts"
+_LATIN, _THAI = "NotoSans-Latin", "NotoSansThai-Regular"
+#: Fonts of readers, which no file has: of Chinese, Japanese and Korean.
+_CHINESE, _JAPANESE, _KOREAN = "STSong-Light", "HeiseiKakuGo-W5", "HYGothic-Medium"
+_THAI_FIRST, _THAI_LAST = "\u0e00", "\u0e7f"
+#: Thai vowels above a consonant, over which tone marks stand higher; sara am has one too.
+_UPPER_VOWELS = frozenset("\u0e31\u0e34\u0e35\u0e36\u0e37\u0e47\u0e4d")
+_SARA_AM = "\u0e33"
+_TONE_MARKS = frozenset("\u0e48\u0e49\u0e4a\u0e4b\u0e4c")
+_TONE_RISE = 0.22  # of the size of the letters
+_UNKNOWN_SHOWN = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementPages:
+    """What is drawn: a statement, whose it is, and all its lines."""
+
+    statement: "StatementView"
+    merchant_name: str
+    lines: Sequence["StatementLineView"]
+
+
+def write_statement_pdf(pages: StatementPages) -> bytes:
+    """Draw a statement; the same one is the same bytes each time."""
+    _register_fonts()
+    file = io.BytesIO()
+    canvas = Canvas(file, pagesize=(_WIDTH, _HEIGHT), invariant=1, pageCompression=1)
+    view = pages.statement
+    canvas.setTitle(f"Statement {view.number} of {view.day}, {_money(view)}")
+    canvas.setCreator("payintent")
+    _draw_figures(canvas, pages)
+    parts = list(_split(pages.lines))
+    for number, part in enumerate(parts):
+        if number:
+            canvas.showPage()
+        top = _LINES_TOP if number else _FIRST_LINES_TOP
+        _draw_lines(canvas, part, top)
+        _draw_foot(canvas, view, f"Page {number + 1} of {len(parts)}")
+    canvas.save()
+    return file.getvalue()
+
+
+def _split(lines: Sequence["StatementLineView"]) -> Iterator[Sequence["StatementLineView"]]:
+    """Yield the lines of each page; the first has fewer, and is there without any."""
+    first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    yield lines[:first]
+    for begin in range(first, len(lines), later):
+        yield lines[begin : begin + later]
+
+
+def _draw_figures(canvas: Canvas, pages: StatementPages) -> None:
+    view = pages.statement
+    y = _HEIGHT - _MARGIN - _TITLE_PT
+    canvas.setFont(_BOLD, _TITLE_PT)
+    canvas.drawString(_MARGIN, y, f"Statement {view.number} of {view.day.isoformat()}")
+    y -= 22
+    _draw_name(canvas, _MARGIN, y, f"{pages.merchant_name} (merchant {view.merchant_id})")
+    canvas.setFont(_TEXT, _FIGURE_PT)
+    y -= 16
+    canvas.drawString(_MARGIN, y, f"{_money(view)}. The day is that of {view.time_zone}.")
+    y -= 24
+    for name in _FIGURES:
+        canvas.setFont(_BOLD if name in {"opening", "closing"} else _TEXT, _FIGURE_PT)
+        if name == "closing":
+            canvas.line(_MARGIN, y + _FIGURE_STEP - 4, _FIGURES_RIGHT, y + _FIGURE_STEP - 4)
+        canvas.drawString(_MARGIN, y, name.capitalize())
+        canvas.drawRightString(_FIGURES_RIGHT, y, getattr(view, name))
+        y -= _FIGURE_STEP
+
+
+def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float) -> None:
+    """Draw the head of the table and lines below it."""
+    y = top - _LINE_STEP
+    canvas.setFont(_BOLD, _LINE_PT)
+    for name, x in _WORDS:
+        canvas.drawString(x, y, name)
+    for name, x in _AMOUNTS:
+        canvas.drawRightString(x, y, name)
+    canvas.line(_MARGIN, y - 3, _RIGHT, y - 3)
+    for line in lines:
+        y -= _LINE_STEP
+        canvas.setFont(_TEXT, _LINE_PT)
+        fact = line.fact.replace("_", " ")
+        words = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
+        for word, (_, x) in zip(words, _WORDS, strict=True):
+            canvas.drawString(x, y, word)
+        amounts = (line.amount, line.fee, line.tax, line.net)
+        for amount, (_, x) in zip(amounts, _AMOUNTS, strict=True):
+            _draw_amount(canvas, x, y, amount)
+
+
+def _draw_amount(canvas: Canvas, right: float, y: float, amount: str) -> None:
+    """Draw an amount up to its right end; smaller where it would run into the next column."""
+    width = stringWidth(amount, _TEXT, _LINE_PT)
+    if width > _AMOUNT_WIDTH:  # of a token with many decimals
+        canvas.setFont(_TEXT, _LINE_PT * _AMOUNT_WIDTH / width)
+    canvas.drawRightString(right, y, amount)
+    if width > _AMOUNT_WIDTH:
+        canvas.setFont(_TEXT, _LINE_PT)
+
+
+def _draw_foot(canvas: Canvas, view: "StatementView", page: str) -> None:
+    canvas.setFont(_TEXT, _LINE_PT)
+    canvas.drawString(_MARGIN, _FOOT, f"{view.id}, {_money(view)}")
+    canvas.drawRightString(_RIGHT, _FOOT, page)
+
+
+def _money(view: "StatementView") -> str:
+    return f"{view.currency} on {view.chain}" if view.chain else view.currency
+
+
+def _draw_name(canvas: Canvas, x: float, y: float, name: str) -> None:
+    """Draw a name of any script; a letter that no font has is a question mark."""
+    name = unicodedata.normalize("NFC", name)
+    styled = [
+        (letter, _font_of(letter, name), _is_high_tone(name, place))
+        for place, letter in enumerate(name)
+    ]
+    for (font, is_high), run in groupby(styled, key=lambda style: style[1:]):
+        shown = "".join(letter if font else _UNKNOWN_SHOWN for letter, *_ in run)
+        canvas.setFont(font or _TEXT, _NAME_PT)
+        canvas.drawString(x, y + (_TONE_RISE * _NAME_PT if is_high else 0.0), shown)
+        x += stringWidth(shown, font or _TEXT, _NAME_PT)
+
+
+def _is_high_tone(name: str, place: int) -> bool:
+    """Tell whether a letter is a Thai tone mark above a vowel: fonts have it at one height."""
+    before, after = name[place - 1 : place], name[place + 1 : place + 2]
+    return name[place] in _TONE_MARKS and (before in _UPPER_VOWELS or after == _SARA_AM)
+
+
+def _font_of(letter: str, name: str) -> str | None:
+    """Return the font of a letter; ideographs are Japanese in a name with kana."""
+    if _THAI_FIRST <= letter <= _THAI_LAST:
+        return _THAI
+    kind = unicodedata.name(letter, "").partition(" ")[0]
+    if kind == "HANGUL":
+        return _KOREAN
+    if kind in {"HIRAGANA", "KATAKANA"}:
+        return _JAPANESE
+    if kind in {"CJK", "FULLWIDTH", "IDEOGRAPHIC"}:
+        is_japanese = any("\u3040" <= other <= "\u30ff" for other in name)
+        return _JAPANESE if is_japanese else _CHINESE
+    return _LATIN if ord(letter) in _register_fonts() else None
+
+
+@cache
+def _register_fonts() -> frozenset[int]:
+    """Register the fonts once; gives the letters that the Latin one has."""
+    register = cast("Callable[[object], None]", pdfmetrics.registerFont)  # its types are unknown
+    latin = TTFont(_LATIN, str(_FONTS / f"{_LATIN}.ttf"))
+    register(latin)
+    register(TTFont(_THAI, str(_FONTS / f"{_THAI}.ttf")))
+    for name in (_CHINESE, _JAPANESE, _KOREAN):
+        register(UnicodeCIDFont(name))
+    return frozenset(latin.face.charToGlyph)
