@@ -16,8 +16,15 @@ from payintent.console.rendering import render
 from payintent.console.sessions import OperatorSession
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.approvals import Approve, ListApprovals, Reject, ShowApproval
+from payintent.operations.approvals import (
+    ApprovalView,
+    Approve,
+    ListApprovals,
+    Reject,
+    ShowApproval,
+)
 from payintent.operations.base import ChangeOperation
+from payintent.operations.registry import OPERATIONS
 from payintent.storage import payments
 
 _LISTED = 200
@@ -70,16 +77,24 @@ async def _approval_page(
 ) -> Response:
     service = get_context(request).service
     operation = ShowApproval(approval_id=request.path_params["approval_id"])
-    approval = await service.submit(operation, session.actor)
-    role = session.actor.role
+    approval = await service.run_operation(operation, session.actor)
+    role, least = session.actor.role, _least_role(approval)
     return render(
         request,
         "approval.html",
         status=200 if refused is None else http_status(refused),
         approval=approval,
         now=await payments.now(service.database),
-        may_decide=role is not None and role.includes(Role.FINANCE),
+        may_decide=role is not None and role.includes(least),
+        least=least,
         is_own=approval.proposed_by == session.actor.who,
         note=note,
         refused=None if refused is None else refused.message,
     )
+
+
+def _least_role(approval: ApprovalView) -> Role:
+    """Return the least role that decides it: whoever decides could have proposed it as well."""
+    kind = OPERATIONS.get(approval.action)  # None: a refund
+    is_higher = kind is not None and kind.needs_role.includes(Approve.needs_role)
+    return kind.needs_role if kind is not None and is_higher else Approve.needs_role

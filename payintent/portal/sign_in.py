@@ -20,6 +20,7 @@ from payintent.portal.visits import (
     new_token,
     portal_page,
     read_next,
+    read_portal_form,
     redirect,
     session_cookie,
     session_digest,
@@ -28,7 +29,7 @@ from payintent.portal.visits import (
 from payintent.storage import member_sessions, members, payments
 from payintent.storage.database import Tx
 from payintent.storage.members import PasskeyUse
-from payintent.web.forms import check_form_token, make_form_token, read_form_fields
+from payintent.web.forms import make_form_token
 
 _log = get_logger("portal")
 _FAILED = "Signing in did not work. Try again, or ask for a new link."
@@ -71,9 +72,8 @@ async def get_portal_sign_in_options(request: Request) -> Response:
 async def post_portal_sign_in(request: Request) -> Response:
     """`POST /merchant/sign-in`: signs in by a passkey."""
     app = get_context(request)
-    form = await read_form_fields(request)
     visitor = visitor_cookie(app.service.settings).read(request) or ""
-    check_form_token(request, form, app.service.encryption, f"visitor:{visitor}")
+    form = await read_portal_form(request, app, f"visitor:{visitor}")
     following = read_next(form.get("next"))
     try:
         credential = form.get("credential", "")
@@ -94,9 +94,8 @@ async def get_link(request: Request) -> Response:
 async def post_link(request: Request) -> Response:
     """`POST /merchant/link/{token}`: signs in by a link, once."""
     app = get_context(request)
-    form = await read_form_fields(request)
     visitor = visitor_cookie(app.service.settings).read(request) or ""
-    check_form_token(request, form, app.service.encryption, f"visitor:{visitor}")
+    await read_portal_form(request, app, f"visitor:{visitor}")
     link: str = request.path_params["token"]
     try:
         with app.attempts.attempt(request, MEMBER, link):

@@ -22,12 +22,18 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
+from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption
 from payintent.portal.rendering import HEADERS, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
 from payintent.web.cookies import SignInCookie
-from payintent.web.forms import check_form_token, make_form_token, read_form_fields
+from payintent.web.forms import (
+    check_form_token,
+    check_sender,
+    make_form_token,
+    read_form_fields,
+)
 
 #: A page of the portal, of which no answer is kept by any cache.
 Handler = Callable[[Request], Awaitable[Response]]
@@ -146,6 +152,14 @@ def redirect(address: str) -> Response:
     return RedirectResponse(address, 303, HEADERS)
 
 
+async def read_portal_form(request: Request, app: AppContext, holder: str) -> Mapping[str, str]:
+    """Read a form that a page of ours was given to its holder, and that was sent from there."""
+    form = await read_form_fields(request)
+    check_sender(request, web_origin(app.service.settings.portal_address))
+    check_form_token(form, app.service.encryption, holder)
+    return form
+
+
 def read_next(raw: str | None) -> str:
     """Return where to go after signing in: a page of the portal, whatever is asked for."""
     is_ours = raw is not None and raw.startswith("/merchant/") and len(raw) <= _NEXT_MAX
@@ -155,10 +169,9 @@ def read_next(raw: str | None) -> str:
 
 
 async def _visit(request: Request, app: AppContext, session: MemberSession) -> Visit:
-    form: dict[str, str] = {}
+    form: Mapping[str, str] = {}
     if request.method == "POST":
-        form = await read_form_fields(request)
-        check_form_token(request, form, app.service.encryption, str(session.id))
+        form = await read_portal_form(request, app, str(session.id))
     return Visit(request, app, session, form)
 
 

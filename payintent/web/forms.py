@@ -12,10 +12,13 @@ from payintent.encryption import Encryption
 
 #: The field of a form that holds its token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
+_TOO_OLD = "this form is too old: open the page again and send it once more"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
 #: What browsers say of a request that a page of this origin, or a person, has caused.
 _OURS = frozenset({"same-origin", "none"})
+#: What browsers send for the origin of a page that gives no referrer, as those with links do.
+_UNTOLD = "null"
 
 
 async def read_form_fields(request: Request) -> dict[str, str]:
@@ -33,14 +36,17 @@ def make_form_token(encryption: Encryption, holder: str) -> str:
     return encryption.digest(f"form token:{holder}").hex()
 
 
-def check_form_token(
-    request: Request, form: Mapping[str, str], encryption: Encryption, holder: str
-) -> None:
-    """Refuse (`FORBIDDEN`) a form that another site has sent, or that has another's token."""
-    site = request.headers.get("sec-fetch-site", "same-origin")
+def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: str) -> None:
+    """Refuse (`FORBIDDEN`) a form that has another's token."""
     expected = make_form_token(encryption, holder).encode()
     given = form.get(FORM_TOKEN, "").encode(errors="replace")
-    if site not in _OURS or not hmac.compare_digest(given, expected):
-        raise RefusedError(
-            ErrorCode.FORBIDDEN, "this form is too old: open the page again and send it once more"
-        )
+    if not hmac.compare_digest(given, expected):
+        raise RefusedError(ErrorCode.FORBIDDEN, _TOO_OLD)
+
+
+def check_sender(request: Request, origin: str | None) -> None:
+    """Refuse (`FORBIDDEN`) a form that a page of another origin than ours has sent."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origins = set(request.headers.getlist("origin"))
+    if site not in _OURS or not origins <= {origin, _UNTOLD}:
+        raise RefusedError(ErrorCode.FORBIDDEN, _TOO_OLD)

@@ -122,7 +122,7 @@ async def test_a_lesser_role_sees_it_and_cannot_decide(
     page = await propose(ada)
     viewer = await signed_in(operator, "vera", Role.VIEWER)
     shown = await viewer.get(page)
-    assert "Deciding needs the role finance" in words(shown)
+    assert "Deciding needs the role admin" in words(shown)
     assert "<button>Approve" not in shown.body.decode()
     for decision in ("approve", "reject"):
         answer = await viewer.post(f"{page}/{decision}", note="all the same")

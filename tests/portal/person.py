@@ -26,13 +26,13 @@ class Person:
         self.key = SecurityKey(ORIGIN)
 
     async def get(self, path: str, **headers: str) -> Answer:
-        return await self._send("GET", path, headers=headers)
+        return await self.send("GET", path, headers=headers)
 
     async def post(self, path: str, token: str | None = None, **fields: str) -> Answer:
         """Send a form; by default with the token of the person's own pages."""
         if token is None:
             token = await self.token()
-        return await self._send("POST", path, data=fields | {"form_token": token})
+        return await self.send("POST", path, data=fields | {"form_token": token})
 
     async def token(self) -> str:
         return form_token(await self.get("/merchant/access"))
@@ -68,7 +68,8 @@ class Person:
     def is_signed_in(self) -> bool:
         return SESSION in self.cookies
 
-    async def _send(self, method: str, path: str, **options: Any) -> Answer:
+    async def send(self, method: str, path: str, **options: Any) -> Answer:
+        """Send a request with the cookies, and keep those that it sets."""
         headers = options.pop("headers", {})
         if self.cookies:
             headers = headers | {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}

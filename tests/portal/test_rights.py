@@ -15,7 +15,7 @@ from tests.api.arrange import payment_of
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
 from tests.portal.arrange import close_a_day
-from tests.portal.person import SIGN_IN, Person, form_token, member, words
+from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words
 from tests.support.fakes import captured
 from tests.support.world import Api
 
@@ -227,18 +227,48 @@ async def test_a_form_is_sent_by_a_page_of_the_same_person_alone(shop: Shop) -> 
     assert await _everything(shop) == before
 
 
-async def test_a_form_of_another_site_is_refused_even_with_the_right_token(shop: Shop) -> None:
-    person = await member(shop.api)
-    token = await person.token()
-    for site in ("cross-site", "same-site"):
-        answer = await person._send(
-            "POST",
-            "/merchant/sign-out",
-            data={"form_token": token},
-            headers={"Sec-Fetch-Site": site},
-        )
-        assert answer.status == 403
-    assert (await person.get("/merchant/payments")).status == 200
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://pay.test.evil.example"},
+        {"Origin": "https://pay.test"},
+    ],
+)
+async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
+    shop: Shop, told: dict[str, str]
+) -> None:
+    people = {role: await member(shop.api, role) for role in MemberRole}
+    stranger = Person(shop.api)
+    visitors_token = form_token(await stranger.get(SIGN_IN))
+    tokens = {role: await person.token() for role, person in people.items()}
+    before = await _everything(shop)
+    for (method, route), right in (OPEN | OWN).items():
+        if method == "GET":
+            continue
+        role = next((role for role in MemberRole if right in {None, *RIGHTS[role]}), None)
+        person = stranger if role is None else people[role]
+        token = visitors_token if role is None else tokens[role]
+        fields = {"form_token": token, "amount": "1.00", "key": str(uuid4())}
+        answer = await person.send("POST", shop.path(route), data=fields, headers=told)
+        assert answer.status == 403, route
+        assert "open the page again" in words(answer), route
+    assert await _everything(shop) == before
+    assert (await people[MemberRole.FINANCE].get("/merchant/payments")).status == 200
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, "null"])
+async def test_a_form_of_a_page_of_ours_is_taken_though_it_may_not_tell_its_origin(
+    api: Api, origin: str
+) -> None:
+    """Our pages give no referrer, for which browsers send `null`."""
+    person = await member(api)
+    fields = {"form_token": await person.token()}
+    told = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
+    answer = await person.send("POST", "/merchant/sign-out", data=fields, headers=told)
+    assert (answer.status, answer.headers["Location"]) == (303, SIGN_IN)
 
 
 async def test_no_passkey_of_somebody_else_is_removed(shop: Shop) -> None:

@@ -1,0 +1,229 @@
+"""Every route of the console: without a session, with a form of others, and by each role.
+
+The routes and the operations are read from the tables that serve them, so that none is forgotten.
+"""
+
+import html
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from pytest_asyncio import fixture
+from starlette.routing import Route
+
+from payintent.console.navigation import NAVIGATION
+from payintent.console.routes import CONSOLE_ROUTES
+from payintent.domain.operator import Role
+from payintent.operations.base import ChangeOperation
+from payintent.operations.registry import OPERATIONS
+from payintent.service import Service
+from tests.console.test_operations import page_of, typed
+from tests.console.visitor import Visitor
+from tests.operations.stage import Stage
+from tests.support.contents import contents
+from tests.support.world import Api, World
+
+#: Routes for anybody, with why that is right.
+OPEN = {
+    ("GET", "/sign-in"): "to sign in at",
+    ("POST", "/sign-in"): "needs a token",
+    ("GET", "/sign-in/oidc"): "leads to the provider",
+    ("GET", "/sign-in/oidc/callback"): "needs what the provider says",
+    ("GET", "/static/{mark}/{name}"): "files that are the same for all",
+}
+OWN = [
+    (method, route.path)
+    for route in CONSOLE_ROUTES
+    if isinstance(route, Route)
+    for method in (route.methods or set()) - {"HEAD"}
+    if (method, route.path) not in OPEN
+]
+PAGES = [path for method, path in OWN if method == "GET"]
+_OPERATION = "/operations/{subject}/{verb}"
+_DECISION = "/approvals/{approval_id}/{decision}"
+#: Parts of the first page, which the browser reads beside it.
+_NO_PAGES = ("/today/", "/audit/export", "/operations/")
+#: Tables with rows from the beginning on, and those of who is signed in.
+_KEPT = {
+    *("chain", "chain_token", "configuration_version", "figure_mark", "provider", "restriction"),
+    *("console_session", "operator_token", "schema_migration"),
+}
+_OF_OTHERS = "https://evil.example"
+_SENT_TO = re.compile(r'(?:action|formaction)="([^"]*)"')
+_LED_TO = re.compile(r'href="(/operations/[^"?]+/[^"?]+)')
+#: What a request writes although it changes nothing: when a session and a token were last used.
+_USES = {"console_session", "operator_token"}
+
+
+@pytest.fixture
+def operated(production: Service) -> Service:
+    return production
+
+
+@fixture
+async def people(operator: Api, stage: Stage) -> AsyncIterator[dict[Role, Visitor]]:
+    """One operator of each role."""
+    visitors = {role: Visitor(operator) for role in Role}
+    for role, visitor in visitors.items():
+        token = await stage.world.operator_token(f"the {role}", role)
+        assert (await visitor.sign_in(token)).status == 303
+    yield visitors
+
+
+def _addresses(stage: Stage, route: str) -> list[str]:
+    """Give the addresses of a route: of an operation all that there are."""
+    if route == _OPERATION:
+        return [page_of(action) for action in OPERATIONS]
+    known = {
+        "payment_id": stage.known["payment"],
+        "case_id": stage.known["case"],
+        "refund_id": stage.known["refund"],
+        "event_id": stage.known["event"],
+        "merchant_id": stage.known["merchant"],
+        "session_id": stage.known["run"],
+        "form": "csv",
+    }
+    if "{approval_id}" not in route:
+        return [route.format_map(known)]
+    waiting = (stage.known["approval"], stage.known["refund"])
+    return [
+        route.format_map({"approval_id": approval, "decision": decision})
+        for approval in waiting
+        for decision in (("approve", "reject") if route == _DECISION else ("",))
+    ]
+
+
+def _forms(stage: Stage) -> list[tuple[str, dict[str, str]]]:
+    """Give each form that changes something, filled in so that it would be done."""
+    done = {"why": "all the same", "note": "all the same", "step": "confirmed"}
+    changes = [
+        (page_of(action), typed(stage.fields(action)) | done)
+        for action, kind in OPERATIONS.items()
+        if issubclass(kind, ChangeOperation)
+    ]
+    others = [
+        (address, done)
+        for method, route in OWN
+        if method == "POST" and route != _OPERATION
+        for address in _addresses(stage, route)
+    ]
+    return changes + others
+
+
+async def test_without_a_session_every_route_leads_to_the_sign_in_and_nothing_changes(
+    operator: Api, stage: Stage
+) -> None:
+    before = await contents(stage.world)
+    for cookies in ({}, {"payintent-console": f"{stage.known['run']}.{'A' * 43}"}):
+        for method, route in OWN:
+            for address in _addresses(stage, route):
+                stranger = Visitor(operator, dict(cookies))
+                is_read = method == "GET"
+                sent = stranger.get(address) if is_read else stranger.post(address, note="x")
+                answer = await sent
+                assert answer.status == 303, address
+                assert answer.headers["Location"].startswith("/sign-in"), address
+                assert answer.body == b"", address
+    assert await contents(stage.world) == before
+
+
+async def test_a_form_without_the_sessions_own_token_or_of_another_site_changes_nothing(
+    operator: Api, stage: Stage
+) -> None:
+    ada, alan = Visitor(operator), Visitor(operator)
+    await ada.sign_in(stage.tokens["Ada"])
+    await alan.sign_in(stage.tokens["Alan"])
+    ours = operator.base
+    sent = [
+        ({}, ours),
+        ({"csrf": ""}, ours),
+        ({"csrf": alan.csrf}, ours),
+        ({"csrf": ada.csrf}, _OF_OTHERS),
+        ({"csrf": ada.csrf}, "null"),
+        ({"csrf": ada.csrf}, None),
+    ]
+    before = await contents(stage.world, but=_USES)
+    forms = _forms(stage)
+    assert len(forms) > 60
+    for address, fields in forms:
+        for own, origin in sent:
+            headers = {} if origin is None else {"Origin": origin}
+            answer = await ada.send_form(address, fields | own, **headers)
+            assert answer.status == 403, (address, own, origin)
+    assert await contents(stage.world, but=_USES) == before
+    assert (await ada.get("/sessions")).status == 200
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_no_page_leads_a_role_to_what_it_may_not_do(
+    people: dict[Role, Visitor], stage: Stage, role: Role
+) -> None:
+    visitor = people[role]
+    assert {entry.path for entry in NAVIGATION} <= set(PAGES)
+    addresses = [address for route in PAGES for address in _addresses(stage, route)]
+    addresses = [address for address in addresses if not address.startswith(_NO_PAGES)]
+    assert await _led_astray(visitor, role, addresses) == {}
+    await _empty(stage.world)
+    lists = [route for route in PAGES if "{" not in route and not route.startswith(_NO_PAGES)]
+    assert len(lists) > 10
+    assert await _led_astray(visitor, role, lists) == {}
+
+
+async def _led_astray(visitor: Visitor, role: Role, addresses: list[str]) -> dict[str, set[str]]:
+    """Give what pages lead to, or send a form to, that this role may not do."""
+    allowed = {
+        page_of(action) for action, kind in OPERATIONS.items() if role.includes(kind.needs_role)
+    }
+    astray: dict[str, set[str]] = {}
+    for address in addresses:
+        answer = await visitor.get(address)
+        assert answer.status == 200, address
+        page = html.unescape(answer.body.decode())
+        wrong = set(_LED_TO.findall(page)) - allowed
+        for target in _SENT_TO.findall(page):
+            if target.startswith("/approvals/"):
+                refused = await visitor.post(target, note="")  # which a decision needs
+                wrong |= {target} if refused.status == 403 else set()
+        if wrong:
+            astray[address] = wrong
+    return astray
+
+
+async def _empty(world: World) -> None:
+    """Leave nothing but the operators and their sessions."""
+    names = await contents(world, but=_KEPT)
+    statements = [f'DELETE FROM "{name}"' for name in names]
+    connection = await world.other_connection()
+    await connection.execute("; ".join(["SET session_replication_role = replica", *statements]))
+    await connection.close()
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUPPORT, Role.FINANCE])
+async def test_what_a_role_may_not_do_is_refused_however_it_is_tried(
+    people: dict[Role, Visitor], stage: Stage, role: Role
+) -> None:
+    visitor = people[role]
+    before = await contents(stage.world, but=_USES)
+    done = {"why": "all the same", "note": "all the same"}
+    tried = 0
+    for action, kind in OPERATIONS.items():
+        if role.includes(kind.needs_role):
+            continue
+        tried += 1
+        fields = typed(stage.fields(action)) | done
+        answers = [await visitor.get(page_of(action))]
+        answers += [
+            await visitor.post(page_of(action), **fields, step=step)
+            for step in ("", "dry-run", "confirmed")
+        ]
+        assert {answer.status for answer in answers} == {403}, action
+    assert tried > 10
+    decisions = [stage.known["approval"]]  # of what only an admin may do
+    decisions += [] if role.includes(Role.FINANCE) else [stage.known["refund"]]
+    for approval in decisions:
+        page = (await visitor.get(f"/approvals/{approval}")).body.decode()
+        for decision in ("approve", "reject"):
+            address = f"/approvals/{approval}/{decision}"
+            assert address not in page
+            assert (await visitor.post(address, **done)).status == 403, address
+    assert await contents(stage.world, but=_USES) == before
