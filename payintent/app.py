@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
 
-# Imported at the start, so that the first call to a gateway, and the first buyer who pays on a
-# chain, does not wait for the import.
+# Imported at the start, before processes are forked, so that the first call to a gateway, the first
+# create, and the first buyer who pays on a chain, do not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+import payintent.payments.fraud_screening  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent import tracing
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts

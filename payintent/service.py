@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from payintent.address_checks import check_places
 from payintent.config import Settings
@@ -20,8 +20,6 @@ from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.id_generator import IdGenerator
-from payintent.onchain.wallet_handoff import WalletHandoff
-from payintent.onchain.watch_loop import WatchContext
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
@@ -29,17 +27,12 @@ from payintent.operations.submit import ShowProgress, describe, foresee, run_ope
 from payintent.payments.catalog import Catalogs
 from payintent.payments.create import PaymentCreator
 from payintent.payments.create_refund import RefundCreator
-from payintent.payments.fraud_screening import FraudScreening
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.inquire_sessions import SessionInquirer
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.receive_callback import CallbackReceiver
-from payintent.payments.select_quote import SelectionContext, ServiceUrls
-from payintent.payments.send_refund import RefundSender
 from payintent.pictures.cache import PictureCache
-from payintent.reconciliation.intake import ReconciliationContext
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
@@ -47,6 +40,15 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
 from payintent.webhooks.egress import EgressRules, egress_rules
+
+if TYPE_CHECKING:
+    from payintent.onchain.wallet_handoff import WalletHandoff
+    from payintent.onchain.watch_loop import WatchContext
+    from payintent.payments.fraud_screening import FraudScreening
+    from payintent.payments.inquire_sessions import SessionInquirer
+    from payintent.payments.select_quote import SelectionContext, ServiceUrls
+    from payintent.payments.send_refund import RefundSender
+    from payintent.reconciliation.intake import ReconciliationContext
 
 R = TypeVar("R")
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
@@ -76,15 +78,19 @@ class Service:
     pictures: PictureCache
 
     @property
-    def urls(self) -> ServiceUrls:
+    def urls(self) -> "ServiceUrls":
         """Return our addresses for gateways and buyers."""
+        from payintent.payments.select_quote import ServiceUrls
+
         return ServiceUrls(
             api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
         )
 
     @property
-    def selection_context(self) -> SelectionContext:
+    def selection_context(self) -> "SelectionContext":
         """Return the context that quotes are selected with."""
+        from payintent.payments.select_quote import SelectionContext
+
         return SelectionContext(
             database=self.database,
             merchants=self.merchants,
@@ -94,8 +100,10 @@ class Service:
         )
 
     @property
-    def fraud_screening(self) -> FraudScreening:
+    def fraud_screening(self) -> "FraudScreening":
         """Return the fraud screening of buyers."""
+        from payintent.payments.fraud_screening import FraudScreening
+
         return FraudScreening(
             database=self.database,
             policies=self.policies,
@@ -175,13 +183,17 @@ class Service:
         return await run_operation(self.operation_context, operation, actor)
 
     @property
-    def wallet_handoff(self) -> WalletHandoff:
+    def wallet_handoff(self) -> "WalletHandoff":
         """Return what takes buyers into wallets' own browsers."""
+        from payintent.onchain.wallet_handoff import WalletHandoff
+
         return WalletHandoff(self.encryption, self.settings.checkout_base)
 
     @property
-    def session_inquirer(self) -> SessionInquirer:
+    def session_inquirer(self) -> "SessionInquirer":
         """Return the inquirer, which asks gateways about sessions."""
+        from payintent.payments.inquire_sessions import SessionInquirer
+
         return SessionInquirer(
             database=self.database,
             accounts=self.accounts,
@@ -197,8 +209,10 @@ class Service:
         )
 
     @property
-    def refund_sender(self) -> RefundSender:
+    def refund_sender(self) -> "RefundSender":
         """Return the component that sends refunds to their gateways."""
+        from payintent.payments.send_refund import RefundSender
+
         return RefundSender(
             database=self.database,
             accounts=self.accounts,
@@ -207,8 +221,10 @@ class Service:
         )
 
     @property
-    def reconciliation_context(self) -> ReconciliationContext:
+    def reconciliation_context(self) -> "ReconciliationContext":
         """Return the context that gateways' lists are compared with."""
+        from payintent.reconciliation.intake import ReconciliationContext
+
         return ReconciliationContext(
             database=self.database,
             id_generator=self.id_generator,
@@ -220,8 +236,10 @@ class Service:
         return gateway.capabilities.layouts if gateway else ()
 
     @property
-    def watch_context(self) -> WatchContext:
+    def watch_context(self) -> "WatchContext":
         """Return the context that the chain watchers run with."""
+        from payintent.onchain.watch_loop import WatchContext
+
         return WatchContext(
             settings=self.settings, database=self.database, id_generator=self.id_generator
         )

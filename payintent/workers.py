@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge
 
+# Imported at the start, before processes are forked: the service imports them where they are used.
+import payintent.payments.inquire_sessions  # pyright: ignore[reportUnusedImport]
+import payintent.payments.send_refund  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent import tracing
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.config import Settings
