@@ -19,9 +19,10 @@ from payintent.api import (
     refunds,
     statements,
     test_clock,
+    test_payments,
 )
 from payintent.api.docs import pages
-from payintent.checkout import codes, page, pictures, sdk_files, static_files
+from payintent.checkout import codes, page, pictures, sdk_files, static_files, test_card_page
 from payintent.console.routes import CONSOLE_ROUTES
 
 # Hot routes first: they are tried in this order, and each that does not match costs a microsecond.
@@ -46,6 +47,17 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/statements/{statement_id}", statements.get_statement, methods=["GET"]),
     Route("/v1/test/clock", test_clock.get_test_clock, methods=["GET"]),
     Route("/v1/test/clock/advance", test_clock.advance_test_clock, methods=["POST"]),
+    Route("/v1/test/payments/{payment_id}/pay", test_payments.pay_test_payment, methods=["POST"]),
+    Route(
+        "/v1/test/payments/{payment_id}/decline",
+        test_payments.decline_test_payment,
+        methods=["POST"],
+    ),
+    Route(
+        "/v1/test/payments/{payment_id}/dispute",
+        test_payments.dispute_test_payment,
+        methods=["POST"],
+    ),
     Route("/v1/disputes", disputes.list_disputes, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
@@ -58,6 +70,8 @@ ROUTES: list[BaseRoute] = [
     Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
     Route("/c/{checkout_id}/qr.svg", codes.get_qr, methods=["GET"]),
     Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
+    Route("/c/test/{session_id}", test_card_page.get_card_page, methods=["GET"]),
+    Route("/c/test/{session_id}", test_card_page.post_card_page, methods=["POST"]),
     Route("/c/wallet/open/{code}", codes.get_open, methods=["GET"]),
     Route("/c/static/pictures/{name}.webp", pictures.get_picture, methods=["GET"]),
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),

@@ -18,6 +18,7 @@ from payintent.gateways.onchain import OnchainGateway
 from payintent.gateways.packages import load_gateway_packages
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.test_gateway import TestGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.id_generator import IdGenerator
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
@@ -39,11 +40,13 @@ from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
+from payintent.storage.test_gateway import DatabaseTestGatewayRecords
 from payintent.webhooks.egress import EgressRules, egress_rules
 
 if TYPE_CHECKING:
     from payintent.onchain.wallet_handoff import WalletHandoff
     from payintent.onchain.watch_loop import WatchContext
+    from payintent.payments.buyer_simulator import BuyerSimulator
     from payintent.payments.fraud_screening import FraudScreening
     from payintent.payments.inquire_sessions import SessionInquirer
     from payintent.payments.select_quote import SelectionContext, ServiceUrls
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Providers that need no other package, and whose names no package may have.
-BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway)})
+BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,17 @@ class Service:
         )
 
     @property
+    def buyer_simulator(self) -> "BuyerSimulator":
+        """Return what plays the buyer at the test gateway."""
+        from payintent.payments.buyer_simulator import BuyerSimulator
+
+        return BuyerSimulator(
+            selection=self.selection_context,
+            policies=self.policies,
+            receiver=self.callback_receiver,
+        )
+
+    @property
     def fraud_screening(self) -> "FraudScreening":
         """Return the fraud screening of buyers."""
         from payintent.payments.fraud_screening import FraudScreening
@@ -123,6 +137,7 @@ class Service:
             sandbox=self.settings.sandbox,
             egress=egress_rules(self.settings),
             providers=self.accounts.providers,
+            test_only=self.accounts.test_only,
             credentials=self.accounts.credentials,
             optional_credentials=self.accounts.optional_credentials,
             api_base=self.settings.api_base,
@@ -275,7 +290,7 @@ async def open_service(
     Unfit addresses are refused before (`PlacesUnusableError`), and installed gateways that cannot
     be used (`GatewayPackageError`).
 
-    `gateways` replaces the adapters of this installation, by provider; `process` names the
+    `gateways` replaces the adapters of outside gateways, by provider; `process` names the
     connections of this process in the database.
     """
     check_places(settings)
@@ -288,7 +303,7 @@ async def open_service(
     database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     built_in = _adapters(http, database, settings, refunders)
-    adapters = built_in | packages if gateways is None else gateways
+    adapters = built_in | packages if gateways is None else _with_test_gateway(built_in, gateways)
     id_generator = IdGenerator()
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
@@ -361,5 +376,17 @@ def _adapters(
     adapters: tuple[Gateway, ...] = (
         *(adapter(http) for adapter in _OVER_HTTP),
         OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
+        TestGateway(DatabaseTestGatewayRecords(database), _pages_base(settings)),
     )
     return {gateway.provider: gateway for gateway in adapters}
+
+
+def _with_test_gateway(
+    built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
+) -> Mapping[str, Gateway]:
+    """Add the test gateway, which is no outside company's, to those that replace all others."""
+    return {TestGateway.provider: built_in[TestGateway.provider], **others}
+
+
+def _pages_base(settings: Settings) -> str:
+    return settings.checkout_base or f"{web_origin(settings.api_base) or ''}/c"

@@ -25,6 +25,8 @@ GRANT UPDATE (feed_position) ON event TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
 -- And how far a test merchant has moved its clock on.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
+-- What the test gateway keeps, where no money is.
+GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payintent_worker;
 
 -- What the operator paid to merchants; a trigger lets nothing but a reversal change it.
 GRANT SELECT, INSERT ON payout TO payintent_api;

@@ -31,7 +31,7 @@ async def get_test_clock(
 ) -> Response:
     """`GET /test/clock`: by how many seconds the clock was moved on."""
     del request
-    _require_test_key(merchant)
+    require_test_key(merchant)
     advanced_s = await test_clock.get(app.service.database, merchant.merchant_id)
     return json_response({"advanced_seconds": advanced_s})
 
@@ -41,7 +41,7 @@ async def advance_test_clock(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`POST /test/clock/advance`: whatever the test side waits for comes nearer, at once."""
-    _require_test_key(merchant)
+    require_test_key(merchant)
     service = app.service
     body = await read_json(request, _ADVANCE, service.settings.body_bytes_max)
     if not 1 <= body.seconds <= ADVANCE_MAX_S:
@@ -54,6 +54,7 @@ async def advance_test_clock(
     return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
 
 
-def _require_test_key(merchant: AuthenticatedMerchant) -> None:
+def require_test_key(merchant: AuthenticatedMerchant) -> None:
+    """Refuse (`FORBIDDEN`) a live key."""
     if merchant.livemode:
-        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, has a clock")
+        raise RefusedError(ErrorCode.FORBIDDEN, "only a test key, sk_test_…, may do this")

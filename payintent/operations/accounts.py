@@ -97,6 +97,11 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         _check_countries(context, self.provider, self.countries)
         await check_merchant(context.database, self.merchant_id)
         await _check_mode(context, self.merchant_id, livemode=not self.test)
+        if self.provider in context.test_only and not self.test:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"{self.provider} moves no money, and has test accounts alone",
+            )
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Add the account, then encrypt its credentials with its id as context."""

@@ -53,6 +53,7 @@ class OperationContext:
     sandbox: bool
     egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here
+    test_only: frozenset[str]  # those of them that only test accounts are at
     #: Names of the credentials that an account of each provider must have.
     credentials: Mapping[str, frozenset[str]]
     optional_credentials: Mapping[str, frozenset[str]]  # names of those that it may have besides

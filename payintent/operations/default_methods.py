@@ -34,6 +34,7 @@ _OFFERED = {
             countries=("TW",),
         ),
     ),
+    "test": (DefaultMethod(kind="card", label="Test card", fee_rate=Decimal(0)),),
     # Its page lets the buyer choose among all methods of the merchant there.
     "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }

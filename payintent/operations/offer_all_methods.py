@@ -27,6 +27,13 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
         await payment_methods.add(tx, replace(method, position=position))
 
 
+async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
+    """Add the default methods of one account of a gateway."""
+    for position, method in enumerate(default_methods(provider)):
+        new = _fiat(merchant_id, account_id, method)
+        await payment_methods.add(tx, replace(new, position=position))
+
+
 def _fiat(
     merchant_id: int, account_id: int, method: DefaultMethod
 ) -> payment_methods.NewPaymentMethod:

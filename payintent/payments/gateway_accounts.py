@@ -82,6 +82,13 @@ class GatewayAccounts:
         """Return the countries where each provider's gateway takes payments; None: all."""
         return {name: gateway.capabilities.countries for name, gateway in self._gateways.items()}
 
+    @property
+    def test_only(self) -> frozenset[str]:
+        """Return the providers that only test accounts are at."""
+        return frozenset(
+            name for name, gateway in self._gateways.items() if gateway.capabilities.test_only
+        )
+
     def gateway(self, provider: str) -> Gateway | None:
         """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)

@@ -118,6 +118,16 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     return _account(row) if row else None
 
 
+async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
+    """Tell whether a merchant has an account of its own at a provider."""
+    row = await database.row(
+        "SELECT 1 AS found FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
+        merchant_id,
+        provider,
+    )
+    return row is not None
+
+
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
     """List the platform's enabled accounts of a mode, for methods of any merchant of it."""
     rows = await database.fetch(

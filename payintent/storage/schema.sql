@@ -985,7 +985,8 @@ CREATE TABLE public.provider_account (
     changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     countries text[],
     livemode boolean DEFAULT true NOT NULL,
-    CONSTRAINT provider_account_countries CHECK ((cardinality(countries) > 0))
+    CONSTRAINT provider_account_countries CHECK ((cardinality(countries) > 0)),
+    CONSTRAINT provider_account_test_gateway CHECK (((provider <> 'test'::text) OR (NOT livemode)))
 );
 
 ALTER TABLE public.provider_account ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1206,6 +1207,40 @@ CREATE TABLE public.test_clock (
     advanced_s bigint NOT NULL,
     CONSTRAINT test_clock_advanced CHECK ((advanced_s >= 0)),
     CONSTRAINT test_clock_livemode CHECK ((NOT livemode))
+);
+
+CREATE TABLE public.test_refund (
+    refund_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    session_id uuid NOT NULL,
+    amount_minor bigint NOT NULL,
+    state text NOT NULL,
+    done_at timestamp with time zone,
+    CONSTRAINT test_refund_amount CHECK ((amount_minor > 0)),
+    CONSTRAINT test_refund_state CHECK ((state = ANY (ARRAY['done'::text, 'pending'::text, 'declined'::text])))
+);
+
+CREATE TABLE public.test_session (
+    session_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    livemode boolean DEFAULT false NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    return_url text NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    status text NOT NULL,
+    card text,
+    decline_code text,
+    decides_at timestamp with time zone,
+    captured_minor bigint,
+    captured_currency text,
+    dispute text,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT test_session_amount CHECK ((amount_minor > 0)),
+    CONSTRAINT test_session_dispute CHECK (((dispute IS NULL) OR ((status = 'paid'::text) AND (dispute = ANY (ARRAY['open'::text, 'won'::text, 'lost'::text]))))),
+    CONSTRAINT test_session_livemode CHECK ((NOT livemode)),
+    CONSTRAINT test_session_paid CHECK (((status <> 'paid'::text) OR (num_nulls(captured_minor, captured_currency) = 0))),
+    CONSTRAINT test_session_status CHECK ((status = ANY (ARRAY['open'::text, 'challenge'::text, 'deciding'::text, 'paid'::text, 'declined'::text, 'cancelled'::text, 'closed'::text])))
 );
 
 ALTER TABLE ONLY public.api_call
@@ -1460,6 +1495,12 @@ ALTER TABLE ONLY public.tax_rate
 ALTER TABLE ONLY public.test_clock
     ADD CONSTRAINT test_clock_pkey PRIMARY KEY (merchant_id);
 
+ALTER TABLE ONLY public.test_refund
+    ADD CONSTRAINT test_refund_pkey PRIMARY KEY (refund_id);
+
+ALTER TABLE ONLY public.test_session
+    ADD CONSTRAINT test_session_pkey PRIMARY KEY (session_id);
+
 CREATE INDEX api_call_failed ON public.api_call USING btree (merchant_id, at, id) WHERE (status >= 400);
 
 CREATE INDEX api_call_merchant ON public.api_call USING btree (merchant_id, at, id);
@@ -1647,6 +1688,8 @@ CREATE INDEX session_payment ON public.session USING btree (payment_id);
 CREATE INDEX session_reference ON public.session USING hash (reference);
 
 CREATE INDEX statement_of_merchant ON public.statement USING btree (merchant_id, id);
+
+CREATE INDEX test_refund_by_session ON public.test_refund USING btree (session_id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
@@ -1904,3 +1947,9 @@ ALTER TABLE ONLY public.statement
 
 ALTER TABLE ONLY public.test_clock
     ADD CONSTRAINT test_clock_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);
+
+ALTER TABLE ONLY public.test_refund
+    ADD CONSTRAINT test_refund_session FOREIGN KEY (session_id) REFERENCES public.test_session(session_id);
+
+ALTER TABLE ONLY public.test_session
+    ADD CONSTRAINT test_session_mode FOREIGN KEY (account_id, livemode) REFERENCES public.provider_account(id, livemode);

@@ -47,6 +47,8 @@ async def move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
     sessions = await tx.row(_SESSIONS, merchant_id, seconds)
     refunds = await tx.row(_REFUNDS, merchant_id, seconds)
     deliveries = await tx.row(_DELIVERIES, merchant_id, seconds)
+    await tx.row(_TEST_SESSIONS, merchant_id, seconds)
+    await tx.row(_TEST_REFUNDS, merchant_id, seconds)
     return MovedTimes(
         payments=_moved(payments),
         sessions=_moved(sessions),
@@ -126,6 +128,43 @@ _DELIVERIES: LiteralString = """
         FROM due
         WHERE d.event_id = due.event_id
         RETURNING d.event_id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
+# What the test gateway itself waits for; each is counted with its session or refund of ours.
+_TEST_SESSIONS: LiteralString = """
+    WITH due AS (
+        SELECT t.session_id
+        FROM test_session t
+        JOIN session s ON s.id = t.session_id
+        JOIN payment p ON p.id = s.payment_id
+        WHERE p.merchant_id = $1 AND t.status IN ('open', 'challenge', 'deciding')
+        ORDER BY t.session_id
+        FOR NO KEY UPDATE OF t
+    ), moved AS (
+        UPDATE test_session t
+        SET expires_at = t.expires_at - $2::int * interval '1 second',
+            decides_at = t.decides_at - $2::int * interval '1 second'
+        FROM due
+        WHERE t.session_id = due.session_id
+        RETURNING t.session_id
+    )
+    SELECT count(*) AS moved FROM moved
+"""
+_TEST_REFUNDS: LiteralString = """
+    WITH due AS (
+        SELECT t.refund_id
+        FROM test_refund t
+        JOIN refund r ON r.id = t.refund_id
+        WHERE r.merchant_id = $1 AND t.state = 'pending'
+        ORDER BY t.refund_id
+        FOR NO KEY UPDATE OF t
+    ), moved AS (
+        UPDATE test_refund t
+        SET done_at = t.done_at - $2::int * interval '1 second'
+        FROM due
+        WHERE t.refund_id = due.refund_id
+        RETURNING t.refund_id
     )
     SELECT count(*) AS moved FROM moved
 """

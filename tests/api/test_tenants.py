@@ -54,6 +54,9 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("GET", "/v1/catalog"): None,
     ("GET", "/v1/test/clock"): None,
     ("POST", "/v1/test/clock/advance"): None,
+    ("POST", "/v1/test/payments/{payment_id}/pay"): None,  # of test keys alone
+    ("POST", "/v1/test/payments/{payment_id}/decline"): None,
+    ("POST", "/v1/test/payments/{payment_id}/dispute"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.
 _OPEN = {

@@ -1,6 +1,7 @@
 """Every route once, as it goes well: the answer is the one that the contract describes."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.operations.keys import IssueApiKey
+from payintent.operations.payment_methods import ListPaymentMethods
 from payintent.payments.close_statements import close_due_days
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
@@ -171,6 +173,48 @@ async def _advance_clock(api: Api, created: Answer) -> Answer:
     return await api.send("POST", path, json={"seconds": 60}, headers=headers)
 
 
+async def _act_on_test_payment(api: Api, action: str) -> Answer:
+    """Do what a test key may to a new payment of its own; one is paid before it is disputed."""
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    async with Api(api.base, replace(api.world, api_key=issued.api_key)) as side:
+        created = await side.create()
+        path = f"/v1/test/payments/{created.json['id']}/"
+        if action == "dispute":
+            await side.send("POST", path + "pay", headers=side.bearer())
+        return await side.send("POST", path + action, headers=side.bearer())
+
+
+async def _pay_test_payment(api: Api, created: Answer) -> Answer:
+    del created
+    return await _act_on_test_payment(api, "pay")
+
+
+async def _decline_test_payment(api: Api, created: Answer) -> Answer:
+    del created
+    return await _act_on_test_payment(api, "decline")
+
+
+async def _dispute_test_payment(api: Api, created: Answer) -> Answer:
+    del created
+    return await _act_on_test_payment(api, "dispute")
+
+
+async def _card_page(api: Api, created: Answer, **options: Any) -> Answer:
+    """Open the card page of a new test payment, or send its form."""
+    del created
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    [method] = await api.world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    world = replace(api.world, api_key=issued.api_key, card=method.id)
+    async with Api(api.base, world) as side:
+        selected = (await select(side, await side.create())).json
+        path = f"/c/test/{selected['session']['id']}"
+        return await side.send("POST" if options else "GET", path, **options)
+
+
+async def _send_card(api: Api, created: Answer) -> Answer:
+    return await _card_page(api, created, data={"card": "4242424242424242"})
+
+
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
@@ -235,6 +279,9 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /v1/statements/{statement_id}": (200, _get_statement),
     "GET /v1/test/clock": (200, _read_clock),
     "POST /v1/test/clock/advance": (200, _advance_clock),
+    "POST /v1/test/payments/{payment_id}/pay": (200, _pay_test_payment),
+    "POST /v1/test/payments/{payment_id}/decline": (200, _decline_test_payment),
+    "POST /v1/test/payments/{payment_id}/dispute": (200, _dispute_test_payment),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),
@@ -256,6 +303,8 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
     "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
+    "GET /c/test/{session_id}": (200, _card_page),
+    "POST /c/test/{session_id}": (303, _send_card),
     "GET /c/wallet/open/{code}": (303, _open_in_wallet),
     "GET /c/static/pictures/{name}.webp": (404, _get("/c/static/pictures/x.webp")),
     "GET /c/static/{mark}/{name}": (200, _get(static_url("checkout.css"))),

@@ -82,6 +82,9 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/catalog",
         "/v1/test/clock",
         "/v1/test/clock/advance",
+        "/v1/test/payments/{payment_id}/pay",
+        "/v1/test/payments/{payment_id}/decline",
+        "/v1/test/payments/{payment_id}/dispute",
     }
     assert all(
         ({"401", "429"} <= said["responses"].keys()) == bool(said["security"])

@@ -22,8 +22,10 @@ export interface Types {
   CreatePayment: sdk.CreatePayment;
   CreateRefund: sdk.CreateRefund;
   CreatedPayment: sdk.CreatedPayment;
+  DeclineTestPayment: sdk.DeclineTestPayment;
   Dispute: sdk.Dispute;
   DisputeList: sdk.Page<sdk.Dispute>;
+  DisputeTestPayment: sdk.DisputeTestPayment;
   EventDelivery: sdk.EventDelivery;
   EventFeed: sdk.EventFeed;
   ExpiredPayment: sdk.ExpiredPayment;
@@ -31,6 +33,7 @@ export interface Types {
   FeedEvent: sdk.FeedEvent;
   FraudDecision: sdk.FraudDecision;
   MovedTimes: sdk.MovedTimes;
+  PayTestPayment: sdk.PayTestPayment;
   Payment: sdk.Payment;
   PaymentCancelled: sdk.PaymentCancelled;
   PaymentCancelledData: sdk.PaymentCancelledData;

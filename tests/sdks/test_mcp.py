@@ -20,7 +20,7 @@ __all__ = ["uses"]
 PYTHON = str(MCP / "bin" / "python")
 _README = (MCP_PROJECT / "README.md").read_text()
 _CHANGES = {"create_payment", "cancel_payment", "create_refund", "replay_event"}
-_OF_TESTS = {"get_test_clock", "advance_test_clock"}
+_OF_TESTS = {"get_test_clock", "advance_test_clock", "pay_test_payment"}
 
 
 def run(

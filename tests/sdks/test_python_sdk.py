@@ -33,7 +33,14 @@ _README = (PROJECT / "README.md").read_text()
 #: Fields of requests that are headers for the SDK's user, or that it sets by itself.
 _SET_BY_THE_SDK = {"if_none_match"}
 _ENVELOPES = {"PaymentList", "RefundList", "CaseList", "DisputeList", "StatementList"}  # `Page`
-_REQUESTS = {"CreatePayment", "CreateRefund", "AdvanceTestClock"}  # parameters of methods
+_REQUESTS = {  # parameters of methods
+    "CreatePayment",
+    "CreateRefund",
+    "AdvanceTestClock",
+    "PayTestPayment",
+    "DeclineTestPayment",
+    "DisputeTestPayment",
+}
 _ERRORS = {"ApiError"}
 
 

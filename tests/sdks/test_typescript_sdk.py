@@ -98,6 +98,9 @@ METHODS = {
     "getCatalog": "catalog.get",
     "getTestClock": "testClock.get",
     "advanceTestClock": "testClock.advance",
+    "payTestPayment": "testPayments.pay",
+    "declineTestPayment": "testPayments.decline",
+    "disputeTestPayment": "testPayments.dispute",
 }
 
 

@@ -167,6 +167,23 @@ METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
 TEST_SIDE = """
     INSERT INTO merchant (name, livemode, live_merchant) VALUES ('Test', false, :merchant_id)
 """
+ADD_TEST_SESSION = f"""
+    {TEST_SIDE};
+    INSERT INTO provider (name, wire_name) VALUES ('test', 'test') ON CONFLICT DO NOTHING;
+    INSERT INTO provider_account (provider, base_url, merchant_id, livemode)
+    SELECT 'test', '', id, false FROM merchant WHERE NOT livemode;
+    INSERT INTO test_session
+        (session_id, account_id, amount_minor, currency, return_url, expires_at, status)
+    SELECT gen_random_uuid(), id, 1, 'USD', '', clock(), 'open'
+    FROM provider_account WHERE NOT livemode;
+    UPDATE test_session SET {{}}
+"""
+ADD_TEST_REFUND = f"""
+    {ADD_TEST_SESSION.format("currency = 'USD'")};
+    INSERT INTO test_refund (refund_id, account_id, session_id, amount_minor, state)
+    SELECT gen_random_uuid(), account_id, session_id, 1, 'done' FROM test_session;
+    UPDATE test_refund SET {{}}
+"""
 SAME_ID = """
     INSERT INTO merchant (id, name) OVERRIDING SYSTEM VALUE VALUES (:merchant_id, 'Same')
 """
@@ -476,6 +493,16 @@ BROKEN: list[tuple[str, str]] = [
     ("test_clock_livemode", "INSERT INTO test_clock VALUES (:merchant_id, true, 0)"),
     ("test_clock_mode", "INSERT INTO test_clock VALUES (:merchant_id, false, 0)"),
     ("test_clock_advanced", "INSERT INTO test_clock VALUES (:merchant_id, false, -1)"),
+    ("provider_account_test_gateway",
+     "INSERT INTO provider_account (provider, base_url) VALUES ('test', '')"),
+    ("test_session_livemode", ADD_TEST_SESSION.format("livemode = true")),
+    ("test_session_mode", ADD_TEST_SESSION.format("account_id = 0")),
+    ("test_session_amount", ADD_TEST_SESSION.format("amount_minor = 0")),
+    ("test_session_status", ADD_TEST_SESSION.format("status = 'lost'")),
+    ("test_session_paid", ADD_TEST_SESSION.format("status = 'paid', captured_minor = 1")),
+    ("test_session_dispute", ADD_TEST_SESSION.format("dispute = 'open'")),
+    ("test_refund_amount", ADD_TEST_REFUND.format("amount_minor = 0")),
+    ("test_refund_state", ADD_TEST_REFUND.format("state = 'lost'")),
     ("merchant_test_side", MERCHANT.format("livemode = false")),
     ("merchant_live_merchant", (f"{TEST_SIDE}; UPDATE merchant SET live_merchant = 0 WHERE NOT "
          "livemode")),

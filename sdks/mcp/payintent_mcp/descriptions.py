@@ -17,6 +17,12 @@ TOOLS = {
         "Refund an amount of a paid payment. Never more than was captured; some refunds wait for "
         "a person of the operator's to agree."
     ),
+    "decline_test_payment": (
+        "Have the card of a test payment's buyer declined, with a code: the payment fails."
+    ),
+    "dispute_test_payment": (
+        "Have the bank of a test payment's buyer dispute what was paid, or decide the dispute."
+    ),
     "get_balance": "What the merchant is owed now, by currency.",
     "get_catalog": "In which countries and currencies the merchant can be paid, and by what.",
     "get_payment": "A payment as it is now, by its id.",
@@ -33,6 +39,9 @@ TOOLS = {
     "list_refunds": "The refunds of one payment, one page at a time.",
     "list_statements": "Closed days, newest first: opening and closing balance, and between them.",
     "list_updated_refunds": "The refunds of all payments by their last change, one page at a time.",
+    "pay_test_payment": (
+        "Have the buyer of a test payment pay with a test card, which decides what happens."
+    ),
     "replay_event": "Have the webhook of an event sent to the merchant's server again.",
 }
 
@@ -40,6 +49,8 @@ TOOLS = {
 PARAMETERS = {
     "after": "The `after` of the page before; nothing for the oldest event that is kept.",
     "amount": 'In whole units of the currency, as text: "1590.00". Never a computed float.',
+    "card": "The number of a test card; 4242424242424242, which is approved, if left out.",
+    "code": "Why it is declined, such as insufficient_funds; card_declined if left out.",
     "country": "The buyer's country, two letters (ISO 3166-1).",
     "created_from": "Not before this time; RFC 3339 with a time zone.",
     "created_to": "Before this time; RFC 3339 with a time zone.",
@@ -62,6 +73,7 @@ PARAMETERS = {
     "reason": "Why, in a few words; it is kept with the refund.",
     "refund_id": "The id of a refund, `ref_` and 22 characters.",
     "seconds": "How far to advance the clock of this test merchant.",
+    "state": "How far the dispute is to be: open, won or lost; open if left out.",
     "statement_id": "The id of a statement, `stmt_` and 22 characters.",
     "status": "Only those in this state.",
     "types": "Only these types, such as payment.completed.",
@@ -75,8 +87,12 @@ REQUIRED = {
     "create_refund": {"amount", "idempotency_key"},
 }
 
-#: A call of an agent does not wait for events, and a cancellation that is repeated does no harm.
+#: A call of an agent does not wait for events, and a cancellation or an act of
+#: tests that is repeated does no harm.
 LEFT_OUT = {
     "list_events": {"wait"},
     "cancel_payment": {"idempotency_key"},
+    "pay_test_payment": {"idempotency_key"},
+    "decline_test_payment": {"idempotency_key"},
+    "dispute_test_payment": {"idempotency_key"},
 }

@@ -267,6 +267,37 @@ def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
     )
 
 
+def pay_test_payment(
+    payment_id: str, *, card: str | None = None, idempotency_key: str | None = None
+) -> Call[Payment]:
+    """Have the buyer pay with a test card, which decides what happens; by a test key alone."""
+    return _act(payment_id, "pay", _body(card=card), idempotency_key)
+
+
+def decline_test_payment(
+    payment_id: str, *, code: str | None = None, idempotency_key: str | None = None
+) -> Call[Payment]:
+    """Have the buyer's card declined, such as with `insufficient_funds`; by a test key alone."""
+    return _act(payment_id, "decline", _body(code=code), idempotency_key)
+
+
+def dispute_test_payment(
+    payment_id: str, *, state: str | None = None, idempotency_key: str | None = None
+) -> Call[Payment]:
+    """Have the buyer's bank dispute: `open`, then `won` or `lost`; by a test key alone."""
+    return _act(payment_id, "dispute", _body(state=state), idempotency_key)
+
+
+def _act(payment_id: str, action: str, body: bytes, key: str | None) -> Call[Payment]:
+    return Call(
+        method="POST",
+        path=f"/v1/test/payments/{_part(payment_id)}/{action}",
+        read=lambda answer: decode(Payment, answer),
+        body=body,
+        key=key or str(uuid.uuid4()),
+    )
+
+
 def _get(path: str, kind: type[T]) -> Call[T]:
     return Call(method="GET", path=path, read=lambda answer: decode(kind, answer))
 

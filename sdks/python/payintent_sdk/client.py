@@ -215,6 +215,16 @@ class ClockOfTests(_Resource):
     advance = _sync(calls.advance_test_clock)
 
 
+class TestPayments(_Resource):
+    """`client.test_payments`: what buyers and their banks do; by a test key alone."""
+
+    __test__ = False  # no test of pytest's
+
+    pay = _sync(calls.pay_test_payment)
+    decline = _sync(calls.decline_test_payment)
+    dispute = _sync(calls.dispute_test_payment)
+
+
 class AsyncPayments(_AsyncResource):
     """`client.payments`."""
 
@@ -283,6 +293,16 @@ class AsyncClockOfTests(_AsyncResource):
     advance = _async(calls.advance_test_clock)
 
 
+class AsyncTestPayments(_AsyncResource):
+    """`client.test_payments`: what buyers and their banks do; by a test key alone."""
+
+    __test__ = False  # no test of pytest's
+
+    pay = _async(calls.pay_test_payment)
+    decline = _async(calls.decline_test_payment)
+    dispute = _async(calls.dispute_test_payment)
+
+
 class _Catalog(_Resource):
     get = _sync(calls.get_catalog)
 
@@ -316,6 +336,7 @@ class Client:
         self.statements = Statements(self)
         self.catalog = _Catalog(self)
         self.test_clock = ClockOfTests(self)
+        self.test_payments = TestPayments(self)
 
     def send(self, call: Call[T]) -> T:
         """Send a call, as often as it takes and is safe; gives its answer."""
@@ -364,6 +385,7 @@ class AsyncClient:
         self.statements = AsyncStatements(self)
         self.catalog = _AsyncCatalog(self)
         self.test_clock = AsyncClockOfTests(self)
+        self.test_payments = AsyncTestPayments(self)
 
     async def send(self, call: Call[T]) -> T:
         """Send a call, as often as it takes and is safe; gives its answer."""

@@ -3,7 +3,7 @@
 import type { Call } from "./calls.js";
 import { NoAnswerError } from "./errors.js";
 import { Cases, CatalogOfMerchant, ClockOfTests, Disputes, Events } from "./resources.js";
-import { Payments, Refunds, Statements } from "./resources.js";
+import { Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
 import { RETRIES, mayRetryAnswer, mayRetryError, readAnswer, retryAfterS, waitMs } from "./retries.js";
 
@@ -30,6 +30,7 @@ export class Client {
   readonly statements = new Statements(this);
   readonly catalog = new CatalogOfMerchant(this);
   readonly testClock = new ClockOfTests(this);
+  readonly testPayments = new TestPayments(this);
   readonly #baseUrl: string;
   readonly #apiKey: string;
   readonly #timeoutMs: number;

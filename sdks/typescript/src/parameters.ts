@@ -22,6 +22,27 @@ export interface CreateRefund {
   destination?: string;
 }
 
+/** A test card, which decides what happens; `4242424242424242` where it is not given. */
+export interface PayTestPayment {
+  card?: string;
+}
+
+/** Why a test card is declined; `card_declined` where it is not given. */
+export interface DeclineTestPayment {
+  code?:
+    | "card_declined"
+    | "insufficient_funds"
+    | "expired_card"
+    | "incorrect_cvc"
+    | "processing_error"
+    | "authentication_failed";
+}
+
+/** How far the dispute of a test payment is to be; `open` where it is not given. */
+export interface DisputeTestPayment {
+  state?: "open" | "won" | "lost";
+}
+
 /** Which page of a list, and how long it may be. */
 export interface PageParameters {
   limit?: number;

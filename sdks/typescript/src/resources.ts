@@ -219,3 +219,33 @@ export class ClockOfTests extends Resource {
     return this.send(post<models.AdvancedTestClock>("/v1/test/clock/advance", { seconds }, options, false));
   }
 }
+
+/** `client.testPayments`: what buyers and their banks do; by a test key alone. */
+export class TestPayments extends Resource {
+  /** Has the buyer pay with a test card, which decides what happens. */
+  pay(paymentId: string, wanted: parameters.PayTestPayment = {}, options?: KeyedOptions): Promise<models.Payment> {
+    return this.#act(paymentId, "pay", wanted, options);
+  }
+
+  /** Has the buyer's card declined. */
+  decline(
+    paymentId: string,
+    wanted: parameters.DeclineTestPayment = {},
+    options?: KeyedOptions,
+  ): Promise<models.Payment> {
+    return this.#act(paymentId, "decline", wanted, options);
+  }
+
+  /** Has the buyer's bank dispute: `open`, then `won` or `lost`. */
+  dispute(
+    paymentId: string,
+    wanted: parameters.DisputeTestPayment = {},
+    options?: KeyedOptions,
+  ): Promise<models.Payment> {
+    return this.#act(paymentId, "dispute", wanted, options);
+  }
+
+  #act(paymentId: string, action: string, wanted: object, options?: KeyedOptions): Promise<models.Payment> {
+    return this.send(post<models.Payment>(`/v1/test/payments/${part(paymentId)}/${action}`, wanted, options));
+  }
+}

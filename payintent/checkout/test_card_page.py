@@ -1,0 +1,127 @@
+"""The card page of the test gateway: test cards, 3-D Secure, and how it ended. In English alone.
+
+To the service it is the page of a gateway: the buyer is sent here, and sent back.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api.content_security_policy import content_security_policy
+from payintent.api.context import AppContext, get_context
+from payintent.checkout.languages import load_language
+from payintent.checkout.refusal_pages import answers_with_pages
+from payintent.checkout.rendering import HEADERS, common_fields, render_page
+from payintent.checkout.static_files import page_style
+from payintent.domain import ids
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.merchant import Merchant
+from payintent.domain.session import Session
+from payintent.domain.test_cards import TEST_CARDS
+from payintent.domain.test_gateway import (
+    TestSession,
+    TestSessionStatus,
+    answer_challenge,
+    give_up,
+    play_card,
+)
+from payintent.domain.web_origin import web_origin
+from payintent.payments.buyer_simulator import Step
+from payintent.storage import payments, sessions, test_gateway
+from payintent.web.forms import read_form_fields
+
+_UNKNOWN_CARD = "This is no test card. Choose one of the list."
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The session of a page at the test gateway, ours of the same id, and its merchant."""
+
+    at_gateway: TestSession
+    session: Session
+    merchant: Merchant
+
+
+@answers_with_pages
+async def get_card_page(request: Request) -> Response:
+    """`GET /c/test/{session_id}`: asks for a card, or for 3-D Secure, or says how it ended."""
+    app = get_context(request)
+    return _page(request, await _open(request, app))
+
+
+@answers_with_pages
+async def post_card_page(request: Request) -> Response:
+    """`POST /c/test/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
+    app = get_context(request)
+    opened = await _open(request, app)
+    step = _read_step(await read_form_fields(request))
+    if step is None:
+        return _page(request, opened, _UNKNOWN_CARD)
+    try:
+        after = await app.service.buyer_simulator.enter(opened.session.id, step)
+    except RefusedError as refused:
+        if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
+            raise
+        return RedirectResponse(request.url.path, 303, HEADERS)  # the page says how it ended
+    onward = request.url.path
+    if after.status is not TestSessionStatus.CHALLENGE:
+        onward = after.return_url or onward
+    return RedirectResponse(onward, 303, HEADERS)
+
+
+def _read_step(form: dict[str, str]) -> Step | None:
+    """Read what the buyer does; None for a number that is no test card's."""
+    if "challenge" in form:
+        approved = form["challenge"] == "approve"
+        return lambda session, _now: answer_challenge(session, approved=approved)
+    if "cancel" in form:
+        return lambda session, _now: give_up(session)
+    number = "".join(form.get("card", "").split())
+    if number not in TEST_CARDS:
+        return None
+    return lambda session, now: play_card(session, number, now)
+
+
+async def _open(request: Request, app: AppContext) -> _Opened:
+    """Read the session whose id the address names; raise `CHECKOUT_NOT_FOUND` for another one."""
+    app.addresses.take(app.viewers.viewer_address(request))
+    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
+    opened = await _find(app, session_id) if session_id else None
+    if opened is None:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
+    return opened
+
+
+async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
+    database = app.service.database
+    at_gateway = await test_gateway.find_session(database, session_id)
+    session = await sessions.get(database, session_id) if at_gateway else None
+    snapshot = await payments.get(database, session.payment_id) if session else None
+    if at_gateway is None or session is None or snapshot is None:
+        return None
+    setup = await app.service.merchants.get(snapshot.payment.merchant_id)
+    return _Opened(at_gateway, session, setup.merchant)
+
+
+def _page(request: Request, opened: _Opened, problem: str | None = None) -> Response:
+    language, merchant, price = load_language("en"), opened.merchant, opened.session.quote.price
+    style = page_style(merchant.accent_colour)
+    fields = common_fields(language) | {
+        "title": f"Test card · {merchant.name}",
+        "merchant": merchant,
+        "amount": language.money(price.total_amount, price.currency),
+        "style": style,
+        "status": opened.at_gateway.status,
+        "back": opened.at_gateway.return_url,
+        "cards": list(TEST_CARDS.values()),
+        "problem": problem,
+        "here": request.url.path,
+    }
+    policy = content_security_policy(
+        framed_by=merchant.origins,
+        leads_to=[web_origin(opened.at_gateway.return_url)],
+        styles=[style.source],
+    )
+    return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

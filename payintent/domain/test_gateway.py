@@ -1,0 +1,272 @@
+"""The test gateway's own rules: sessions, refunds and disputes of test sides, and no money."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from payintent.domain.gateway import (
+    Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+    GatewayRefundState,
+    GatewaySessionState,
+    SessionReport,
+)
+from payintent.domain.payment import FailureReason
+from payintent.domain.test_cards import (
+    CHALLENGE_FAILED,
+    DECISION_S,
+    DECLINED_MINOR,
+    TEST_CARDS,
+    TestCard,
+)
+
+PROVIDER = "test"
+_FAILURES = {
+    "card_declined": FailureReason.DECLINED,
+    "insufficient_funds": FailureReason.DECLINED,
+    "expired_card": FailureReason.DECLINED,
+    "incorrect_cvc": FailureReason.DECLINED,
+    CHALLENGE_FAILED: FailureReason.DECLINED,
+}
+_FUNDS = {
+    DisputeState.OPEN: DisputedFunds.WITHDRAWN,
+    DisputeState.WON: DisputedFunds.REINSTATED,
+    DisputeState.LOST: DisputedFunds.WITHDRAWN,
+}
+
+
+class TestSessionStatus(StrEnum):
+    """How far a session at the test gateway is."""
+
+    OPEN = "open"
+    CHALLENGE = "challenge"  # the buyer is asked by 3-D Secure
+    DECIDING = "deciding"
+    PAID = "paid"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"  # by the buyer, at the gateway
+    CLOSED = "closed"  # by us, or by its time
+
+
+_WAITING = frozenset({TestSessionStatus.OPEN, TestSessionStatus.CHALLENGE})
+_STATES = {
+    TestSessionStatus.OPEN: GatewaySessionState.OPEN,
+    TestSessionStatus.CHALLENGE: GatewaySessionState.AUTHORISING,
+    TestSessionStatus.DECIDING: GatewaySessionState.AUTHORISING,
+    TestSessionStatus.PAID: GatewaySessionState.CAPTURED,
+    TestSessionStatus.DECLINED: GatewaySessionState.DECLINED,
+    TestSessionStatus.CANCELLED: GatewaySessionState.CANCELLED,
+    TestSessionStatus.CLOSED: GatewaySessionState.CLOSED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSession:
+    """A session at the test gateway, as the gateway itself keeps it; amounts in minor units."""
+
+    session_id: UUID
+    account_id: int
+    amount_minor: int
+    currency: str
+    return_url: str
+    expires_at: datetime
+    status: TestSessionStatus = TestSessionStatus.OPEN
+    card: str | None = None
+    decline_code: str | None = None
+    decides_at: datetime | None = None
+    captured_minor: int | None = None
+    captured_currency: str | None = None
+    dispute: DisputeState | None = None
+
+    def at(self, now: datetime) -> "TestSession":
+        """Return the session as time has left it: decided, or over."""
+        if self.status is TestSessionStatus.DECIDING and self.decides_at and self.decides_at <= now:
+            return replace(self, status=TestSessionStatus.PAID)
+        if self.status in _WAITING and self.expires_at <= now:
+            return replace(self, status=TestSessionStatus.CLOSED)
+        return self
+
+    @property
+    def capture(self) -> Capture | None:
+        """Return what was taken; None where nothing was."""
+        if self.status is not TestSessionStatus.PAID:
+            return None
+        return Capture(
+            reference=f"test_{self.session_id.hex}",
+            amount_minor=self.captured_minor or 0,
+            currency=self.captured_currency or "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestGatewayRefund:
+    """A refund at the test gateway; `done_at` is when one that is pending is done."""
+
+    refund_id: UUID
+    session_id: UUID
+    amount_minor: int
+    state: GatewayRefundState
+    done_at: datetime | None = None
+
+    def at(self, now: datetime) -> "TestGatewayRefund":
+        """Return the refund as time has left it."""
+        if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
+            return replace(self, state=GatewayRefundState.DONE)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestNotice:
+    """What the test gateway calls back: a session's report, or a dispute. The id is its name."""
+
+    id: str
+    session_id: UUID
+    report: SessionReport | None = None
+    dispute: DisputeReport | None = None
+
+
+class TestGatewayRecords(Protocol):
+    """What the test gateway keeps."""
+
+    async def open_session(self, session: TestSession) -> TestSession:
+        """Store a session; gives the stored one where there is one of this id."""
+        ...
+
+    async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        """Read a session as it is now; None where this account has none of this id."""
+        ...
+
+    async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
+        """Close a session that waits for its buyer's card; gives it as it is afterwards."""
+        ...
+
+    async def add_refund(
+        self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
+    ) -> TestGatewayRefund | None:
+        """Store a refund, once for its id; None where so much is not left to be refunded."""
+        ...
+
+    async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
+        """Read a refund as it is now; None where this account has none of this id."""
+        ...
+
+
+def play_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
+    """Enter a card at a session; None where it takes no card, or the number is no test card's."""
+    card = TEST_CARDS.get(number)
+    if card is None or session.status is not TestSessionStatus.OPEN:
+        return None
+    entered = _priced(replace(session, card=number), card)
+    if code := DECLINED_MINOR.get(session.amount_minor):
+        return _declined(entered, code)
+    if card.challenge:
+        return replace(entered, status=TestSessionStatus.CHALLENGE)
+    if card.decided_later:
+        decides_at = now + timedelta(seconds=DECISION_S)
+        return replace(entered, status=TestSessionStatus.DECIDING, decides_at=decides_at)
+    if card.decline_code and not card.paid_after_decline:
+        return _declined(entered, card.decline_code)
+    return replace(
+        entered,
+        status=TestSessionStatus.PAID,
+        decline_code=card.decline_code,
+        dispute=DisputeState.OPEN if card.disputed else None,
+    )
+
+
+def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
+    """End 3-D Secure as the buyer answers it; None where nothing was asked."""
+    if session.status is not TestSessionStatus.CHALLENGE:
+        return None
+    if approved:
+        return replace(session, status=TestSessionStatus.PAID)
+    return _declined(session, CHALLENGE_FAILED)
+
+
+def give_up(session: TestSession) -> TestSession | None:
+    """Leave a session as its buyer; None where it waits for none."""
+    if session.status not in _WAITING:
+        return None
+    return replace(session, status=TestSessionStatus.CANCELLED)
+
+
+def close(session: TestSession) -> TestSession:
+    """Close a session that waits for a card; any other stays as it is."""
+    if session.status is not TestSessionStatus.OPEN:
+        return session
+    return replace(session, status=TestSessionStatus.CLOSED)
+
+
+def move_dispute(session: TestSession, state: DisputeState) -> TestSession | None:
+    """Open a paid session's dispute, or end it; None where there is no money, or it has ended."""
+    if session.status is not TestSessionStatus.PAID:
+        return None
+    if session.dispute not in {None, DisputeState.OPEN} and session.dispute is not state:
+        return None
+    return replace(session, dispute=state)
+
+
+def report_session(session: TestSession) -> SessionReport:
+    """Say of a session what any gateway says."""
+    reason = None
+    if session.status is TestSessionStatus.DECLINED:
+        reason = classify_decline(session.decline_code or "")
+    return SessionReport(state=_STATES[session.status], capture=session.capture, reason=reason)
+
+
+def classify_decline(code: str) -> FailureReason:
+    """Map a decline code to a failure reason."""
+    return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+
+def list_notices(session: TestSession) -> Sequence[TestNotice]:
+    """Return what is called back of a session, in order; the same state gives the same ids."""
+    if session.status in {*_WAITING, TestSessionStatus.DECIDING, TestSessionStatus.CLOSED}:
+        return []
+    card = TEST_CARDS.get(session.card or "")
+    notices = [_notice(session, session.status, report_session(session))]
+    if card and card.paid_after_decline and session.status is TestSessionStatus.PAID:
+        declined = _declined(session, session.decline_code or "")
+        notices.insert(0, _notice(session, declined.status, report_session(declined)))
+    elif card:
+        notices *= card.times_told
+    if session.dispute is not None and session.capture is not None:
+        dispute = _dispute_report(session, session.capture, session.dispute)
+        name = f"{session.session_id.hex}-dispute-{dispute.state}"
+        notices.append(TestNotice(id=name, session_id=session.session_id, dispute=dispute))
+    return notices
+
+
+def _notice(session: TestSession, name: str, report: SessionReport) -> TestNotice:
+    return TestNotice(
+        id=f"{session.session_id.hex}-{name}", session_id=session.session_id, report=report
+    )
+
+
+def _dispute_report(session: TestSession, capture: Capture, state: DisputeState) -> DisputeReport:
+    return DisputeReport(
+        reference=f"test_dispute_{session.session_id.hex}",
+        capture=capture.reference,
+        state=state,
+        funds=_FUNDS[state],
+        amount_minor=capture.amount_minor,
+        currency=capture.currency,
+        reason="fraudulent",
+    )
+
+
+def _priced(session: TestSession, card: TestCard) -> TestSession:
+    other = "THB" if session.currency == "USD" else "USD"
+    return replace(
+        session,
+        captured_minor=session.amount_minor + card.extra_minor,
+        captured_currency=other if card.other_currency else session.currency,
+    )
+
+
+def _declined(session: TestSession, code: str) -> TestSession:
+    return replace(session, status=TestSessionStatus.DECLINED, decline_code=code)

@@ -1,0 +1,207 @@
+"""The test gateway: a gateway inside the service, for test sides alone, where no money is.
+
+It keeps sessions and refunds in tables of its own, asks nobody over the network, and its callbacks
+are signed and verified as those of any other gateway.
+"""
+
+import hashlib
+import hmac
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from payintent.domain import ids
+from payintent.domain.currencies import FIAT
+from payintent.domain.gateway import (
+    AccountCheck,
+    CallbackAnswer,
+    CallbackRequest,
+    DisputeReport,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
+    RefundReport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
+)
+from payintent.domain.payment import FailureReason
+from payintent.domain.test_cards import REJECTED_MINOR, UNANSWERED_MINOR
+from payintent.domain.test_gateway import (
+    PROVIDER,
+    TestGatewayRecords,
+    TestGatewayRefund,
+    TestNotice,
+    TestSession,
+    classify_decline,
+    report_session,
+)
+from payintent.json_format import format_timestamp
+
+SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
+_SIGNATURE = "test-signature"
+_REFUND_STATES = {
+    GatewayRefundState.DONE: "",
+    GatewayRefundState.PENDING: "it is done after its time",
+    GatewayRefundState.DECLINED: "the card refuses refunds",
+}
+
+
+class _Message(Struct, kw_only=True, omit_defaults=True):
+    id: str
+    session_id: str
+    report: SessionReport | None = None
+    dispute: DisputeReport | None = None
+
+
+class TestGateway:
+    """The test gateway, as a `Gateway`. `page_base` is the base URL of its card page."""
+
+    provider = PROVIDER
+    capabilities = GatewayCapabilities(
+        credentials=frozenset({SIGNING_SECRET}),
+        decimals=FIAT,
+        remote=False,
+        test_only=True,
+    )
+
+    def __init__(self, records: TestGatewayRecords, page_base: str) -> None:
+        self._records = records
+        self._page_base = page_base
+
+    async def create_session(
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
+        """Open a session under our own id, unless its amount is one that fails."""
+        if request.amount_minor == REJECTED_MINOR:
+            return SessionRejected(detail="this amount is rejected")
+        session = await self._records.open_session(
+            TestSession(
+                session_id=request.session_id,
+                account_id=account.id,
+                amount_minor=request.amount_minor,
+                currency=request.currency,
+                return_url=request.return_url,
+                expires_at=request.expires_at,
+            )
+        )
+        if session.amount_minor == UNANSWERED_MINOR:
+            return OutcomeUnknown(detail="this amount is not answered", throttled=True)
+        name = ids.format_id(ids.SESSION, session.session_id)
+        redirect: dict[str, Any] = {
+            "url": f"{self._page_base}/test/{name}",
+            "method": "GET",
+            "fields": {},
+            "expires_at": format_timestamp(request.expires_at),
+        }
+        return SessionCreated(
+            reference=name, next_action={"type": "redirect", "redirect": redirect}
+        )
+
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        """Close a session; where its buyer is in the middle of it, the report says so instead."""
+        return _reported(await self._records.close_session(account.id, session.session_id))
+
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
+        """Report the state of a session."""
+        return _reported(await self._records.find_session(account.id, session.session_id))
+
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
+        """Verify the signature over the raw body, then read. Raises `InvalidCallbackError`."""
+        given = request.headers.get(_SIGNATURE, "")
+        if not hmac.compare_digest(_sign(account, request.body), given.encode(errors="replace")):
+            raise InvalidCallbackError("the signature is not this account's")
+        try:
+            message = msgspec.json.decode(request.body, type=_Message)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise InvalidCallbackError("the signed body cannot be read") from None
+        if message.dispute is not None:
+            return VerifiedCallback(id=message.id, dispute=message.dispute)
+        session_id = ids.parse_id(ids.SESSION, message.session_id)
+        return VerifiedCallback(id=message.id, session_id=session_id, report=message.report)
+
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+        """Return an empty answer: nobody reads it."""
+        del callback
+        return CallbackAnswer()
+
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        """Refund, once for an id, as the card that has paid says."""
+        if request.session is None:
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="no session of ours")
+        refund = await self._records.add_refund(
+            account.id, request.session.session_id, request.refund_id, request.amount_minor
+        )
+        if refund is None:
+            return RefundReport(state=GatewayRefundState.DECLINED, detail="so much is not left")
+        return _refund_report(refund)
+
+    async def inquire_refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
+        """Report the state of a refund."""
+        refund = await self._records.find_refund(account.id, request.refund_id)
+        if refund is None:
+            return RefundReport(state=GatewayRefundState.ABSENT)
+        return _refund_report(refund)
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Map a decline code to a failure reason."""
+        return classify_decline(code)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Ask nobody: the gateway is in the service itself."""
+        del account
+        return AccountCheck(problem=None, detail="the test gateway is a part of the service")
+
+
+def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0) -> CallbackRequest:
+    """Write and sign the callback of a notice, as the test gateway sends it.
+
+    One that is told again has more `spaces`: it says the same in other bytes.
+    """
+    message = _Message(
+        id=notice.id,
+        session_id=ids.format_id(ids.SESSION, notice.session_id),
+        report=notice.report,
+        dispute=notice.dispute,
+    )
+    body = msgspec.json.encode(message) + b" " * spaces
+    return CallbackRequest(
+        method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
+    )
+
+
+def _sign(account: GatewayAccount, body: bytes) -> bytes:
+    secret = account.credentials.get(SIGNING_SECRET, "").encode()
+    if not secret:  # with an empty key anyone could sign
+        raise InvalidCallbackError("the account has no signing secret")
+    return hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
+
+
+def _reported(session: TestSession | None) -> SessionReport:
+    if session is None:
+        return SessionReport(state=GatewaySessionState.ABSENT)
+    return report_session(session)
+
+
+def _refund_report(refund: TestGatewayRefund) -> RefundReport:
+    return RefundReport(
+        state=refund.state,
+        reference=f"test_{refund.refund_id.hex}",
+        detail=_REFUND_STATES.get(refund.state, ""),
+    )
