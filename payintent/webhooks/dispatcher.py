@@ -151,14 +151,24 @@ class Dispatcher:
             done = [await self._done.get()]
             while len(done) < _RECORD_MAX and not self._done.empty():
                 done.append(self._done.get_nowait())
-            try:
-                await self._outbox.record([self._outcome(result) for result in done])
-            except Exception as error:  # noqa: BLE001 - nor one bad record
-                # The lease ends and the event is sent again: at least once, as promised.
-                _complain("attempts_lost", error)
+            await self._record([self._outcome(result) for result in done])
             await self._show_circuits(done)
             for _ in done:
                 self._done.task_done()
+
+    async def _record(self, results: Sequence[DeliveryResult]) -> None:
+        """Store attempts; a batch that fails has stored nothing, and each is then stored alone.
+
+        What cannot be stored is sent again when its lease has ended: at least once, as promised.
+        """
+        try:
+            await self._outbox.record(results)
+        except Exception as error:  # noqa: BLE001 - nor one bad record
+            if len(results) == 1 or isinstance(error, StorageUnavailableError):
+                _complain("attempts_lost", error)  # unknown where the database has not answered
+                return
+            for result in results:
+                await self._record([result])
 
     async def _show_circuits(self, done: Sequence[_FinishedAttempt]) -> None:
         """Store which circuits have opened or closed, for people; nothing else reads it."""

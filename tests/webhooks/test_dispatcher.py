@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,8 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.config import Settings
+from payintent.domain.delivery import DeliveryResult, Outbox
+from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.operations.merchants import RotateCallbackSecret, SetCallbackUrl
 from payintent.operations.webhooks import ReplayMissedEvents
@@ -123,6 +125,16 @@ class Time:
         return time.monotonic() + self.moved_s
 
 
+def outbox_of(world: World) -> DatabaseOutbox:
+    service = world.service
+    return DatabaseOutbox(
+        database=service.database,
+        encryption=service.encryption,
+        id_generator=service.id_generator,
+        lease_s=service.settings.webhook_lease_s,
+    )
+
+
 @asynccontextmanager
 async def dispatching(
     world: World,
@@ -132,17 +144,10 @@ async def dispatching(
     chance: float = 0.5,
 ) -> AsyncIterator[Dispatcher]:
     """Run a dispatcher as a worker does; `chance` jitters the waits."""
-    service, settings = world.service, world.service.settings
+    settings = world.service.settings
     sender = WebhookSender(settings, time.time)
-    desk = DatabaseOutbox(
-        database=service.database,
-        encryption=service.encryption,
-        id_generator=service.id_generator,
-        lease_s=settings.webhook_lease_s,
-    )
-
     windows = EndpointWindows(settings.webhook_sockets_max, clock)
-    dispatcher = Dispatcher(desk, sender, windows, poll_s, lambda: chance)
+    dispatcher = Dispatcher(outbox_of(world), sender, windows, poll_s, lambda: chance)
     stop = asyncio.Event()
     running = asyncio.create_task(dispatcher.run(stop))
     try:
@@ -330,6 +335,84 @@ async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
         await are(world, delivered=2)
     await somebody.close()
     assert Counter(shop.ids).most_common(1) == [(shop.ids[0], 2)]
+
+
+async def taken(world: World, count: int) -> list[DeliveryResult]:
+    """Claim deliveries of the world's merchant, and give results that are ready to be stored."""
+    claimed = await outbox_of(world).claim([(world.merchant_id, count)])
+    assert len(claimed) == count
+    return [
+        DeliveryResult(
+            delivery=delivery,
+            outcome="ok",
+            status=200,
+            detail="",
+            answer="",
+            duration_ms=1,
+            delivered=True,
+            next_wait_s=None,
+        )
+        for delivery in claimed
+    ]
+
+
+def resting_dispatcher(world: World, outbox: Outbox) -> Dispatcher:
+    """Make a dispatcher that does not run."""
+    settings = world.service.settings
+    windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
+    return Dispatcher(outbox, WebhookSender(settings, time.time), windows, POLL_S)
+
+
+async def test_a_bad_record_in_a_batch_is_lost_by_itself(world: World, shop: Shop) -> None:
+    assert shop.url
+    await happen(world, 4)
+    results = await taken(world, 4)
+    results[1] = replace(results[1], detail="\0")  # no text of PostgreSQL
+    await resting_dispatcher(world, outbox_of(world))._record(results)
+    assert await states(world) == {"delivered": 3, "pending": 1}
+    assert len(await attempts(world, 3)) == 3
+
+
+async def test_a_delivery_that_somebody_holds_costs_no_other_record_of_its_batch(
+    world: World, shop: Shop
+) -> None:
+    assert shop.url
+    await happen(world, 4)
+    results = await taken(world, 4)
+    somebody = await world.other_connection()
+    async with somebody.transaction():
+        await somebody.execute(
+            "SELECT FROM delivery WHERE event_id = $1 FOR UPDATE", results[2].delivery.event_id
+        )
+        await resting_dispatcher(world, outbox_of(world))._record(results)
+    await somebody.close()
+    assert await states(world) == {"delivered": 3, "pending": 1}
+
+
+async def test_records_whose_commit_was_not_answered_are_not_stored_again(
+    world: World, shop: Shop
+) -> None:
+    assert shop.url
+    await happen(world, 3)
+    results = await taken(world, 3)
+
+    class Unanswered(DatabaseOutbox):
+        """Stores what it is given, and loses the answer."""
+
+        async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
+            await super().record(outcomes)
+            raise StorageUnavailableError("the answer was lost")
+
+    of = outbox_of(world)
+    losing = Unanswered(
+        database=of.database,
+        encryption=of.encryption,
+        id_generator=of.id_generator,
+        lease_s=of.lease_s,
+    )
+    await resting_dispatcher(world, losing)._record(results)
+    assert await states(world) == {"delivered": 3}
+    assert len(await attempts(world, 3)) == 3
 
 
 async def waiting(world: World) -> int:
