@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack sdk-typescript format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,9 @@ sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to va
 
 sdk-typescript: $(VENV)/openapi/installed ## Build and write the npm package of the TypeScript SDK to var/
 	@$(BIN)/python -m tools.openapi.pack_typescript $(VAR_DIR)
+
+grader-reports: $(VENV)/dev $(VENV)/openapi/installed ## Write the reports of docs/grader.md anew: the demo shop's and a broken shop's
+	REWRITE_GRADER_REPORTS=1 $(BIN)/pytest -k reports_of_the_page tests/sdks/test_grader.py
 
 format: $(VENV)/dev ## Format and mend what can be mended
 	$(BIN)/ruff format .

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -93,6 +93,7 @@ def make_app(config: Config) -> Starlette:
             Route("/webhooks.json", show_webhooks),
             Route("/graded", place_graded_order, methods=["POST"]),
             Route("/graded/{order_id}", show_graded_order),
+            Route("/graded/{order_id}/{change}", refuse_graded_change, methods=["POST"]),
             Route("/healthz", healthz),
         ],
         lifespan=lifespan,
@@ -104,7 +105,8 @@ def make_app(config: Config) -> Starlette:
 async def show_products(_: Request) -> Response:
     """`GET /`: the products, and the ways to open the checkout."""
     goods = PRODUCTS.values()
-    return _page("products.html", products=goods, quantity_max=QUANTITY_MAX, ways=_WAYS)
+    choices: dict[str, Any] = {"quantity_max": QUANTITY_MAX, "ways": _WAYS, "cart": uuid4()}
+    return _page("products.html", products=goods, **choices)
 
 
 async def show_cover(request: Request) -> Response:
@@ -192,7 +194,8 @@ async def show_webhooks(request: Request) -> Response:
 
 async def place_graded_order(request: Request) -> Response:
     """`POST /graded`: place an order for `payintent grade`; see docs/grader.md."""
-    order = await _place(request, next(iter(PRODUCTS.values())), 1)
+    cart = _cart((await request.json()).get("cart_id"))
+    order = await _place(request, cart, next(iter(PRODUCTS.values())), 1)
     return JSONResponse(order.view(), 201)
 
 
@@ -200,6 +203,11 @@ async def show_graded_order(request: Request) -> Response:
     """`GET /graded/{order_id}`: its status, and how often its goods were handed out."""
     order = _order(request)
     return JSONResponse({"status": order.state.value, "handed_out": order.handed_out})
+
+
+async def refuse_graded_change(_: Request) -> Response:
+    """`POST /graded/{order_id}/{change}`: an order has one payment, and one amount."""
+    return JSONResponse({"message": "We change no order; place another one."}, 409)
 
 
 async def healthz(_: Request) -> Response:
@@ -210,16 +218,17 @@ async def healthz(_: Request) -> Response:
 async def _ordered(request: Request) -> Order:
     """Create a payment for the product of a form, and store the order."""
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
-    return await _place(
-        request, _product(form.get("product")), _quantity(form.get("quantity", "1"))
-    )
+    product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
+    return await _place(request, _cart(form.get("cart")), product, quantity)
 
 
-async def _place(request: Request, product: Product, quantity: int) -> Order:
+async def _place(request: Request, cart: UUID, product: Product, quantity: int) -> Order:
+    """Create the payment of a cart; bought twice, it has one order, one key, one payment."""
     shop = _shop(request)
-    order_id, amount = shop.orders.new_id(), product.amount(quantity)
+    order_id = shop.orders.id_for(uuid5(cart, f"{product.sku} {quantity}"))
+    amount = product.amount(quantity)
     payment = await shop.payments.create(
-        uuid4(),
+        uuid5(cart, order_id),
         {
             "currency": product.currency,
             "amount": amount,
@@ -247,8 +256,7 @@ async def _place(request: Request, product: Product, quantity: int) -> Order:
         payment_id=payment["id"],
         checkout_url=payment["checkout_url"],
     )
-    shop.orders.add(order)
-    return order
+    return shop.orders.add(order)
 
 
 def _origin(url: str) -> str:
@@ -287,6 +295,13 @@ def _order(request: Request) -> Order:
     if order is None:
         raise HTTPException(404, "We know no such order.")
     return order
+
+
+def _cart(text: object) -> UUID:
+    try:
+        return UUID(str(text))
+    except ValueError:
+        return uuid4()
 
 
 def _product(sku: object) -> Product:

@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 from .goods import Product
 
@@ -102,16 +103,26 @@ class Orders:
     def __init__(self) -> None:
         self._numbers = count(_FIRST_NUMBER)
         self._orders: dict[str, Order] = {}
+        self._by_cart: dict[UUID, str] = {}
         self._by_payment: dict[str, str] = {}
         self._deliveries: deque[Delivery] = deque(maxlen=WEBHOOKS_MAX)
         self._webhook_ids: dict[str, None] = {}  # in the order of arrival
 
-    def new_id(self) -> str:
-        """Give the id of the next order."""
-        return f"A-{next(self._numbers)}"
+    def id_for(self, cart: UUID) -> str:
+        """Give the id of a cart's order: one id until that order has ended."""
+        order_id = self._by_cart.pop(cart, None)
+        order = self._orders.get(order_id or "")
+        if order_id is None or (order is not None and order.state is not State.WAITING):
+            order_id = f"A-{next(self._numbers)}"
+        if len(self._by_cart) >= ORDERS_MAX:
+            del self._by_cart[next(iter(self._by_cart))]
+        self._by_cart[cart] = order_id
+        return order_id
 
-    def add(self, order: Order) -> None:
-        """Store an order that has its payment."""
+    def add(self, order: Order) -> Order:
+        """Store an order that has its payment; gives the one that is there already."""
+        if order.id in self._orders:
+            return self._orders[order.id]
         if len(self._orders) >= ORDERS_MAX:
             oldest = self._orders.pop(next(iter(self._orders)))
             self._by_payment.pop(oldest.payment_id, None)
@@ -120,6 +131,7 @@ class Orders:
         # The webhook of a payment can arrive before the answer to its creation.
         for early in self.deliveries(order.payment_id):
             self._apply(early)
+        return order
 
     def find(self, order_id: str) -> Order | None:
         """Find an order by its number."""

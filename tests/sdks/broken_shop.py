@@ -5,9 +5,11 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -15,93 +17,234 @@ from aiohttp import web
 
 KEY = b"0123456789abcdef0123456789abcdef"
 _ENDS = {"payment.completed": "paid", "payment.expired": "expired"}
-#: Each fault, and the checks of the grader that fail for it.
+_BODY_BYTES_MAX = 65_536
+_HOUR_S = 3600
+_SECONDS = 30
+_WORKERS = 4
+_MOMENT_S = 1.5  # a fault of chance waits this long for it, until it has come once
+#: Each check of the grader, and the fault that fails it.
 FAULTS = {
-    "none": set[str](),
-    "knows_no_duplicates": {"duplicate", "crash"},
-    "refuses_duplicates": {"duplicate", "crash"},
-    "ends_twice": {"late"},
-    "verifies_nothing": {"wrong_signature", "old_timestamp", "huge_body"},
-    "believes_old_times": {"old_timestamp"},
-    "reads_one_signature": {"rotation"},
-    "refuses_new_fields": {"unknown_field"},
-    "refuses_new_kinds": {"unknown_kind"},
-    "believes_amounts": {"other_amount"},
-    "pays_for_new_kinds": {"unknown_kind"},
-    "answers_200_to_all": {"huge_body"},
+    "paid": "pays_nothing",
+    "crowd": "drops_what_is_too_much",
+    "duplicate": "remembers_signatures",
+    "race": "looks_before_it_writes",
+    "crash": "remembers_what_it_answered",
+    "reordered": "takes_the_newest_alone",
+    "late": "refuses_old_events",
+    "ended": "ends_twice",
+    "wrong_signature": "believes_all_signatures",
+    "old_timestamp": "believes_old_times",
+    "rotation": "reads_one_signature",
+    "unknown_field": "refuses_new_fields",
+    "unknown_kind": "refuses_new_kinds",
+    "other_amount": "believes_amounts",
+    "other_currency": "believes_currencies",
+    "huge_body": "takes_all_it_gets",
+    "double_click": "buys_twice",
+    "changed_order": "keeps_the_old_payment",
+    "expired_first": "ends_with_any_payment",
+    "both_paid": "hands_out_for_each_payment",
 }
+#: Faults that go together, so that one shop has nearly all of them.
+ALL_FAULTS = [
+    fault for check, fault in FAULTS.items() if check not in {"paid", "duplicate", "race", "crash"}
+] + ["knows_no_duplicates"]
+
+
+@dataclass
+class Order:
+    """One order, its payments, and what each pays for it."""
+
+    number: str
+    amount: str
+    payments: dict[str, str]  # the amount that each of them is to bring
+    status: str = "waiting"
+    handed_out: int = 0
+    paid_by: str = ""
+
+    def view(self) -> dict[str, Any]:
+        newest = list(self.payments)[-1]
+        shown = {"order_id": self.number, "payment_id": newest, "amount": self.amount}
+        return shown | {"currency": "THB", "status": self.status, "handed_out": self.handed_out}
 
 
 @dataclass
 class BrokenShop:
-    """Its orders, and what it has seen."""
+    """One shop with its faults: its orders, and what it has seen."""
 
-    orders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    faults: set[str]
+    orders: dict[str, Order] = field(default_factory=dict)
+    carts: dict[str, Order] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    newest: float = 0.0
+    here: int = 0  # webhooks that are being handled
+    happened: set[str] = field(default_factory=set)  # faults of chance that came
     numbers: Any = field(default_factory=count)
+    locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    waiting: Counter[str] = field(default_factory=Counter[str])
 
     async def place(self, request: web.Request) -> web.Response:
-        number = str(next(self.numbers))
-        order = {"order_id": number, "payment_id": f"pay_{number}"}
-        order |= {"amount": "20.00", "currency": "THB", "status": "waiting", "handed_out": 0}
-        self.orders[order["payment_id"]] = order
-        return web.json_response(order, status=201)
+        cart = (await request.json())["cart_id"]
+        if cart not in self.carts or "buys_twice" in self.faults:
+            number = str(next(self.numbers))
+            self.carts[cart] = self.orders[number] = Order(number, "20.00", {})
+            self._add_payment(self.orders[number])
+        return web.json_response(self.carts[cart].view(), status=201)
 
     async def show(self, request: web.Request) -> web.Response:
-        return web.json_response(self.orders[f"pay_{request.match_info['order']}"])
+        return web.json_response(self.orders[request.match_info["order"]].view())
+
+    async def pay_again(self, request: web.Request) -> web.Response:
+        order = self.orders[request.match_info["order"]]
+        self._add_payment(order)
+        return web.json_response(order.view(), status=201)
+
+    async def change(self, request: web.Request) -> web.Response:
+        order = self.orders[request.match_info["order"]]
+        order.amount = "30.00"
+        if "keeps_the_old_payment" not in self.faults:
+            order.payments.clear()
+        self._add_payment(order)
+        return web.json_response(order.view())
 
     async def receive(self, request: web.Request) -> web.Response:
-        faults = set(request.match_info["faults"].split("+"))
-        body = await request.read()
-        if len(body) > 65_536:
-            lax = faults & {"answers_200_to_all", "verifies_nothing"}
-            return web.Response(status=200 if lax else 413)
-        if "verifies_nothing" not in faults and not _good(request.headers, body, faults):
-            return web.Response(status=401)
-        return web.Response(status=self._handle(request.headers["webhook-id"], body, faults))
+        self.here += 1
+        try:
+            return await self._receive(request)
+        finally:
+            self.here -= 1
 
-    def _handle(self, webhook_id: str, body: bytes, faults: set[str]) -> int:
+    async def _receive(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        if len(body) > _BODY_BYTES_MAX:
+            return web.Response(status=200 if "takes_all_it_gets" in self.faults else 413)
+        if not _is_good(request.headers, body, self.faults):
+            return web.Response(status=401)
+        if await self._comes("drops_what_is_too_much", lambda: self.here > _WORKERS):
+            assert request.transport is not None
+            request.transport.close()
         event = json.loads(body)
-        payment = event["data"]["payment"]
-        if "refuses_new_fields" in faults and "a_new_field" in payment:
-            return 400
-        status = _ENDS.get(event["type"])
-        if status is None and "refuses_new_kinds" in faults:
-            return 400
-        if webhook_id in self.seen and "knows_no_duplicates" not in faults:
-            return 409 if "refuses_duplicates" in faults else 204
-        self.seen.add(webhook_id)
-        order = self.orders[payment["id"]]
-        if status is None and "pays_for_new_kinds" in faults:
-            status = "paid"
-        again = {"ends_twice", "knows_no_duplicates"} & faults
-        if status == "paid" and order["status"] in {"waiting", "paid"}:
-            right = payment["amount"] == order["amount"] or "believes_amounts" in faults
-            if right and (again or order["status"] == "waiting"):
-                order |= {"status": "paid", "handed_out": order["handed_out"] + 1}
-        elif status == "expired" and (order["status"] == "waiting" or "ends_twice" in faults):
-            order["status"] = "expired"
+        if not self._can_read(event):
+            return web.Response(status=400)
+        name = "webhook-signature" if "remembers_signatures" in self.faults else "webhook-id"
+        return web.Response(status=await self._handle_once(request, request.headers[name], event))
+
+    def _can_read(self, event: dict[str, Any]) -> bool:
+        new_field = "a_new_field" in event["data"]["payment"]
+        age_s = time.time() - _happened(event)
+        return not (
+            ("refuses_new_fields" in self.faults and new_field)
+            or ("refuses_new_kinds" in self.faults and event["type"] not in _ENDS)
+            or ("refuses_old_events" in self.faults and age_s > _HOUR_S)
+        )
+
+    async def _handle_once(self, request: web.Request, name: str, event: dict[str, Any]) -> int:
+        """Handle what was not handled before; whoever sends it at the same time waits."""
+        if "looks_before_it_writes" in self.faults:
+            return await self._handle_new(request, name, event)
+        async with self.locks[name]:
+            return await self._handle_new(request, name, event)
+
+    async def _handle_new(self, request: web.Request, name: str, event: dict[str, Any]) -> int:
+        if name in self.seen and "knows_no_duplicates" not in self.faults:
+            return 204
+        self.waiting[name] += 1
+        await self._comes("looks_before_it_writes", lambda: self.waiting[name] > 1)
+        self._handle(event)
+        if not await self._comes("remembers_what_it_answered", lambda: _hung_up(request)):
+            self.seen.add(name)
         return 204
 
+    def _handle(self, event: dict[str, Any]) -> None:
+        late_s = self.newest - _happened(event)
+        self.newest = max(self.newest, _happened(event))
+        if "takes_the_newest_alone" in self.faults and _SECONDS < late_s < _HOUR_S:
+            return
+        payment = event["data"]["payment"]
+        order = next(
+            (each for each in self.orders.values() if payment["id"] in each.payments), None
+        )
+        if order is not None and event["type"] == "payment.completed":
+            self._pay(order, payment)
+        elif order is not None and event["type"] == "payment.expired":
+            self._expire(order, payment["id"])
 
-def _good(headers: Any, body: bytes, faults: set[str]) -> bool:
+    def _pay(self, order: Order, payment: dict[str, Any]) -> None:
+        amount = order.payments[payment["id"]]
+        right = payment["amount"] == amount or "believes_amounts" in self.faults
+        right &= payment["currency"] == "THB" or "believes_currencies" in self.faults
+        again = {
+            "looks_before_it_writes": payment["id"] == order.paid_by,
+            "remembers_signatures": payment["id"] == order.paid_by,
+            "remembers_what_it_answered": payment["id"] == order.paid_by,
+            "knows_no_duplicates": payment["id"] == order.paid_by,
+            "hands_out_for_each_payment": payment["id"] != order.paid_by,
+        }
+        waits = order.status == "waiting"
+        paid_again = order.status == "paid" and any(
+            fault in self.faults and more for fault, more in again.items()
+        )
+        if right and (waits or paid_again) and "pays_nothing" not in self.faults:
+            order.status, order.paid_by = "paid", payment["id"]
+            order.handed_out += 1
+
+    def _expire(self, order: Order, payment_id: str) -> None:
+        last = list(order.payments)[-1] == payment_id
+        if order.status == "paid":
+            order.status = "expired" if "ends_twice" in self.faults else "paid"
+        elif last or "ends_with_any_payment" in self.faults:
+            order.status = "expired"
+
+    def _add_payment(self, order: Order) -> None:
+        order.payments[f"pay_{order.number}_{len(order.payments)}_{order.amount}"] = order.amount
+
+    async def _comes(self, fault: str, what: Callable[[], bool]) -> bool:
+        """Wait for what a fault needs, so that it is no chance."""
+        if fault not in self.faults or fault in self.happened:
+            return False
+        end = time.monotonic() + _MOMENT_S
+        while not (came := what()) and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        if came:
+            self.happened.add(fault)
+        return came
+
+
+def _hung_up(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+def _happened(event: dict[str, Any]) -> float:
+    return datetime.fromisoformat(event["timestamp"]).astimezone(UTC).timestamp()
+
+
+def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
     sent = headers["webhook-timestamp"]
     if "believes_old_times" not in faults and abs(time.time() - int(sent)) > 300:
         return False
     signed = f"{headers['webhook-id']}.{sent}.".encode() + body
     expected = "v1," + base64.b64encode(hmac.digest(KEY, signed, "sha256")).decode()
     given = headers["webhook-signature"].split()
-    return expected in (given[:1] if "reads_one_signature" in faults else given)
+    good = expected in (given[:1] if "reads_one_signature" in faults else given)
+    return good or "believes_all_signatures" in faults
 
 
 @asynccontextmanager
 async def broken_shop() -> AsyncIterator[str]:
-    """Serve it; gives its address, to which the faults are added."""
-    shop = BrokenShop()
+    """Serve shops; gives their address, to which the faults are added."""
+    shops = dict[str, BrokenShop]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        faults = request.match_info["faults"]
+        shop = shops.setdefault(faults, BrokenShop(set(faults.split("+"))))
+        return await getattr(shop, request.match_info.route.name or "")(request)
+
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/{faults}/orders", shop.place)
-    app.router.add_get("/{faults}/orders/{order}", shop.show)
-    app.router.add_post("/{faults}/webhooks", shop.receive)
+    app.router.add_post("/{faults}/orders", answer, name="place")
+    app.router.add_get("/{faults}/orders/{order}", answer, name="show")
+    app.router.add_post("/{faults}/orders/{order}/pay_again", answer, name="pay_again")
+    app.router.add_post("/{faults}/orders/{order}/change", answer, name="change")
+    app.router.add_post("/{faults}/webhooks", answer, name="receive")
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -33,6 +33,7 @@ class Api:
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     refusals: deque[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=deque)
     status: str = "PENDING"
+    numbers: dict[str, int] = field(default_factory=dict)  # of payments, by idempotency key
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else None
@@ -42,7 +43,8 @@ class Api:
             return web.json_response(answer, status=status, headers=headers)
         if request.method == "GET":
             return web.json_response({"id": request.path.rpartition("/")[2], "status": self.status})
-        number = len(self.requests)
+        key = request.headers["Idempotency-Key"]
+        number = self.numbers.setdefault(key, len(self.requests))
         fields = {"id": f"pay_{number}", "checkout_id": f"cs_{number}", "status": "PENDING"}
         url = f"https://pay.example/c/cs_{number}"
         return web.json_response(fields | {"checkout_url": url}, status=201)
@@ -94,8 +96,11 @@ class Visitor:
         await answer.read()
         return answer
 
-    async def buy(self, product: str = "ledgers", quantity: str = "1") -> aiohttp.ClientResponse:
-        return await self.call("POST", "/buy", data={"product": product, "quantity": quantity})
+    async def buy(
+        self, product: str = "ledgers", quantity: str = "1", cart: str = ""
+    ) -> aiohttp.ClientResponse:
+        form = {"product": product, "quantity": quantity, "cart": cart}
+        return await self.call("POST", "/buy", data=form)
 
     async def order(self, order_id: str = "A-1001") -> dict[str, Any]:
         return await (await self.call("GET", f"/orders/{order_id}.json")).json()

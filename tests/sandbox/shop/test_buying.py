@@ -1,11 +1,12 @@
+import asyncio
 import re
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aiohttp
 
 from payintent_sandbox import shop as shop_package
-from tests.sandbox.shop.running import API_KEY, Api, Visitor, running_shop
+from tests.sandbox.shop.running import API_KEY, Api, Visitor, event, running_shop, signed
 
 
 async def test_buying_creates_the_payment_on_the_server_and_sends_the_buyer_to_the_checkout(
@@ -38,9 +39,27 @@ async def test_every_order_has_a_key_of_its_own_and_yen_have_no_decimals(
     assert [body["amount"] for _, _, body in api.requests] == ["4800", "1590.00"]
 
 
+async def test_a_cart_that_is_bought_twice_has_one_order_until_that_has_ended(
+    api: Api, visitor: Visitor
+) -> None:
+    cart = str(uuid4())
+    both = await asyncio.gather(visitor.buy(cart=cart), visitor.buy(cart=cart))
+    assert {answer.headers["Location"] for answer in both} == {"https://pay.example/c/cs_1"}
+    [(_, first, body), (_, second, again)] = api.requests
+    assert (first["Idempotency-Key"], body) == (second["Idempotency-Key"], again)
+    await visitor.buy(cart=cart, quantity="2")
+    assert (await visitor.order("A-1002"))["quantity"] == 2
+    told = event("pay_1", "payment.failed")
+    assert await visitor.tell(told, signed(told)) == 204
+    await visitor.buy(cart=cart)
+    assert (await visitor.order("A-1003"))["payment_id"] == "pay_4"
+    assert (await visitor.order("A-1001"))["status"] == "failed"
+
+
 async def test_the_product_page_offers_forms_that_work_without_script(visitor: Visitor) -> None:
     page = await (await visitor.call("GET", "/")).text()
     assert page.count('<form method="post" action="/buy">') == 4
+    assert page.count('name="cart"') == 4
     assert all(currency in page for currency in ("THB", "USD", "JPY", "TWD"))
     assert "<script" not in page
     for cover in re.findall(r'src="([^"]+)"', page):

@@ -1,3 +1,5 @@
+from uuid import uuid4
+
 import pytest
 from standardwebhooks import Webhook
 
@@ -148,7 +150,7 @@ def test_old_orders_and_webhooks_are_forgotten() -> None:
     for number in range(ledger.ORDERS_MAX + 1):
         orders.add(
             ledger.Order(
-                id=orders.new_id(),
+                id=orders.id_for(uuid4()),
                 product=PRODUCTS["kyoto"],
                 quantity=1,
                 amount="2400",

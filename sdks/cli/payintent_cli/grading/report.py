@@ -6,14 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from payintent_cli.grading.checks import Outcome
+from payintent_cli.grading.checks import CHECKS, Outcome
 
 
 def as_text(outcomes: Sequence[Outcome]) -> str:
     """Write one paragraph for each check; the way to mend it where it failed."""
     lines = [line for outcome in outcomes for line in _paragraph(outcome)]
     passed = sum(outcome.passed for outcome in outcomes)
-    return "\n".join([*lines, f"{passed} of {len(outcomes)} passed"])
+    left = len(CHECKS) - len(outcomes)
+    untried = f"; {left} were not tried: mend this first" if left else ""
+    return "\n".join([*lines, f"{passed} of {len(outcomes)} passed{untried}"])
 
 
 def as_json(outcomes: Sequence[Outcome]) -> str:

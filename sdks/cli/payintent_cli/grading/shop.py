@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import socket
+import ssl
 import time
 import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -12,23 +16,15 @@ from typing import Any
 import httpx
 from payintent_sdk.decoding import as_object
 
+from payintent_cli.grading.events import Order, Webhook
 from payintent_cli.signing import signed_headers
 from payintent_cli.usage import UsageError
 
 _TIMEOUT_S = 15.0  # what the service waits for an answer
-_CUT_OFF_S = 3.0  # of a sender that crashes
-_AT = "2026-01-02T03:04:05.678Z"
+_HUNG_UP_S = 3.0  # for what a shop does although nobody waits for its answer
 _LOOK_S = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """An order that the shop has placed for the grader."""
-
-    id: str
-    payment_id: str
-    amount: str
-    currency: str
+_TRIES = 3  # of a webhook that is answered with an error
+_CONFLICT = 409
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +39,6 @@ class Standing:
         return f"{self.status}, {times.get(self.handed_out, f'handed out {self.handed_out} times')}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Webhook:
-    """What is sent, and how it is signed."""
-
-    body: bytes
-    id: str
-    age_s: int = 0
-    secret: bytes | None = None  # another than the shop's
-    other_first: bool = False  # a signature of another secret stands before the good one
-
-
 class Shop:
     """A shop by its two URLs; use it with `with`."""
 
@@ -66,48 +51,93 @@ class Shop:
 
     def place_order(self) -> Order:
         """Have the shop place an order. Raises `UsageError` where it does not."""
-        placed = self._ask("POST", self._orders_url)
-        names = ("order_id", "payment_id", "amount", "currency")
-        if not all(isinstance(placed.get(name), str) for name in names):
-            raise UsageError(f"{self._orders_url} answers without {', '.join(names)}")
-        order_id, payment_id, amount, currency = (placed[name] for name in names)
-        return Order(id=order_id, payment_id=payment_id, amount=amount, currency=currency)
+        return self._buy(str(uuid.uuid4()))
+
+    def place_orders(self, count: int) -> list[Order]:
+        """Have it place several, one after the other."""
+        return [self.place_order() for _ in range(count)]
+
+    def click_twice(self) -> list[Order]:
+        """Buy one cart twice at the same time."""
+        cart_id = str(uuid.uuid4())
+        with ThreadPoolExecutor(2) as clicks:
+            return list(clicks.map(self._buy, [cart_id, cart_id]))
+
+    def pay_again(self, order: Order) -> Order | None:
+        """Begin another payment of an order; None where the shop has one payment for each."""
+        return self._ask_for(order, "pay_again")
+
+    def change(self, order: Order) -> Order | None:
+        """Change the amount of an order; None where the shop changes no order that is placed."""
+        return self._ask_for(order, "change")
 
     def look(self, order: Order, *, expect_paid: bool) -> Standing:
         """Return how an order stands, when the shop has had time for its slow work."""
-        end = time.monotonic() + (_TIMEOUT_S if expect_paid and self._settle_s else 0)
-        while (now := self._standing(order)).handed_out == 0 and time.monotonic() < end:
-            time.sleep(_LOOK_S)
+        now = self._wait_for_goods(order, _TIMEOUT_S if expect_paid and self._settle_s else 0)
         if self._settle_s:
             time.sleep(self._settle_s)  # for what it would do too much
             now = self._standing(order)
         return now
 
     def send(self, webhook: Webhook) -> int | None:
-        """Deliver a webhook; gives the status, None where there was no answer."""
+        """Deliver a webhook; gives the status, None where there was no answer in time."""
         try:
-            return self._post(webhook, _TIMEOUT_S)
+            with self._http.stream(
+                "POST",
+                self._webhook_url,
+                content=webhook.body,
+                headers=self._signed(webhook),
+            ) as answer:
+                return answer.status_code
         except httpx.TransportError:
             return None
 
-    def send_and_hang_up(self, webhook: Webhook) -> None:
-        """Deliver a webhook and close the connection, with an answer or without."""
+    def send_at_once(self, webhooks: Sequence[Webhook]) -> list[int | None]:
+        """Deliver webhooks at the same time."""
+        with ThreadPoolExecutor(len(webhooks)) as senders:
+            return list(senders.map(self.send, webhooks))
+
+    def send_again(self, webhook: Webhook) -> int | None:
+        """Deliver a webhook as the service tries again: until it is answered 2xx, a few times."""
+        for _ in range(_TRIES):
+            status = self.send(webhook)
+            if status is not None and httpx.codes.is_success(status):
+                return status
+        return status
+
+    def send_and_hang_up(self, webhook: Webhook, order: Order) -> None:
+        """Deliver a webhook, and close the connection without reading the answer."""
+        request = self._http.build_request(
+            "POST", self._webhook_url, content=webhook.body, headers=self._signed(webhook)
+        )
         try:
-            self._post(webhook, _CUT_OFF_S)
-        except httpx.TransportError:
+            with _sent(request):
+                self._wait_for_goods(order, _HUNG_UP_S)
+        except OSError:
             return
 
-    def _post(self, webhook: Webhook, timeout_s: float) -> int:
-        at = int(time.time()) - webhook.age_s
-        headers = signed_headers(webhook.secret or self._key, webhook.id, at, webhook.body)
+    def _signed(self, webhook: Webhook) -> dict[str, str]:
+        sent = (webhook.id, webhook.at_s, webhook.body)
+        headers = signed_headers(webhook.secret or self._key, *sent)
         if webhook.other_first:
-            other = signed_headers(b"another" * 5, webhook.id, at, webhook.body)
+            other = signed_headers(b"another" * 5, *sent)
             both = (other["webhook-signature"], headers["webhook-signature"])
             headers["webhook-signature"] = " ".join(both)
-        with self._http.stream(
-            "POST", self._webhook_url, content=webhook.body, headers=headers, timeout=timeout_s
-        ) as answer:
-            return answer.status_code
+        return headers
+
+    def _wait_for_goods(self, order: Order, timeout_s: float) -> Standing:
+        end = time.monotonic() + timeout_s
+        while (now := self._standing(order)).handed_out == 0 and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        return now
+
+    def _buy(self, cart_id: str) -> Order:
+        return _order(self._orders_url, self._ask("POST", self._orders_url, {"cart_id": cart_id}))
+
+    def _ask_for(self, order: Order, what: str) -> Order | None:
+        url = f"{self._orders_url}/{order.id}/{what}"
+        answer = self._request("POST", url, None)
+        return None if answer.status_code == _CONFLICT else _order(url, _object(answer))
 
     def _standing(self, order: Order) -> Standing:
         said = self._ask("GET", f"{self._orders_url}/{order.id}")
@@ -116,11 +146,13 @@ class Shop:
             raise UsageError(f"{self._orders_url}/{order.id} answers without status, handed_out")
         return Standing(status=status, handed_out=handed_out)
 
-    def _ask(self, method: str, url: str) -> dict[str, Any]:
+    def _ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
+        return _object(self._request(method, url, body))
+
+    def _request(self, method: str, url: str, body: Any) -> httpx.Response:
         try:
-            answer = self._http.request(method, url)
-            return as_object(answer.raise_for_status().json())
-        except (httpx.HTTPError, ValueError) as error:
+            return self._http.request(method, url, json=body)
+        except httpx.HTTPError as error:
             raise UsageError(f"{method} {url}: {error}") from error
 
     def __enter__(self) -> Shop:  # noqa: PYI034 - Python 3.10 has no Self
@@ -135,19 +167,31 @@ class Shop:
         self._http.close()
 
 
-def event(order: Order, kind: str = "payment.completed", **changes: Any) -> Webhook:
-    """Write the event of an order's payment; `changes` are fields of the payment."""
-    payment: dict[str, Any] = {
-        "id": order.payment_id,
-        "status": "PAID" if kind == "payment.completed" else kind.rpartition(".")[2].upper(),
-        "currency": order.currency,
-        "amount": order.amount,
-        "payer_uid": "payintent-grade",
-        "metadata": {"order_id": order.id},
-    }
-    if kind == "payment.completed":
-        payment |= {"receipt_id": "grade-1", "provider": "simulator", "paid_at": _AT}
-    if kind == "payment.expired":
-        payment["expired_at"] = _AT
-    body = {"type": kind, "timestamp": _AT, "data": {"payment": payment | changes}}
-    return Webhook(body=json.dumps(body).encode(), id=str(uuid.uuid4()))
+def _object(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        return as_object(answer.raise_for_status().json())
+    except (httpx.HTTPError, ValueError) as error:
+        raise UsageError(f"{answer.request.method} {answer.request.url}: {error}") from error
+
+
+def _order(url: str, said: dict[str, Any]) -> Order:
+    names = ("order_id", "payment_id", "amount", "currency")
+    if not all(isinstance(said.get(name), str) for name in names):
+        raise UsageError(f"{url} answers without {', '.join(names)}")
+    order_id, payment_id, amount, currency = (said[name] for name in names)
+    return Order(id=order_id, payment_id=payment_id, amount=amount, currency=currency)
+
+
+@contextmanager
+def _sent(request: httpx.Request) -> Iterator[None]:
+    """Send a request over a connection of its own, whose answer nobody reads."""
+    url = request.url
+    secure = url.scheme == "https"
+    lines = [f"POST {url.raw_path.decode()} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    address = (url.host, url.port or (443 if secure else 80))
+    with socket.create_connection(address, timeout=_TIMEOUT_S) as plain:
+        context = ssl.create_default_context()
+        sock = context.wrap_socket(plain, server_hostname=url.host) if secure else plain
+        sock.sendall("\r\n".join([*lines, "", ""]).encode() + request.content)
+        yield

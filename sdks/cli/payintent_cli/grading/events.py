@@ -1,0 +1,59 @@
+"""The webhooks that a shop is sent: made up, and signed as the service signs."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """An order that the shop has placed for the grader, and the newest payment of it."""
+
+    id: str
+    payment_id: str
+    amount: str
+    currency: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """What is sent, and how it is signed."""
+
+    body: bytes
+    id: str
+    at_s: int  # when it is said to be sent; the same webhook is sent with the same bytes
+    secret: bytes | None = None  # another than the shop's
+    other_first: bool = False  # a signature of another secret stands before the good one
+
+
+def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:
+    """Write the event of an order's payment, `ago_s` seconds old.
+
+    `changes` are fields of the payment.
+    """
+    happened = datetime.now(timezone.utc) - timedelta(seconds=ago_s)
+    at = f"{happened:%Y-%m-%dT%H:%M:%S}.{happened.microsecond // 1000:03d}Z"
+    payment: dict[str, Any] = {
+        "id": order.payment_id,
+        "status": "PAID" if kind == "payment.completed" else kind.rpartition(".")[2].upper(),
+        "currency": order.currency,
+        "amount": order.amount,
+        "payer_uid": "payintent-grade",
+        "metadata": {"order_id": order.id},
+    }
+    if kind == "payment.completed":
+        payment |= {"receipt_id": "grade-1", "provider": "simulator", "paid_at": at}
+    if kind == "payment.expired":
+        payment["expired_at"] = at
+    body = {"type": kind, "timestamp": at, "data": {"payment": payment | changes}}
+    return Webhook(body=json.dumps(body).encode(), id=str(uuid.uuid4()), at_s=int(time.time()))
+
+
+def signed_before(webhook: Webhook, age_s: int) -> Webhook:
+    """Write the same event as it was sent `age_s` seconds ago."""
+    return replace(webhook, at_s=webhook.at_s - age_s)

@@ -1,0 +1,55 @@
+"""What a check is, and what a shop does well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from payintent_cli.grading.events import Order
+from payintent_cli.grading.shop import Shop
+
+ACCEPTED = range(200, 300)
+
+#: Whether the shop did well, and what it did.
+Verdict = tuple[bool, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that goes wrong, tried on an order of its own."""
+
+    name: str
+    tried: str
+    mend: str
+    run: Callable[[Shop, Order], Verdict]
+
+
+def said(status: int | None) -> str:
+    """Write down an answer."""
+    return "no answer" if status is None else f"answered {status}"
+
+
+def paid_once(shop: Shop, order: Order, status: int | None) -> Verdict:
+    """Tell whether it answered 2xx and handed out what was bought, once."""
+    now = shop.look(order, expect_paid=True)
+    good = status in ACCEPTED and (now.status, now.handed_out) == ("paid", 1)
+    return good, f"{said(status)}; {now}"
+
+
+def all_paid_once(shop: Shop, orders: Sequence[Order], statuses: Sequence[int | None]) -> Verdict:
+    """Tell the same of several orders."""
+    verdicts = [paid_once(shop, *each) for each in zip(orders, statuses, strict=True)]
+    bad = [saw for good, saw in verdicts if not good]
+    return not bad, bad[0] if bad else f"{verdicts[0][1]}, each of {len(orders)}"
+
+
+def refused(shop: Shop, order: Order, status: int | None) -> Verdict:
+    """Tell whether it answered no 2xx and handed out nothing."""
+    now = shop.look(order, expect_paid=False)
+    return status not in ACCEPTED and now.handed_out == 0, f"{said(status)}; {now}"
+
+
+def kept(shop: Shop, order: Order) -> Verdict:
+    """Tell whether it handed out nothing, whatever it answered."""
+    now = shop.look(order, expect_paid=False)
+    return now.handed_out == 0, str(now)

@@ -1,0 +1,71 @@
+"""Orders that are bought twice, changed, or paid by more than one payment."""
+
+from __future__ import annotations
+
+from payintent_cli.grading.events import Order, event
+from payintent_cli.grading.judging import Check, Verdict, kept, paid_once
+from payintent_cli.grading.shop import Shop
+
+_ONE_PAYMENT = "an order has one payment"
+
+
+def _double_click(shop: Shop, order: Order) -> Verdict:
+    del order  # the two clicks place one
+    first, second = shop.click_twice()
+    if (first.id, first.payment_id) == (second.id, second.payment_id):
+        return True, "one order with one payment"
+    orders, payments = ({first.id, second.id}, {first.payment_id, second.payment_id})
+    return False, f"orders: {len(orders)}, payments: {len(payments)}"
+
+
+def _changed(shop: Shop, order: Order) -> Verdict:
+    changed = shop.change(order)
+    if changed is None:
+        good, saw = paid_once(shop, order, shop.send(event(order)))
+        return good, f"changes no order that is placed; {saw}"
+    shop.send(event(order))
+    return kept(shop, changed)
+
+
+def _expired_first(shop: Shop, order: Order) -> Verdict:
+    second = shop.pay_again(order)
+    if second is None:
+        return True, _ONE_PAYMENT
+    shop.send(event(order, "payment.expired"))
+    return paid_once(shop, second, shop.send(event(second)))
+
+
+def _both_paid(shop: Shop, order: Order) -> Verdict:
+    second = shop.pay_again(order)
+    if second is None:
+        return True, _ONE_PAYMENT
+    shop.send(event(order))
+    return paid_once(shop, second, shop.send(event(second)))
+
+
+CHECKS = [
+    Check(
+        name="double_click",
+        tried="two clicks on Buy for one cart",
+        mend="give the cart one order, and its payment one Idempotency-Key",
+        run=_double_click,
+    ),
+    Check(
+        name="changed_order",
+        tried="an order whose amount changes while its payment is open, and that payment",
+        mend="make another payment for the new amount; the old one no longer pays the order",
+        run=_changed,
+    ),
+    Check(
+        name="expired_first",
+        tried="a second payment of an order, whose first one expires while the buyer pays",
+        mend="an order waits for any of its payments; one that expires ends only itself",
+        run=_expired_first,
+    ),
+    Check(
+        name="both_paid",
+        tried="two payments of one order, both paid",
+        mend="hand out once; refund what was paid too much",
+        run=_both_paid,
+    ),
+]
