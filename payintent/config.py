@@ -205,6 +205,10 @@ class Settings(BaseSettings):
 
     # Gateways' lists of payments and refunds, compared with ours; a folder for each account
     settlement_folder: Folder = ""  # "" takes no files from a folder
+    settlement_s3_url: Base = ""  # of a bucket, with a prefix behind it; "" takes none
+    settlement_s3_region: str = "us-east-1"
+    settlement_s3_key_id: str = ""
+    settlement_s3_secret_key: SecretStr = SecretStr("")
     reconcile_every_s: Pause = 300.0
 
     # Webhooks
@@ -221,6 +225,17 @@ class Settings(BaseSettings):
 
     # Logs
     log_level: LogLevel = "INFO"
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Self:
+        if self.settlement_s3_url and not (
+            self.settlement_s3_key_id and self.settlement_s3_secret_key.get_secret_value()
+        ):
+            raise ValueError(
+                "PAYINTENT_SETTLEMENT_S3_URL needs PAYINTENT_SETTLEMENT_S3_KEY_ID and "
+                "PAYINTENT_SETTLEMENT_S3_SECRET_KEY"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:

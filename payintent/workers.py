@@ -30,6 +30,8 @@ from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
 from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.s3_signature import S3Credentials
+from payintent.reconciliation.s3_source import S3Source
 from payintent.reconciliation.sources import FileSource, FolderSource
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
@@ -233,12 +235,23 @@ async def reconcile(service: Service) -> bool:
     sources: list[FileSource] = []
     if settings.settlement_folder:
         sources.append(FolderSource(settings.settlement_folder))
+    if settings.settlement_s3_url:
+        sources.append(_s3_source(settings))
     for source in sources:
         try:
             await take_files(service.reconciliation_context, source)
         finally:
             await source.close()
     return False
+
+
+def _s3_source(settings: Settings) -> FileSource:
+    credentials = S3Credentials(
+        region=settings.settlement_s3_region,
+        key_id=settings.settlement_s3_key_id,
+        secret_key=settings.settlement_s3_secret_key.get_secret_value(),
+    )
+    return S3Source(settings.settlement_s3_url, credentials, settings.client_tls)
 
 
 async def _close_statements(service: Service) -> bool:

@@ -1041,7 +1041,7 @@ CREATE TABLE public.reconciliation_run (
     ended_at timestamp with time zone,
     CONSTRAINT reconciliation_run_ended CHECK (((status = 'running'::text) = (ended_at IS NULL))),
     CONSTRAINT reconciliation_run_problem CHECK (((status = 'failed'::text) = (problem <> ''::text))),
-    CONSTRAINT reconciliation_run_source CHECK ((source = 'folder'::text)),
+    CONSTRAINT reconciliation_run_source CHECK ((source = ANY (ARRAY['folder'::text, 's3'::text]))),
     CONSTRAINT reconciliation_run_status CHECK ((status = ANY (ARRAY['running'::text, 'matched'::text, 'differs'::text, 'failed'::text])))
 );
 

@@ -1,0 +1,166 @@
+"""Gateways' files in a bucket of an S3-compatible store: `<prefix>/<account>/<file>`."""
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree as ET
+
+import aiohttp
+from yarl import URL
+
+from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
+from payintent.reconciliation.sources import (
+    FILES_MAX,
+    SourceUnavailableError,
+    is_file_name,
+    parse_account_id,
+)
+from payintent.storage.reconciliation_runs import FoundFile
+
+_OK = 200
+_CONNECT_TIMEOUT_S = 10.0
+_READ_TIMEOUT_S = 60.0  # between two pieces of an answer
+_LIST_BYTES_MAX = 8 * 1024**2  # of a page of a thousand keys
+_FILE_BYTES_MAX = 4 * 1024**3
+_CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """A page of the list of a bucket: the tag of each key, and how to get the next page."""
+
+    tags: dict[str, str]
+    next_token: str | None
+
+
+class S3Source:
+    """A bucket whose address has its name as the first part of the path."""
+
+    name = "s3"
+
+    def __init__(
+        self, url: str, credentials: S3Credentials, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Take `https://host/bucket`, with a prefix of keys behind it where there is one."""
+        parts = urlsplit(url)
+        bucket, _, prefix = parts.path.strip("/").partition("/")
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._host = parts.netloc
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._credentials = credentials
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def list_files(self) -> list[FoundFile]:
+        """List the files of accounts; raises `SourceUnavailableError`."""
+        found: list[FoundFile] = []
+        query = {"list-type": "2", "prefix": self._prefix}
+        while True:
+            page = _parse_page(await self._get_page(query))
+            for key, tag in page.tags.items():
+                file = self._file_of(key, tag)
+                if file is not None:
+                    found.append(file)
+            if page.next_token is None or len(found) >= FILES_MAX:
+                return found[:FILES_MAX]
+            query["continuation-token"] = page.next_token
+
+    @asynccontextmanager
+    async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
+        """Give a file's content as it was listed, in a temporary file."""
+        key = f"{self._prefix}{file.account_id}/{file.name}"
+        with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
+            size = 0
+            try:
+                # What was put over it since has another tag, and is listed by the next look.
+                async with self._get(key, {}, {"If-Match": file.version}) as answer:
+                    async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                        size += len(chunk)
+                        if size > _FILE_BYTES_MAX:
+                            raise SourceUnavailableError("the file is too large")
+                        await asyncio.to_thread(copy.write, chunk)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise SourceUnavailableError(type(error).__name__) from error
+            copy.flush()
+            yield Path(copy.name)
+
+    async def close(self) -> None:
+        """Close the connections to the store; a later look opens new ones."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    def _file_of(self, key: str, tag: str) -> FoundFile | None:
+        folder, _, name = key.removeprefix(self._prefix).partition("/")
+        account_id = parse_account_id(folder)
+        if account_id is None or "/" in name or not is_file_name(name):
+            return None
+        return FoundFile(source=self.name, account_id=account_id, name=name, version=tag)
+
+    async def _get_page(self, query: Mapping[str, str]) -> bytes:
+        body = bytearray()
+        try:
+            async with self._get("", query, {}) as answer:
+                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                    body += chunk
+                    if len(body) > _LIST_BYTES_MAX:
+                        raise SourceUnavailableError("the list is too large")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            # The class alone: a message may contain the address.
+            raise SourceUnavailableError(type(error).__name__) from error
+        return bytes(body)
+
+    @asynccontextmanager
+    async def _get(
+        self, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        path = "/" + quote(f"{self._bucket}/{key}" if key else self._bucket, safe="/-_.~")
+        signed = sign_get(
+            self._credentials,
+            host=self._host,
+            path=path,
+            query=query,
+            headers=headers,
+            at=datetime.now(UTC),
+        )
+        url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
+        async with self._open().get(
+            URL(url, encoded=True), headers=signed, allow_redirects=False
+        ) as answer:
+            if answer.status != _OK:
+                raise SourceUnavailableError(f"the store answered {answer.status}")
+            yield answer
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_READ_TIMEOUT_S
+                ),
+                connector=aiohttp.TCPConnector(ssl=self._tls or True),
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _parse_page(body: bytes) -> _Page:
+    try:
+        # Of the operator's own store, and bounded; expat refuses entities that grow.
+        root = ET.fromstring(body)  # noqa: S314
+    except ET.ParseError as error:
+        raise SourceUnavailableError("the list is no XML") from error
+    if root.tag.rpartition("}")[2] != "ListBucketResult":
+        raise SourceUnavailableError("the answer is no list of a bucket")
+    namespace = root.tag.removesuffix("ListBucketResult")
+    tags = {
+        item.findtext(f"{namespace}Key") or "": item.findtext(f"{namespace}ETag") or ""
+        for item in root.findall(f"{namespace}Contents")
+    }
+    return _Page(tags=tags, next_token=root.findtext(f"{namespace}NextContinuationToken"))

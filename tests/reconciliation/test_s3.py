@@ -1,0 +1,236 @@
+"""Gateways' files in an S3-compatible store: signed as AWS says, taken from a real server."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import boto3
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from pydantic import SecretStr
+
+from payintent.config import Settings
+from payintent.operations.reconciliation_runs import ListReconciliationRuns
+from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.intake import SOURCE_FAILURES, take_files
+from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
+from payintent.reconciliation.s3_source import S3Source
+from payintent.reconciliation.sources import SourceUnavailableError
+from payintent.workers import reconcile
+from tests.support.fakes import captured
+from tests.support.patience import until
+from tests.support.world import World, free_port
+
+#: Of the examples that AWS publishes.
+EXAMPLE = S3Credentials(
+    region="us-east-1",
+    key_id="AKIAIOSFODNN7EXAMPLE",
+    secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+)
+EXAMPLE_HOST = "examplebucket.s3.amazonaws.com"
+EXAMPLE_AT = datetime(2013, 5, 24, tzinfo=UTC)
+BUCKET = "settlements"
+PAGE = 2  # keys
+LINE = "payment,cap-1,,1590.00,THB,2026-11-21T08:00:00Z"
+
+
+@dataclass
+class Store:
+    """A bucket of a running server, and AWS's own client of it."""
+
+    client: Any
+    url: str
+
+    async def put(self, key: str, *lines: str) -> None:
+        body = "\n".join([",".join(HEADER), *lines, ""]).encode()
+        put = partial(self.client.put_object, Bucket=BUCKET, Key=key, Body=body)
+        await asyncio.to_thread(put)
+
+    def source(self, prefix: str = "") -> S3Source:
+        return S3Source(f"{self.url}{prefix}", EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    folder: Path = tmp_path_factory.mktemp("moto")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (folder / "moto.log").open("wb") as log:
+        running = subprocess.Popen(
+            command,
+            env=os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
+            stdout=log,
+            stderr=log,
+        )
+    yield f"http://127.0.0.1:{port}"
+    running.kill()
+    running.wait()
+
+
+@pytest.fixture
+async def store(server: str) -> AsyncIterator[Store]:
+    async with aiohttp.ClientSession() as http:
+
+        async def answers() -> bool:
+            try:
+                async with http.post(f"{server}/moto-api/reset") as answer:
+                    return answer.status == 200
+            except aiohttp.ClientError:
+                return False
+
+        await until(answers, "the store runs")
+    client = boto3.client(
+        "s3",
+        endpoint_url=server,
+        region_name=EXAMPLE.region,
+        aws_access_key_id=EXAMPLE.key_id,
+        aws_secret_access_key=EXAMPLE.secret_key,
+    )
+    await asyncio.to_thread(partial(client.create_bucket, Bucket=BUCKET))
+    yield Store(client, f"{server}/{BUCKET}")
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "headers", "signature"),
+    [
+        (
+            "/test.txt",
+            {},
+            {"Range": "bytes=0-9"},
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+        ),
+        (
+            "/",
+            {"lifecycle": ""},
+            {},
+            "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+        ),
+        (
+            "/",
+            {"max-keys": "2", "prefix": "J"},
+            {},
+            "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+        ),
+    ],
+)
+def test_a_request_is_signed_as_in_the_examples_that_aws_publishes(
+    path: str, query: dict[str, str], headers: dict[str, str], signature: str
+) -> None:
+    signed = sign_get(
+        EXAMPLE, host=EXAMPLE_HOST, path=path, query=query, headers=headers, at=EXAMPLE_AT
+    )
+    assert signed["Authorization"].endswith(f"Signature={signature}")
+
+
+@pytest.mark.parametrize("key", ["1/a file.csv", "1/結算+50%.csv", "1/~a=b&c.csv"])
+def test_keys_and_queries_of_any_letters_are_signed_as_aws_signs_them(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: EXAMPLE_AT)
+    path = "/settlements/" + quote(key, safe="/-_.~")
+    query = {"prefix": key, "list-type": "2"}
+    url = f"https://store.example.com:9000{path}?{canonical_query(query)}"
+    theirs = AWSRequest("GET", url, headers={"If-Match": '"tag"'})
+    credentials = Credentials(EXAMPLE.key_id, EXAMPLE.secret_key)
+    S3SigV4Auth(credentials, "s3", EXAMPLE.region).add_auth(theirs)
+    ours = sign_get(
+        EXAMPLE,
+        host="store.example.com:9000",
+        path=path,
+        query=query,
+        headers={"If-Match": '"tag"'},
+        at=EXAMPLE_AT,
+    )
+    of_theirs = str(theirs.headers["Authorization"]).replace(", ", ",")
+    assert ours["Authorization"] == of_theirs
+
+
+async def test_files_of_a_bucket_are_compared_once(world: World, store: Store) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference="cap-1"))
+    await store.put(f"{world.account_id}/2026-11-21.csv", LINE)
+    settings = {
+        "settlement_s3_url": store.url,
+        "settlement_s3_key_id": EXAMPLE.key_id,
+        "settlement_s3_secret_key": SecretStr(EXAMPLE.secret_key),
+    }
+    service = replace(world.service, settings=world.service.settings.model_copy(update=settings))
+    await reconcile(service)
+    await reconcile(service)
+    [run] = await world.perform(ListReconciliationRuns())
+    assert (run.status, run.source, run.name, run.lines, run.attempts) == (
+        *("matched", "s3", "2026-11-21.csv"),
+        *(1, 1),
+    )
+
+
+async def test_all_pages_of_a_list_are_read_below_a_prefix(store: Store) -> None:
+    names = ["a.csv", "b c.csv", "結算+50%.csv", "d.csv", "e.csv"]
+    for name in names:
+        await store.put(f"gate+ways/1/{name}", LINE)
+    for other in ("1/f.csv.part", "one/a.csv", "1/x/a.csv"):
+        await store.put(f"gate+ways/{other}", LINE)
+    await store.put("1/above.csv", LINE)
+    source = store.source("/gate+ways")
+    found = await source.list_files()
+    assert sorted(file.name for file in found) == sorted(names)
+    for file in found:
+        async with source.open(file) as path:
+            assert LINE in path.read_text()
+        assert not path.exists(), "the copy goes with its comparison"
+    await source.close()
+
+
+async def test_what_was_put_over_a_file_since_it_was_listed_waits_for_the_next_look(
+    store: Store,
+) -> None:
+    await store.put("1/a.csv", LINE)
+    source = store.source()
+    [before] = await source.list_files()
+    await store.put("1/a.csv", LINE, LINE)
+    with pytest.raises(SourceUnavailableError, match="412"):
+        async with source.open(before):
+            pytest.fail("it is another file")
+    [after] = await source.list_files()
+    assert after.version != before.version
+    await source.close()
+
+
+async def test_a_store_that_is_away_or_refuses_is_counted_and_asked_again(
+    world: World, store: Store
+) -> None:
+    counter = SOURCE_FAILURES.labels("s3")
+    before = counter._value.get()
+    away = f"http://127.0.0.1:{free_port()}/settlements"
+    for url in (away, store.url.replace("settlements", "no-such-bucket")):
+        source = S3Source(url, EXAMPLE)
+        await take_files(world.service.reconciliation_context, source)
+        await source.close()
+    assert counter._value.get() == before + 2
+    assert await world.perform(ListReconciliationRuns()) == []
+
+
+def test_an_address_of_a_store_needs_a_key(settings: Settings) -> None:
+    given = {
+        "database_url": settings.database_url,
+        "pepper": settings.pepper,
+        "keyring": settings.keyring,
+        "settlement_s3_url": "https://s3.example.com/settlements",
+        "settlement_s3_key_id": EXAMPLE.key_id,
+    }
+    with pytest.raises(ValueError, match="PAYINTENT_SETTLEMENT_S3_URL needs"):
+        Settings.model_validate(given)
+    Settings.model_validate(given | {"settlement_s3_secret_key": EXAMPLE.secret_key})
