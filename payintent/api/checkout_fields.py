@@ -12,6 +12,7 @@ from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, Payment, PaymentStatus
 from payintent.domain.quote import Quote
 from payintent.domain.session import Session, SessionStatus
+from payintent.domain.web_origin import web_url
 from payintent.json_format import format_timestamp
 
 _POLL_MS = 2_000
@@ -42,8 +43,8 @@ def checkout_fields(
         "merchant": _known(
             name=merchant.name,
             logo_url=merchant.logo_url,
-            support_url=merchant.support_url,
-            terms_url=merchant.terms_url,
+            support_url=web_url(merchant.support_url),
+            terms_url=web_url(merchant.terms_url),
         ),
         "include_pegged_assets": payment.include_pegged_assets,
         "server_time": format_timestamp(now),
@@ -63,7 +64,7 @@ def checkout_fields(
         payer_email=_masked_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
-        return_url=(session.return_url if session else None) or merchant.return_url,
+        return_url=web_url((session.return_url if session else None) or merchant.return_url),
     )
 
 

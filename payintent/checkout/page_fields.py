@@ -17,7 +17,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.money import format_amount
 from payintent.domain.payment import FailureReason, Payment, PaymentStatus
-from payintent.domain.web_origin import web_origin
+from payintent.domain.web_origin import web_origin, web_url
 from payintent.storage.payments import PaymentSnapshot
 
 #: Query parameters that stay in the address from one page to the next.
@@ -187,7 +187,7 @@ def next_step(
         return {"kind": "wallet"}
     if card:
         return {"kind": "card"}
-    if action["type"] == "redirect":
+    if action["type"] == "redirect" and web_url(action["redirect"]["url"]):
         redirect: dict[str, Any] = action["redirect"]
         step: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
         return step | redirect

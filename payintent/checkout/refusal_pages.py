@@ -1,6 +1,7 @@
 """Pages for buyers who are refused: every route of the page answers with one, never with JSON."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDeniedError
+from payintent.domain.web_origin import web_url
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -97,7 +99,12 @@ async def _blocked(request: Request) -> Response:
         "mood": "plain",
         "status": "BLOCKED",
         "again": None,
-        "merchant": merchant,
+        "merchant": replace(
+            merchant,
+            return_url=web_url(merchant.return_url),
+            support_url=web_url(merchant.support_url),
+            terms_url=web_url(merchant.terms_url),
+        ),
         "logo": picture_path(app, merchant.logo_url),
         "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),

@@ -36,6 +36,9 @@ _ANSWER_CHARS_MAX = 200
 _HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
+#: With columns that are written as words.
+_METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
+_RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
 
 
@@ -98,7 +101,7 @@ def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
         }
         for method in methods
     ]
-    yield rows, None
+    yield rows, _METHODS
 
 
 def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
@@ -107,7 +110,7 @@ def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
         asdict(rule) | {"denies": rule.value or f"more than {rule.count_max} in {rule.window_s} s"}
         for rule in rules
     ]
-    yield rows, None
+    yield rows, _RULES
 
 
 def _chains(chains: "list[ChainView]") -> Iterator[Part]:

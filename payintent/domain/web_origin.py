@@ -31,6 +31,11 @@ def web_origin(url: str) -> str | None:
     return f"{scheme}://{host}{suffix}"
 
 
+def web_url(url: str | None) -> str | None:
+    """Return a URL that a page may lead to: one of the web; None for anything else."""
+    return url if url is not None and web_origin(url) is not None else None
+
+
 def is_confidential(url: str) -> bool:
     """Tell whether nobody on the way reads what an address is sent: https, or this machine."""
     origin = web_origin(url)

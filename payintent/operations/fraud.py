@@ -153,7 +153,10 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
     """List the rules in force."""
 
     action: ClassVar[str] = "fraud.list"
-    columns = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
+    columns = (
+        *("id", "kind", "merchant_id", "value", "count_max", "window_s"),
+        *("code", "level", "score"),
+    )
 
     async def read(self, context: OperationContext) -> list[FraudRule]:
         """Return the rules in force, of all merchants."""

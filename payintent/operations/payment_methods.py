@@ -103,7 +103,17 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     """List a merchant's methods in the order they are offered in."""
 
     action: ClassVar[str] = "method.list"
-    columns = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
+    columns = (
+        "id",
+        "kind",
+        "label",
+        "provider",
+        "currencies",
+        "countries",
+        "fee_rate",
+        "fee_mode",
+        "enabled",
+    )
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:

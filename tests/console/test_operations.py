@@ -2,7 +2,8 @@
 
 import html
 import re
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
 from urllib.parse import quote
 
 import pytest
@@ -42,10 +43,10 @@ def is_read(action: str) -> bool:
     return issubclass(OPERATIONS[action], ReadOperation)
 
 
-def typed(fields: dict[str, Any]) -> dict[str, str]:
+def typed(given: dict[str, Any]) -> dict[str, str]:
     """Type the fields of an operation into its form."""
     form: dict[str, str] = {}
-    for name, value in fields.items():
+    for name, value in given.items():
         if isinstance(value, dict):
             for number, (key, item) in enumerate(value.items()):
                 form |= {f"{name}.name.{number}": key, f"{name}.value.{number}": item}
@@ -139,6 +140,16 @@ async def test_what_a_role_may_not_do_is_not_shown_and_is_refused(
             assert answer.status == 403, action
             assert message in words(answer)
     assert await operator.world.rows("SELECT 1 FROM audit WHERE why = 'all the same'") == []
+
+
+def test_a_list_has_every_column_that_its_table_names() -> None:
+    for action, kind in OPERATIONS.items():
+        if not (issubclass(kind, ReadOperation) and kind.columns):
+            continue
+        [row] = get_args(get_type_hints(kind.read)["return"])
+        known = [field.name for field in fields(row)] if is_dataclass(row) else []
+        names = set(known or row.__struct_fields__)
+        assert set(kind.columns) <= names, action
 
 
 def test_no_form_of_an_operation_shows_a_secret_that_was_typed() -> None:

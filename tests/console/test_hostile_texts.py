@@ -1,0 +1,180 @@
+"""Texts of buyers, merchants, gateways and operators are never markup, on no page at all.
+
+Every text of the database is made hostile where its constraints allow that; then every page of
+console, portal and checkout is read as a browser reads it.
+"""
+
+import json
+from urllib.parse import quote, urlencode
+
+import pytest
+from starlette.routing import Route
+
+from payintent.config import Settings
+from payintent.console.routes import CONSOLE_ROUTES
+from payintent.domain.member import MemberRole
+from payintent.operations.fields import list_fields
+from payintent.operations.registry import OPERATIONS
+from payintent.portal.routes import PORTAL_ROUTES
+from payintent.service import Service
+from tests.console.test_operations import is_read, page_of, typed
+from tests.console.visitor import Visitor
+from tests.operations.stage import Stage
+from tests.portal.person import Person, member
+from tests.support.hostile import ADDRESS, MARKUP, columns_on, harm_of, make_hostile
+from tests.support.world import Answer, Api
+
+#: What people, buyers, merchants and gateways write, which some page must have shown.
+SHOWN = {
+    *("payment.payer_uid", "payment.metadata", "session.label", "session.reference"),
+    *("payment_method.label", "capture.reference", "gateway_call.detail", "gateway_outage.detail"),
+    *("merchant.name", "merchant.callback_url", "merchant.support_url", "merchant.return_url"),
+    *("merchant.logo_url", "merchant.terms_url", "merchant.contract", "merchant.kyc"),
+    *("attempt.url", "attempt.detail", "attempt.answer", "event.body", "endpoint_outage.detail"),
+    *("refund.reason", "refund.note", "refund.requested_by", "refund.destination"),
+    *("money_case.note", "money_case.subject", "dispute.reference", "dispute.reason"),
+    *("audit.who", "audit.why", "audit.details", "proposal.why", "proposal.changes"),
+    *("operator_token.name", "console_session.browser", "console_session.address"),
+    *("provider_account.name", "provider_account.base_url", "fraud_rule.value", "api_key.name"),
+    *("member.email", "payout.reference", "gateway_payout.reference", "chain_cursor.halted"),
+    *("reconciliation_run.name", "reconciliation_run.problem", "api_call.request_id"),
+}
+_ROWS = (
+    """
+    INSERT INTO attempt
+    SELECT gen_random_uuid(), id, 1, 'refused', 500, 'x', 'x', 12, clock(), 'x' FROM event
+    """,
+    """
+    INSERT INTO dispute
+    SELECT gen_random_uuid(), $1, 'dp_1', capture.id, money_case.id, 'open', 'withdrawn', 1000,
+        'THB', 'x', clock(), 0
+    FROM money_case, capture
+    LIMIT 1
+    """,
+    """
+    INSERT INTO gateway_call
+    SELECT clock(), gen_random_uuid(), $1, 'create_session', payment_id, id, NULL, 'rejected',
+        'x', 1
+    FROM session
+    """,
+    """
+    INSERT INTO gateway_outage
+    VALUES ($1, 'sessions', 1, clock(), clock() + interval '1 h', clock(), 'x')
+    """,
+    """
+    INSERT INTO endpoint_outage
+    SELECT id, clock(), clock() + interval '1 h', 1, 'x' FROM merchant WHERE $1::bigint > 0
+    """,
+    """
+    INSERT INTO api_call
+    SELECT clock(), gen_random_uuid(), id, 'GET', '/v1/catalog', 400, 'x', 'x', 1
+    FROM merchant WHERE $1::bigint > 0
+    """,
+    """
+    INSERT INTO chain_cursor (chain, block, halted)
+    SELECT 'bsc', 7, 'x' WHERE $1::bigint > 0
+    ON CONFLICT (chain) DO UPDATE SET halted = 'x'
+    """,
+)
+#: What a gateway says is the buyer's next step.
+_STEPS = "UPDATE session SET next_action = $1::jsonb WHERE next_action IS NOT NULL"
+_TYPED = urlencode({"q": MARKUP, "who": MARKUP, "payer_uid": MARKUP, "next": ADDRESS})
+_NO_PAGES = ("/static/", "/merchant/static/", "/today/events", "/sign-in/oidc", "/audit/export")
+
+
+@pytest.fixture
+def operated(production: Service) -> Service:
+    return production
+
+
+@pytest.mark.parametrize("text", [MARKUP, ADDRESS])
+async def test_no_text_of_anybody_becomes_markup_a_program_or_a_link(
+    operator: Api, api: Api, stage: Stage, settings: Settings, text: str
+) -> None:
+    ada = Visitor(operator)
+    await ada.sign_in(stage.tokens["Ada"])
+    people = {role: await member(api, role) for role in MemberRole}
+    for rows in _ROWS:
+        await stage.world.rows(rows, *([stage.world.account_id] if "$1" in rows else []))
+    await stage.world.rows(_STEPS, json.dumps({"type": "redirect", "redirect": {"url": text}}))
+    filled = await make_hostile(settings.database_url, text)
+    assert filled >= SHOWN
+    pages: dict[str, Answer] = {}
+    for address in [*_console_addresses(stage), *_operation_addresses(stage, text)]:
+        pages[address] = await ada.get(address)
+    for role, person in people.items():
+        shown = await _portal_pages(person, stage)
+        pages |= {f"{role} {address}": page for address, page in shown.items()}
+    pages |= await _checkout_pages(api)
+    pages = {
+        address: page
+        for address, page in pages.items()
+        if page.headers.get("Content-Type", "text/html").startswith("text/html")
+    }
+    wrong = {
+        address: harm_of(page.body.decode()) or page.status
+        for address, page in pages.items()
+        if page.status >= 500 or harm_of(page.body.decode())
+    }
+    assert wrong == {}
+    seen = set[str]().union(*(columns_on(page.body.decode()) for page in pages.values()))
+    assert SHOWN - seen == set()
+
+
+def _console_addresses(stage: Stage) -> list[str]:
+    known = {
+        "payment_id": stage.known["payment"],
+        "case_id": stage.known["case"],
+        "refund_id": stage.known["refund"],
+        "event_id": stage.known["event"],
+        "merchant_id": stage.world.merchant_id,
+        "approval_id": stage.known["approval"],
+    }
+    return [
+        route.path.format_map(known) + query
+        for route in CONSOLE_ROUTES
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+        if not route.path.startswith(_NO_PAGES) and "{verb}" not in route.path
+        for query in ("", "?status=ALL", f"?{_TYPED}")
+    ]
+
+
+def _operation_addresses(stage: Stage, text: str) -> list[str]:
+    """Give each operation's page: what a read gives, and a form that was filled in with harm."""
+    reads = [
+        f"{page_of(action)}?{urlencode(typed(stage.fields(action)))}"
+        for action in OPERATIONS
+        if is_read(action)
+    ]
+    forms = [
+        f"{page_of(action)}?{urlencode({field.name: text for field in list_fields(kind)})}"
+        for action, kind in OPERATIONS.items()
+    ]
+    return reads + forms
+
+
+async def _portal_pages(person: Person, stage: Stage) -> dict[str, Answer]:
+    known = {
+        "payment_id": stage.known["payment"],
+        "event_id": stage.known["event"],
+        "statement_id": stage.known["statement"],
+        "token": quote(MARKUP, safe=""),
+    }
+    return {
+        f"{route.path}{query}": await person.get(route.path.format_map(known) + query)
+        for route in PORTAL_ROUTES
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+        if not route.path.startswith(_NO_PAGES) and not route.path.endswith((".csv", ".pdf"))
+        for query in ("", f"?{_TYPED}")
+    }
+
+
+async def _checkout_pages(api: Api) -> dict[str, Answer]:
+    """Open the checkout of every payment, at whatever point it is."""
+    rows = await api.world.rows("SELECT checkout_id FROM payment")
+    paths = [
+        f"/c/{row['checkout_id']}{rest}"
+        for row in rows
+        for rest in ("", "/receipt", f"?{urlencode({'lang': MARKUP, 'country': MARKUP})}")
+    ]
+    return {path: await api.send("GET", path) for path in paths}
