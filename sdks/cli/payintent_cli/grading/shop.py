@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,11 +99,11 @@ class Shop:
 
     def send_again(self, webhook: Webhook) -> int | None:
         """Deliver a webhook as the service tries again: until it is answered 2xx, a few times."""
-        for _ in range(_TRIES):
+        for _ in range(_TRIES - 1):
             status = self.send(webhook)
             if status is not None and httpx.codes.is_success(status):
                 return status
-        return status
+        return self.send(webhook)
 
     def send_and_hang_up(self, webhook: Webhook, order: Order) -> None:
         """Deliver a webhook, and close the connection without reading the answer."""
@@ -183,7 +183,7 @@ def _order(url: str, said: dict[str, Any]) -> Order:
 
 
 @contextmanager
-def _sent(request: httpx.Request) -> Iterator[None]:
+def _sent(request: httpx.Request) -> Generator[None, None, None]:
     """Send a request over a connection of its own, whose answer nobody reads."""
     url = request.url
     secure = url.scheme == "https"
