@@ -23,6 +23,9 @@ TO payintent_api, payintent_worker;
 -- But for an event's place in its merchant's feed, which the API gives it.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
+-- And for what is of a payer, where two operators erase it.
+GRANT UPDATE (body) ON event TO payintent_api;
+GRANT UPDATE (detail, answer) ON attempt TO payintent_api;
 -- And how far a test merchant has moved its clock on.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 -- What the test gateway keeps, where no money is.

@@ -42,7 +42,7 @@ _GROUPS = {
     "payment": "Payments: found, shown with all that happened, cancelled, refunded, ended.",
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
-    "payer": "What is stored of one payer.",
+    "payer": "What is stored of one payer, and its erasure.",
     "retention": "What is taken away when it is old.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",

@@ -124,8 +124,10 @@ class ChangeOperation(
     is_destructive: ClassVar[bool] = False
     #: Whether `foresee` counts what it would do, because it may touch many rows.
     has_dry_run: ClassVar[bool] = False
-    #: Fields that must not be in the audit log.
+    #: Fields that are secrets: neither shown again nor in the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
+    #: Fields that may be shown, but name a person who must not be in the audit log for ever.
+    unrecorded: ClassVar[frozenset[str]] = frozenset()
 
     def required_role(self) -> Role:
         """Return the least role that may run it with these fields."""
@@ -209,9 +211,9 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return a change's fields as the audit entry has them: without the hidden ones."""
+    """Return a change's fields as the audit entry has them: without those that it must not."""
     return {
-        name: "(hidden)" if name in change.hidden else to_json_value(value)
+        name: "(hidden)" if name in change.hidden | change.unrecorded else to_json_value(value)
         for name in change.__struct_fields__
         if (value := getattr(change, name)) is not None
     }

@@ -1,18 +1,26 @@
-"""What a payer may ask for: all that is stored of the person."""
+"""What a payer may ask for: all that is stored of the person, and its erasure."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
+from uuid import UUID
 
 import msgspec
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, MerchantId, argument, option
 from payintent.operations.validation import check_list_limit, check_merchant, quote_input
-from payintent.storage import payer_data
+from payintent.payments.serialization import erase_payer
+from payintent.storage import payer_data, payer_erasure
+from payintent.storage.database import Executor, Tx
 from payintent.storage.payer_data import PayerPaymentRecord
+
+#: Payments of one erasure; a payer with more needs another one.
+_ERASED_MAX = 1_000
+_PayerUid = Annotated[str, argument("As the merchant names the payer.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +49,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
     action: ClassVar[str] = "payer.export"
     columns: ClassVar[tuple[str, ...]] = ("id", "status", "amount", "currency", "payer_email")
     merchant_id: MerchantId
-    payer_uid: Annotated[str, argument("As the merchant names the payer.")]
+    payer_uid: _PayerUid
     after: Annotated[
         str | None, option("The next page: payments after this one, the last of a page.")
     ] = None
@@ -60,6 +68,83 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         if not found and after is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no payer {quote_input(self.payer_uid)}")
         return [_exported(record) for record in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedPayer:
+    """How many payments lost their payer, and whether the payer has more."""
+
+    merchant_id: int
+    payments: int
+    more: bool
+
+
+class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
+    """Erase what is stored of one payer of a merchant; needs two people, and cannot be undone.
+
+    Amounts, times, states and the books stay. It waits for what is open: payments, refunds,
+    cases, disputes, deliveries.
+    """
+
+    action: ClassVar[str] = "payer.erase"
+    is_destructive: ClassVar[bool] = True
+    unrecorded: ClassVar[frozenset[str]] = frozenset({"payer_uid"})
+    merchant_id: MerchantId
+    payer_uid: _PayerUid
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True: nothing brings it back."""
+        del context
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe what goes, by a payment and without the payer: a proposal is kept for ever."""
+        found = await self._payments(context.database)
+        first = ids.format_id(ids.PAYMENT, found[0])
+        return [
+            f"{len(found)} payments of merchant {self.merchant_id}, the first is {first}",
+            "their payer's name, e-mail, metadata and addresses are erased for ever",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse an unknown merchant or payer, and what is still needed."""
+        await check_merchant(context.database, self.merchant_id)
+        await _check_not_needed(context.database, await self._payments(context.database))
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
+        """Erase the payer of up to 1,000 payments, the oldest first."""
+        del context
+        found = await self._payments(tx)
+        await payer_erasure.lock_payments(tx, found)
+        await _check_not_needed(tx, found)
+        bodies = await payer_erasure.read_events(tx, found)
+        erased = {
+            event_id: erase_payer(body, payer_erasure.ERASED) for event_id, body in bodies.items()
+        }
+        await payer_erasure.erase(tx, found, erased)
+        left = await payer_erasure.list_payments(tx, self.merchant_id, self.payer_uid, 1)
+        return ErasedPayer(merchant_id=self.merchant_id, payments=len(found), more=bool(left))
+
+    def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
+        """Record how many payments it were."""
+        return {"payments": result.payments}
+
+    async def _payments(self, database: Executor) -> Sequence[UUID]:
+        found = await payer_erasure.list_payments(
+            database, self.merchant_id, self.payer_uid, _ERASED_MAX
+        )
+        if not found or self.payer_uid == payer_erasure.ERASED:
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no payer {quote_input(self.payer_uid)}")
+        return found
+
+
+async def _check_not_needed(database: Executor, payments: Sequence[UUID]) -> None:
+    needed = await payer_erasure.find_needed(database, payments)
+    if needed is not None:
+        named = ids.format_id(ids.PAYMENT, needed.payment_id)
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"{named} {needed.why}: erase its payer when that is over"
+        )
 
 
 def _exported(record: PayerPaymentRecord) -> ExportedPayment:

@@ -102,6 +102,7 @@ _CLASSES: Mapping[str, str] = {
     "refund.ask-first": "refunds.AskRefundsFirst",
     "dispute.list": "disputes.ListDisputes",
     "payer.export": "payers.ExportPayer",
+    "payer.erase": "payers.ErasePayer",
     "retention.show": "retention.ShowRetention",
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",

@@ -73,7 +73,7 @@ _TWO_PEOPLE = {
     "account.add",
     "chain.add-contract",
 }
-_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust"}
+_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
@@ -244,6 +244,13 @@ async def _pay(settings: Settings) -> None:
     await world.service.close()
 
 
+async def _leave(settings: Settings) -> None:
+    """Let the only payment of a payer be over, and nobody have been told."""
+    world = _world(await open_service(settings, {}))
+    await world.cancelled(payer_uid="buyer-9")
+    await world.service.close()
+
+
 async def _strand(settings: Settings) -> None:
     """Let a payment wait past its time, for a chain that nobody watches."""
     world = _world(await open_service(settings, {"simulator": FakeGateway()}))
@@ -338,6 +345,7 @@ _HAPPENING = {
     "payment.cancel": _wait,
     "payment.refund": _pay,
     "payment.end": _strand,
+    "payer.erase": _leave,
     "refund.show": _wait_for_somebody,
 }
 

@@ -15,6 +15,7 @@ from payintent.evm import abi
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.operations.base import Actor
 from payintent.operations.chains import SetChain
+from payintent.operations.payers import ErasePayer
 from payintent.operations.payment_details import ShowPayment
 from payintent.operations.refunds import ApproveRefund, RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
@@ -574,3 +575,45 @@ async def test_a_payer_whose_address_was_forgotten_is_refunded_where_the_merchan
     after = await refunding.balance("NATIVED", destination)
     assert after > before
     assert await find_differences(database) == []
+
+
+async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
+    refunding: RefundWorld,
+) -> None:
+    world = refunding.ground.world
+    payment, _ = await refunding.paid()
+    erasure = ErasePayer(merchant_id=payment.merchant_id, payer_uid=payment.payer_uid)
+    refund = await refunding.ask(payment, "1.00")
+    with pytest.raises(RefusedError, match="has a refund under way"):
+        await world.perform(erasure)
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    with pytest.raises(RefusedError, match="refund of the last day"):
+        await world.perform(erasure)
+    address = refunding.ground.payer[2:].lower()
+    assert await _with_address(refunding, address) == {"chain_receipt", "refund", "chain_refund"}
+    await world.move_clock(25 * 3600)
+    assert (await world.perform(erasure)).payments == 1
+    assert await _with_address(refunding, address) == set()
+    assert await find_differences(world.service.database) == []
+    with pytest.raises(RefusedError, match="address is not kept any more, so name one"):
+        await refunding.ask(payment)
+    shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
+    assert address not in str(shown).lower()
+
+
+async def _with_address(refunding: RefundWorld, address: str) -> set[str]:
+    """Name the tables with an address in any column."""
+    world = refunding.ground.world
+    tables = await world.rows(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    )
+    found: set[str] = set()
+    for table in [row["relname"] for row in tables]:
+        rows = await world.rows(
+            f"SELECT 1 FROM {table} t WHERE lower(t::text) LIKE $1", f"%{address}%"
+        )
+        if rows:
+            found.add(table)
+    return found

@@ -229,6 +229,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "refund.ask-first": {},
     "dispute.list": {"merchant_id": "$old_merchant", "status": "ALL", "limit": 5},
     "payer.export": {"merchant_id": "$old_merchant", "payer_uid": "buyer-1", "limit": 5},
+    "payer.erase": {"merchant_id": "$old_merchant", "payer_uid": "buyer-6"},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
@@ -300,6 +301,7 @@ TWO_PEOPLE = frozenset(
         "payment.end",
         "refund.resend",
         "ledger.adjust",
+        "payer.erase",
     }
 )
 TWO_OVER_HTTP = TWO_PEOPLE | {
@@ -411,6 +413,7 @@ async def make_stage(world: World, service: Service) -> Stage:
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
     key = await service.run_operation(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
     payment, first, second = await waiting_refunds(world)
+    await world.cancelled(payer_uid="buyer-6")
     known = {
         "merchant": merchant_id,
         "api_key": new.api_key,

@@ -25,7 +25,7 @@ from tests.support.world import World
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
 #: What a line has of the result of its change.
 MADE = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
-MADE |= {"gateway-payout.record": ["id"]}
+MADE |= {"gateway-payout.record": ["id"], "payer.erase": ["payments"]}
 MADE |= {"payout.record": ["id"], "payout.import": ["recorded", "recorded_before"]}
 MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"], "ledger.adjust": ["id"]}
 _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
@@ -87,7 +87,9 @@ def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
 
 def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
     return {
-        name: "(hidden)" if name in operation.hidden else to_json_value(value)
+        name: "(hidden)"
+        if name in operation.hidden | operation.unrecorded
+        else to_json_value(value)
         for name, value in msgspec.structs.asdict(operation).items()
         if value is not None
     }

@@ -104,6 +104,15 @@ class World:
         request = self.request(**changes)
         return (await self.service.payment_creator.create(request)).payment
 
+    async def cancelled(self, **changes: Any) -> Payment:
+        """Create a payment that is over, and of whose end nobody is told."""
+        payment = await self.create(**changes)
+        await self.rows(
+            "UPDATE payment SET status = 'CANCELLED', cancelled_at = clock() WHERE id = $1",
+            payment.id,
+        )
+        return payment
+
     async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""
         seen = await payments.get(self.service.database, payment.id)
