@@ -14,6 +14,7 @@ from payintent.domain.member import MemberRole
 from payintent.domain.operator import TOKEN_DAYS_MAX, Role
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.members import InviteMember
 from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, SetMerchantProfile
 from payintent.operations.operators import ExtendToken, IssueOperatorToken, ListOperatorTokens
@@ -305,7 +306,22 @@ async def _provision(
         allowed_origins=[installation.shop_url],  # its pages embed the checkout
     )
     await service.run_operation(shop, ACTOR)
+    await _provision_test_side(service, installation.kept["merchants"][0])
+    stored.save()
     await _invite_members(service, installation)
+
+
+async def _provision_test_side(service: Service, merchant: dict[str, Any]) -> None:
+    """Give a merchant a test key, and so a test side; a later start finds it."""
+    if "test" in merchant:
+        return
+    issue = IssueApiKey(merchant_id=merchant["id"], name="test", test=True)
+    issued = await service.run_operation(issue, ACTOR)
+    merchant["test"] = {
+        "merchant_id": issued.merchant_id,
+        "api_key": issued.api_key,
+        "callback_secret": issued.callback_secret,
+    }
 
 
 async def _invite_members(service: Service, installation: SandboxInstallation) -> None:

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import Gateway
+from payintent.operations.keys import IssueApiKey
 from payintent.webhooks.signature import encode_secret, new_key, sign
 from payintent_sandbox.installation import Ports, SandboxInstallation
 from tests.api.refunding import ask, paid, send
@@ -111,6 +112,18 @@ async def test_the_create_with_python_makes_a_payment(api: Api, tmp_path: Path) 
     assert (await api.get(payment_id)).json["checkout_url"] == checkout_url
 
 
+async def test_the_test_payment_with_curl_is_paid(api: Api, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    readme = page("README.md")
+    [exports] = [one for one in blocks(readme, "sh") if one.startswith("export API_URL")]
+    [pay] = examples(readme, "sh", "a test payment")
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    _write_dev_json(api, tmp_path, test={"api_key": issued.api_key})
+    payment = json.loads(await _output("bash", "-euc", exports + pay, cwd=tmp_path))
+    assert (payment["status"], payment["merchant_id"]) == ("PAID", issued.merchant_id)
+
+
 async def test_the_listing_follows_the_cursor_to_the_end(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,10 +218,10 @@ def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str,
     return _run(code)
 
 
-def _write_dev_json(api: Api, folder: Path) -> None:
+def _write_dev_json(api: Api, folder: Path, **more: Any) -> None:
     port = urlsplit(api.base).port
     assert port is not None
-    merchant = {"id": api.world.merchant_id, "api_key": api.world.api_key}
+    merchant = {"id": api.world.merchant_id, "api_key": api.world.api_key, **more}
     world = SandboxInstallation(
         ports=Ports(port, port, port, port),
         database_url="",

@@ -170,6 +170,7 @@ def test_dev_json_belongs_to_its_owner_and_names_all_that_a_tester_needs(sandbox
     for one in told["merchants"]:
         assert set(one) >= {"id", "name", "api_key", "callback_secret", "callback_url"}
     assert told["merchants"][0]["callback_url"] == f"{told['shop_url']}/webhooks"
+    assert told["merchants"][0]["test"]["api_key"].startswith("sk_test_")
 
 
 def test_no_file_with_a_secret_can_be_read_by_others(sandbox: Sandbox) -> None:

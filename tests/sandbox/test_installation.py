@@ -67,7 +67,7 @@ async def accounts(world: SandboxInstallation) -> list[tuple[int, str, str]]:
     found = [
         account
         for account in await operate(world, ListAccounts())
-        if account.provider != "gateway_contract"
+        if account.provider != "gateway_contract" and account.livemode
     ]
     return [(account.id, account.provider, account.base_url) for account in found]
 
@@ -144,6 +144,15 @@ async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens
     assert operators[0]["token"] == shown["operator_token"]
     assert len({operator["token"] for operator in operators}) == len(operators)
     assert (await prepare(9000)).description()["operators"] == operators
+
+
+async def test_the_first_merchant_has_a_test_key_that_stays(prepare: Prepare) -> None:
+    [test] = [one["test"] for one in (await prepare(9000)).kept["merchants"] if "test" in one]
+    assert test["api_key"].startswith("sk_test_")
+    world = await prepare(9000)
+    assert world.description()["merchants"][0]["test"] == test
+    [method] = await operate(world, ListPaymentMethods(merchant_id=test["merchant_id"]))
+    assert (method.provider, method.label) == ("test", "Test card")
 
 
 async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alone(

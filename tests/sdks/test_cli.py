@@ -251,10 +251,15 @@ async def test_trigger_lets_a_test_payment_end_and_no_live_one(
         "SELECT expires_at < clock() AS due FROM payment WHERE status = 'PENDING'"
     )
     assert due["due"], "the worker expires it"
+    for kind in ("payment.completed", "payment.failed"):
+        status, _, error = await ran(home, "trigger", kind, **known)
+        assert (status, error) == (0, "")
+        events = await api.world.rows("SELECT type FROM event ORDER BY id DESC LIMIT 1")
+        assert [event["type"] for event in events] == [kind]
     live = known | {"PAYINTENT_API_KEY": api.world.api_key}
     status, _, error = await ran(home, "trigger", "payment.cancelled", "--live", **live)
     assert (status, "only a test key" in error) == (2, True)
-    assert len(await api.world.rows("SELECT 1 FROM payment")) == 2
+    assert len(await api.world.rows("SELECT 1 FROM payment")) == 4
 
 
 async def test_login_keeps_a_key_where_only_its_owner_reads_it(

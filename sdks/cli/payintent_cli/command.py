@@ -19,7 +19,7 @@ _HELP = {
     "listen": "Forward every event to a server of yours, signed as the service signs.",
     "logs": "Show events and how far their webhooks are: logs tail.",
     "open": "Print and open the checkout of a payment.",
-    "trigger": "Make a test payment end: payment.cancelled or payment.expired.",
+    "trigger": "Make a test payment end: payment.completed, .failed, .cancelled or .expired.",
     "grade": "Try a shop's receiver of webhooks with what goes wrong.",
     "login": "Keep an API key in the keyring, or in a file of your own.",
     "logout": "Remove a kept API key.",
@@ -97,7 +97,10 @@ def _arguments() -> argparse.ArgumentParser:
     opened.add_argument("payment_id", metavar="PAYMENT")
     opened.add_argument("--print", action="store_true", dest="only_print", help="open nothing")
     triggered = command("trigger", _trigger)
-    triggered.add_argument("kind", choices=["payment.cancelled", "payment.expired"])
+    triggered.add_argument(
+        "kind",
+        choices=["payment.completed", "payment.failed", "payment.cancelled", "payment.expired"],
+    )
     triggered.add_argument("--amount", default="1590.00", help="in whole units (1590.00)")
     triggered.add_argument("--currency", default="THB", help="one that you take (THB)")
     graded = command("grade", _grade)

@@ -12,7 +12,7 @@ _PAYER = "payintent-trigger"
 
 
 def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
-    """Create a payment and cancel it, or let it expire; prints its id.
+    """Create a payment and have it end as an event of this kind tells; prints its id.
 
     The clock that lets it expire is that of the whole test side.
     """
@@ -33,4 +33,17 @@ def _expire(client: Client, payment: CreatedPayment) -> None:
     client.test_clock.advance(_LIFE_S + 1)
 
 
-_KINDS = {"payment.cancelled": _cancel, "payment.expired": _expire}
+def _pay(client: Client, payment: CreatedPayment) -> None:
+    client.test_payments.pay(payment.id)
+
+
+def _decline(client: Client, payment: CreatedPayment) -> None:
+    client.test_payments.decline(payment.id)
+
+
+_KINDS = {
+    "payment.completed": _pay,
+    "payment.failed": _decline,
+    "payment.cancelled": _cancel,
+    "payment.expired": _expire,
+}
