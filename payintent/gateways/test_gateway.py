@@ -6,6 +6,7 @@ are signed and verified as those of any other gateway.
 
 import hashlib
 import hmac
+import re
 from typing import Any
 
 import msgspec
@@ -48,6 +49,8 @@ from payintent.json_format import format_timestamp
 
 SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
 _SIGNATURE = "test-signature"
+_NAME = re.compile(r"[!-~]{1,200}", re.ASCII)  # the database could not hold a NUL
+_AMOUNT_MAX = 10**15
 _REFUND_STATES = {
     GatewayRefundState.DONE: "",
     GatewayRefundState.PENDING: "it is done after its time",
@@ -127,6 +130,8 @@ class TestGateway:
             message = msgspec.json.decode(request.body, type=_Message)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise InvalidCallbackError("the signed body cannot be read") from None
+        if not _is_sound(message):
+            raise InvalidCallbackError("the signed body contradicts itself")
         if message.dispute is not None:
             return VerifiedCallback(id=message.id, dispute=message.dispute)
         session_id = ids.parse_id(ids.SESSION, message.session_id)
@@ -183,6 +188,28 @@ def write_callback(account: GatewayAccount, notice: TestNotice, spaces: int = 0)
     body = msgspec.json.encode(message) + b" " * spaces
     return CallbackRequest(
         method="POST", headers={_SIGNATURE: _sign(account, body).decode()}, query={}, body=body
+    )
+
+
+def _is_sound(message: _Message) -> bool:
+    """Tell whether a message can be stored, and reports money exactly where it was taken."""
+    report, dispute = message.report, message.dispute
+    names, amounts = [message.id], list[int]()
+    if report is not None:
+        if (report.capture is not None) != (report.state is GatewaySessionState.CAPTURED):
+            return False
+        if report.capture is not None:
+            names += [
+                report.capture.reference,
+                report.capture.currency,
+                report.capture.verbatim or "-",
+            ]
+            amounts.append(report.capture.amount_minor)
+    if dispute is not None:
+        names += [dispute.reference, dispute.capture, dispute.currency, dispute.reason or "-"]
+        amounts.append(dispute.amount_minor)
+    return all(map(_NAME.fullmatch, names)) and all(
+        0 <= amount <= _AMOUNT_MAX for amount in amounts
     )
 
 

@@ -7,6 +7,7 @@ HARNESSES = {
     "gateway_contract": "gateway_contract_harness",
     "simulator": "simulator_harness",
     "stripe": "stripe_harness",
+    "test": "inner_gateway_harness",
 }
 #: The documents' example, which nobody wires.
 EXAMPLES = {"example": "example_harness"}

@@ -4,16 +4,14 @@ Its operations ask our own ledger and the chain's signer, so that what fails the
 signers and endpoints of their own (`tests/onchain`); `faults` is None.
 """
 
-import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import asyncpg
 import pytest
 
 from payintent.config import Settings
@@ -43,19 +41,16 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome
+from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
 from tests.support.chain import fetched_anvil
-from tests.support.contracts import WATCHED_S
-from tests.support.databases import TEMPLATE, at_database
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import RefundWorld, refunding
-from tests.support.world import make_world, patient
+from tests.support.world import make_world
 
 COIN = "NATIVED"
-SERVER_ENV = "TESTS_POSTGRES_URL"
-KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
 @dataclass(kw_only=True)
@@ -181,7 +176,7 @@ def _session(
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     del fixtures
     async with AsyncExitStack() as stack:
-        settings = await stack.enter_async_context(_database())
+        settings = await stack.enter_async_context(own_database())
         refunders = RefundSenders()
         service = await stack.enter_async_context(_service(settings, refunders))
         ground = await stack.enter_async_context(_ground(service, stack.enter_context(_chain())))
@@ -217,34 +212,6 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             refunds=refunds,
         )
         yield harness
-
-
-@asynccontextmanager
-async def _database() -> AsyncIterator[Settings]:
-    """Make a database of one's own on the tests' server; the one of a test ends with it."""
-    server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
-    await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
-    told = {
-        "database_url": at_database(server, name),
-        "pepper": KEY,
-        "keyring": f"test:{KEY}",
-        "checkout_base": "http://pay.test/c",
-        "api_base": "http://pay.test/v1",
-        "sandbox": True,
-        "database_connections_max": 8,
-        "chain_behind_max_s": 0.0,
-    }
-    try:
-        settings = patient(Settings.model_validate(told))
-        yield settings.model_copy(update={"chain_watched_s": WATCHED_S})
-    finally:
-        await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
-async def _run(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(statement)
-    await connection.close()
 
 
 @contextmanager

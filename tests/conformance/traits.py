@@ -93,6 +93,12 @@ TRAITS = {
         disputes=True,
         tried_credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
     ),
+    "test": Traits(
+        over_http=False,
+        tells_decimals=False,
+        calls_back_refunds=False,
+        disputes=True,
+    ),
 }
 
 
