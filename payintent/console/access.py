@@ -13,7 +13,7 @@ from payintent.api.context import get_context
 from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
-from payintent.console.rendering import render
+from payintent.console.rendering import HEADERS_OF_ALL, render
 from payintent.console.sessions import OperatorSession, delete_cookie, find_session, set_cookie
 from payintent.domain.errors import (
     ErrorCode,
@@ -113,11 +113,13 @@ def check_host(request: Request, settings: Settings) -> None:
 
 
 def console_page(handler: Handler) -> Handler:
-    """Answer refusals and failures with pages, and set the cookie of a rotated session."""
+    """Answer refusals and failures with pages; set common headers, and a rotated cookie."""
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
         response = await _answered(handler, request)
+        for name, value in HEADERS_OF_ALL.items():  # also of exports, and of what leads on
+            response.headers.setdefault(name, value)
         session: OperatorSession | None = request.scope.get("payintent.console_session")
         if session is not None and session.cookie is not None:
             settings = get_context(request).service.settings
@@ -146,7 +148,7 @@ def _to_sign_in(request: Request) -> Response:
     query = ""
     if request.method == "GET" and request.url.path != "/":
         query = "?" + urlencode({"next": _own_path(request)})
-    response = RedirectResponse(SIGN_IN + query, 303, {"Cache-Control": "no-store"})
+    response = RedirectResponse(SIGN_IN + query, 303)
     delete_cookie(response, get_context(request).service.settings)
     return response
 

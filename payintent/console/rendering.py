@@ -20,18 +20,20 @@ from payintent.operations.registry import Operation
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
-#: Headers of every page and every part of one. `same-origin`: without a referrer browsers send
-#: forms from `null`.
-HEADERS = {
+#: Headers of every answer. `same-origin`: without a referrer browsers send forms from `null`.
+HEADERS_OF_ALL = {
     "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+#: Headers of every page and every part of one.
+HEADERS = HEADERS_OF_ALL | {
     "Content-Security-Policy": content_security_policy(
         runs=ScriptSources(), styles=style_sources()
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
     "Vary": "Accept-Encoding, Cookie",
-    "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex, nofollow",
 }

@@ -10,6 +10,15 @@ from tests.console.visitor import Visitor, signed_in, words
 from tests.operations.stage import Stage
 from tests.support.world import Answer, Api
 
+#: Copies of what was proposed, each a minute older than the one before.
+_MANY = """
+    INSERT INTO proposal
+    SELECT (jsonb_populate_record(p, jsonb_build_object('id', gen_random_uuid(),
+        'proposed_at', p.proposed_at - n * interval '1 minute'))).*
+    FROM proposal p, generate_series(1, 230) n
+    WHERE p.why = 'Grace begins on Monday'
+"""
+_AGE = re.compile(r'<time datetime="([^"]+)">\d+ (?:s|min|h|d)</time>')
 WHY = "Grace begins on Monday"
 
 
@@ -74,6 +83,24 @@ async def test_what_has_waited_longest_is_first_in_the_queue(
         assert [one for one in re.findall(r"/approvals/appr_\w+", page) if one in pages] == pages
     said = words(await alan.get("/approvals"))
     assert said.index(" 4 h ") < said.index(" 3 h ")
+
+
+async def test_a_queue_that_is_longer_than_its_page_shows_the_oldest(
+    operator: Api, ada: Visitor, alan: Visitor
+) -> None:
+    page = await propose(ada)
+    await operator.world.rows(_MANY)
+    listed = re.findall(r'href="(/approvals/appr_\w+)"', await _body(alan, "/approvals"))
+    assert page not in listed  # it is the newest
+    ages = re.findall(_AGE, await _body(alan, "/approvals"))
+    assert len(ages) == 200
+    assert ages == sorted(ages)
+    [oldest] = await operator.world.rows("SELECT min(proposed_at) AS at FROM proposal")
+    assert ages[0].startswith(oldest["at"].isoformat()[:19])
+
+
+async def _body(visitor: Visitor, path: str) -> str:
+    return (await visitor.get(path)).body.decode()
 
 
 async def test_a_second_person_approves_and_is_shown_what_it_made(

@@ -68,5 +68,6 @@ def _lacking(answer: Answer) -> list[str]:
             if wanted not in policy
         ]
         found += [word for word in ("unsafe", "*") if word in policy]
-        found += [] if headers.get("X-Content-Type-Options") == "nosniff" else ["nosniff"]
+    found += [] if headers.get("X-Content-Type-Options") == "nosniff" else ["nosniff"]
+    found += [] if headers.get("Referrer-Policy") == "same-origin" else ["Referrer-Policy"]
     return found

@@ -1,0 +1,123 @@
+"""What guards signing in and every answer: slowed failures, silent logs, headers, safe cells."""
+
+import csv
+from io import StringIO
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.routing import Route
+
+from payintent.config import Settings
+from payintent.domain.member import MemberRole
+from payintent.portal.routes import PORTAL_ROUTES
+from tests.portal.arrange import close_a_day
+from tests.portal.person import SIGN_IN, Person, form_token, invite, member
+from tests.support.world import Answer, Api
+
+_KEPT_FOR_EVER = "/merchant/static/"
+_FORMULA = ("=", "+", "@", "\t", "\r")
+
+
+class TestSlowedDown:
+    """With a limit of failed authentications, which tests otherwise have not."""
+
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        limits = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}
+        return settings.model_copy(update=limits)
+
+    @pytest.mark.parametrize("way", ["link", "passkey"])
+    async def test_failures_slow_their_address_down_are_logged_and_end_no_session(
+        self, api: Api, way: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        inside = await member(api)
+        stranger = Person(api)
+        address = "/merchant/link/" + "A" * 43 if way == "link" else SIGN_IN
+        token = form_token(await stranger.get(address))
+        answers = [await stranger.post(address, token, credential="{}") for _ in range(20)]
+        assert {answer.status for answer in answers} == {403, 429}
+        refused = next(answer for answer in answers if answer.status == 429)
+        assert int(refused.headers["Retry-After"]) > 0
+        logged = capsys.readouterr().out
+        assert "authentication_failed" in logged
+        assert "authentication_slowed" in logged
+        assert "holder=member" in logged
+        assert (await inside.get("/merchant/payments")).status == 200
+
+
+async def test_no_log_has_the_secret_of_a_link(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = await invite(api)
+    secret = link.rpartition("/")[2]
+    path = urlsplit(link).path
+    person = Person(api)
+    assert (await person.follow_link(link)).status == 303
+    stranger = Person(api)
+    token = form_token(await stranger.get(path))
+    assert (await stranger.post(path, token)).status == 403  # used up
+    assert (await stranger.post(path, "x")).status == 403
+    assert (await stranger.get(f"{path}/more")).status == 404
+    await api.world.rows("ALTER TABLE member_link RENAME TO member_link_away")
+    assert (await stranger.post(path, token)).status in {500, 503}
+    captured = capsys.readouterr()
+    assert "member_signed_in" in captured.out
+    assert secret not in captured.out + captured.err
+
+
+async def test_every_answer_is_kept_by_no_cache_tells_no_referrer_and_runs_nothing_foreign(
+    api: Api,
+) -> None:
+    people = [Person(api), *[await member(api, role) for role in MemberRole]]
+    known = {
+        "payment_id": (await api.create()).json["id"],
+        "statement_id": await close_a_day(api.world),
+        "event_id": "00000000-0000-7000-8000-000000000001",
+        "token": "A" * 43,
+    }
+    paths = [
+        route.path.format_map(known)
+        for route in PORTAL_ROUTES
+        if isinstance(route, Route) and "GET" in (route.methods or ())
+        if not route.path.startswith(_KEPT_FOR_EVER)
+    ]
+    assert len(paths) > 15
+    lacks = {
+        f"{path} {answer.status}": found
+        for path in paths
+        for person in people
+        for answer in [await person.get(path)]
+        if (found := _lacking(answer))
+    }
+    assert lacks == {}
+
+
+def _lacking(answer: Answer) -> list[str]:
+    headers, policy = answer.headers, answer.headers.get("Content-Security-Policy", "")
+    found = [
+        name
+        for name, value in {
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }.items()
+        if headers.getall(name, []) != [value]
+    ]
+    if answer.body and headers.get("Content-Type", "").startswith("text/html"):
+        wanted = ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")
+        found += [part for part in wanted if part not in policy]
+        found += [word for word in ("unsafe", "*") if word in policy]
+    return found
+
+
+async def test_a_spreadsheet_runs_nothing_of_a_statement(api: Api) -> None:
+    """Its cells are times, ids and amounts: what begins with a minus is a number."""
+    person = await member(api, MemberRole.FINANCE)
+    statement_id = await close_a_day(api.world, adjustments=2)
+    answer = await person.get(f"/merchant/statements/{statement_id}/lines.csv")
+    [head, *lines] = csv.reader(StringIO(answer.body.decode(), newline=""))
+    assert len(lines) == 2
+    for cell in [cell for line in [head, *lines] for cell in line]:
+        assert not cell.startswith(_FORMULA)
+        if cell.startswith("-"):
+            float(cell)
