@@ -46,14 +46,14 @@ class _Opened:
 
 @answers_with_pages
 async def get_card_page(request: Request) -> Response:
-    """`GET /c/test/{session_id}`: asks for a card, or for 3-D Secure, or says how it ended."""
+    """`GET /c/test/card/{session_id}`: asks for a card, or for 3-D Secure, or says how it ended."""
     app = get_context(request)
     return _page(request, await _open(request, app))
 
 
 @answers_with_pages
 async def post_card_page(request: Request) -> Response:
-    """`POST /c/test/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
+    """`POST /c/test/card/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
     app = get_context(request)
     opened = await _open(request, app)
     step = _read_step(await read_form_fields(request))

@@ -100,7 +100,7 @@ class TestGateway:
             return OutcomeUnknown(detail="this amount is not answered", throttled=True)
         name = ids.format_id(ids.SESSION, session.session_id)
         redirect: dict[str, Any] = {
-            "url": f"{self._page_base}/test/{name}",
+            "url": f"{self._page_base}/test/card/{name}",
             "method": "GET",
             "fields": {},
             "expires_at": format_timestamp(request.expires_at),

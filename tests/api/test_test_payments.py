@@ -294,7 +294,7 @@ async def _page(side: Api, created: Answer) -> str:
     """Select the test card as a buyer; gives the path of the page that he is sent to."""
     assert (await select(side, created)).status == 200
     url = (await view(side, created)).json["next_action"]["redirect"]["url"]
-    return "/c/test/" + url.rpartition("/")[2]
+    return "/c/test/card/" + url.rpartition("/")[2]
 
 
 async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
@@ -336,4 +336,4 @@ async def test_a_buyer_who_gives_up_at_the_card_page_may_choose_again(side: Api)
 
 async def test_a_card_page_of_nobody_is_not_found(side: Api) -> None:
     for name in ("sess_" + "0" * 22, "x"):
-        assert (await side.send("GET", f"/c/test/{name}")).status == 404
+        assert (await side.send("GET", f"/c/test/card/{name}")).status == 404

@@ -207,7 +207,7 @@ async def _card_page(api: Api, created: Answer, **options: Any) -> Answer:
     world = replace(api.world, api_key=issued.api_key, card=method.id)
     async with Api(api.base, world) as side:
         selected = (await select(side, await side.create())).json
-        path = f"/c/test/{selected['session']['id']}"
+        path = f"/c/test/card/{selected['session']['id']}"
         return await side.send("POST" if options else "GET", path, **options)
 
 
@@ -303,8 +303,8 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
     "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
-    "GET /c/test/{session_id}": (200, _card_page),
-    "POST /c/test/{session_id}": (303, _send_card),
+    "GET /c/test/card/{session_id}": (200, _card_page),
+    "POST /c/test/card/{session_id}": (303, _send_card),
     "GET /c/wallet/open/{code}": (303, _open_in_wallet),
     "GET /c/static/pictures/{name}.webp": (404, _get("/c/static/pictures/x.webp")),
     "GET /c/static/{mark}/{name}": (200, _get(static_url("checkout.css"))),
