@@ -20,6 +20,7 @@ from payintent.api.shared_listener import SharedListener
 from payintent.config import Settings
 from payintent.garbage_collection import collect_rarely
 from payintent.processes.board import ConnectionShare
+from payintent.processes.unsupervised import refuse_roll
 
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last answer; the drain is a part of it
@@ -72,6 +73,8 @@ async def _serve(
     loop.add_signal_handler(signal.SIGINT, serving.stop)
     if serving.is_shared:
         loop.add_signal_handler(RETIRE, serving.retire)
+    else:
+        refuse_roll(loop)
     await asyncio.gather(*(serving.run(server) for server in servers))
 
 

@@ -16,6 +16,7 @@ from payintent.config import Settings
 from payintent.log import load_logging
 from payintent.processes.cores import usable_cores
 from payintent.processes.metrics_server import serve_metrics
+from payintent.processes.unsupervised import refuse_roll
 from payintent.workers import run_worker
 
 _METRICS = "metrics"
@@ -44,6 +45,8 @@ def work(settings: Settings, metrics: Address | None, processes: int | None) -> 
 def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            if on_started is None:
+                refuse_roll(runner.get_loop())
             runner.run(run_worker(settings, on_started))
     except STOPPING as error:
         fail(str(error))

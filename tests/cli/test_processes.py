@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -115,6 +116,21 @@ async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
         assert all(later - earlier >= 5 for earlier, later in pairwise(waited))
         waiting.running.terminate()
         assert await waiting.end() == (0, [])
+
+
+@pytest.mark.parametrize(("process", "port"), [("api", "--port"), ("worker", "--metrics-port")])
+async def test_a_reload_of_one_process_without_a_supervisor_ends_nothing_and_says_why(
+    settings: Settings, process: str, port: str
+) -> None:
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    words = [process, "--processes", "1", port, str(free_port())]
+    async with _started(settings, *words, DATABASE_URL=nobody) as alone:
+        await alone.event("database_away")
+        alone.running.send_signal(signal.SIGHUP)
+        refused = await alone.event("roll_failed")
+        assert "restart the process" in refused["why"]
+        alone.running.terminate()
+        assert await alone.end() == (0, [])
 
 
 async def test_a_worker_serves_its_metrics_on_the_address_that_it_is_given(
