@@ -194,6 +194,7 @@ def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_fini
         assert ours[process]["env_file"][1:] == [f"payintent-{process}.env"]
         assert f"payintent-{process}.env" in _CONTAINERS
     assert "healthcheck" in ours["worker"]
+    assert ours["worker"]["volumes"] == ["copies:/tmp"]  # of gateways' files
     assert not _SECRETS.search(re.sub("POSTGRES_PASSWORD_FILE", "", page("deploy/compose.yaml")))
 
 
@@ -201,7 +202,7 @@ def test_the_example_of_a_host_mounts_files_that_are_there() -> None:
     for one in _compose().values():
         for volume in one.get("volumes", []):
             source = volume.partition(":")[0]
-            if source not in {"database", "./tls"}:
+            if source not in {"database", "copies", "./tls"}:
                 assert (ROOT / "deploy" / source).is_file(), volume
 
 

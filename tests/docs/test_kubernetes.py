@@ -20,6 +20,7 @@ from jsonschema import Draft7Validator
 
 from payintent.api.server import _STOP_WAIT_S
 from payintent.config import Settings
+from payintent.reconciliation.s3_source import _FILE_BYTES_MAX
 from payintent.settings_problems import variable_of
 from tests.docs.command_line import take
 from tests.docs.nginx import read
@@ -166,6 +167,14 @@ def test_every_pod_is_hardened_and_takes_no_names_of_services_for_settings() -> 
     ):
         assert line in helpers
     assert "kind: Secret" not in _ALL
+
+
+def test_a_worker_has_room_for_the_files_that_it_copies_though_its_root_is_read_only() -> None:
+    assert 'include "payintent.volumes"' in _TEMPLATES["worker.yaml"]
+    helpers = _TEMPLATES["_helpers.tpl"]
+    assert "- {name: tmp, mountPath: /tmp}" in helpers
+    [room_gib] = re.findall(r"- name: tmp\n +emptyDir: {sizeLimit: (\d+)Gi}", helpers)
+    assert int(room_gib) * 1024**3 > _FILE_BYTES_MAX
 
 
 def test_a_pod_is_given_longer_to_end_than_the_process_takes() -> None:

@@ -54,9 +54,11 @@ topologySpreadConstraints:
       matchLabels: {{- include "payintent.selector" . | nindent 8 }}
 {{- end }}
 
+{{/* A worker copies gateways' files from an S3-compatible store to /tmp while it compares them. */}}
 {{- define "payintent.volumes" -}}
 {{- $grants := and (eq .component "migrate") .root.Values.migrate.grants }}
-{{- if or .root.Values.caConfigMap $grants }}
+{{- $copies := eq .component "worker" }}
+{{- if or .root.Values.caConfigMap $grants $copies }}
 volumes:
 {{- with .root.Values.caConfigMap }}
   - name: ca
@@ -66,18 +68,26 @@ volumes:
   - name: grants
     configMap: {name: {{ include "payintent.fullname" (dict "root" .root "component" "grants") }}}
 {{- end }}
+{{- if $copies }}
+  - name: tmp
+    emptyDir: {sizeLimit: 5Gi}
+{{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "payintent.mounts" -}}
 {{- $grants := and (eq .component "migrate") .root.Values.migrate.grants }}
-{{- if or .root.Values.caConfigMap $grants }}
+{{- $copies := eq .component "worker" }}
+{{- if or .root.Values.caConfigMap $grants $copies }}
 volumeMounts:
 {{- if .root.Values.caConfigMap }}
   - {name: ca, mountPath: /etc/payintent/ca, readOnly: true}
 {{- end }}
 {{- if $grants }}
   - {name: grants, mountPath: /etc/payintent/grants, readOnly: true}
+{{- end }}
+{{- if $copies }}
+  - {name: tmp, mountPath: /tmp}
 {{- end }}
 {{- end }}
 {{- end }}
