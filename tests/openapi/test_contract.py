@@ -24,6 +24,7 @@ from payintent.domain.gateway import DisputedFunds, DisputeState
 from payintent.domain.payment import FailureReason, PaymentStatus
 from payintent.domain.price import FeeMode, TaxManager
 from payintent.domain.refund import RefundFailureReason, RefundStatus
+from payintent.domain.test_cards import DECLINED_CARDS, TEST_CARDS
 from payintent.routes import ROUTES
 from payintent.storage.cases import STATUSES
 from payintent.storage.payment_list import LISTED_MAX
@@ -173,6 +174,13 @@ def test_its_limits_are_those_of_the_code() -> None:
         assert f"; {_LISTED_DEFAULT} where it is not sent." in described
     levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
+
+
+def test_the_test_cards_are_those_of_the_code() -> None:
+    cards = _SCHEMAS["PayTestPayment"]["properties"]["card"]["enum"]
+    assert cards == list(TEST_CARDS)
+    codes = _SCHEMAS["DeclineTestPayment"]["properties"]["code"]["enum"]
+    assert sorted(codes) == sorted(DECLINED_CARDS)
 
 
 def test_every_example_is_what_it_is_an_example_of() -> None:

@@ -88,6 +88,8 @@ REQUESTS = {
     "GET /c/{checkout_id}/wallet.svg": 20,
     "GET /c/wallet/open/{code}": 20,
     "GET /c/static/pictures/{name}.webp": 10,
+    "GET /c/test/card/{session_id}": 20,
+    "POST /c/test/card/{session_id}": 30,
     "GET /c/static/{mark}/{name}": 20,
     "GET /c/static/flags/{name}": 10,
     "GET /healthz": 2,

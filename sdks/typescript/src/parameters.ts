@@ -24,7 +24,23 @@ export interface CreateRefund {
 
 /** A test card, which decides what happens; `4242424242424242` where it is not given. */
 export interface PayTestPayment {
-  card?: string;
+  card?:
+    | "4242424242424242"
+    | "4000000000000002"
+    | "4000000000009995"
+    | "4000000000000069"
+    | "4000000000000127"
+    | "4000000000000119"
+    | "4000002500003155"
+    | "4000009900000012"
+    | "4000009900000020"
+    | "4000009900000046"
+    | "4000009900000079"
+    | "4000009900000087"
+    | "4000009900000103"
+    | "4000000000000259"
+    | "4000009900000160"
+    | "4000009900000178";
 }
 
 /** Why a test card is declined; `card_declined` where it is not given. */
