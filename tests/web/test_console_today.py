@@ -1,11 +1,12 @@
 """Today, Gateways and Chains in a browser: live, drawn, changed, and for everybody to use."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 from pytest_asyncio import fixture
 
 from payintent.api.middleware import CommonHeaders
@@ -27,6 +28,19 @@ pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 expect.set_options(timeout=PATIENCE_S * 1000)
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
 _WIDE = {"width": 1280, "height": 900}
+_PHONE = {"width": 412, "height": 823}
+_SCRIPTS = re.compile(r"\.js(\?|$)")
+_PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length"
+#: What has moved since it was first painted, but for less than a hundredth of the screen.
+_MOVED = """async () => {
+  const found = [];
+  const seen = new PerformanceObserver((list) => found.push(...list.getEntries()));
+  seen.observe({ type: "layout-shift", buffered: true });
+  for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+  await new Promise((done) => setTimeout(done));
+  return found.filter(({ value }) => value > 0.01).flatMap(({ value, sources }) => sources.map(
+    ({ node }) => `${value}: ${node?.localName} ${node?.id} ${node?.className}`));
+}"""
 #: Tables scroll by themselves; the page must not.
 _SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -83,8 +97,7 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda told: troubles.append(told.text) if told.type == "error" else None)
 
-    await expect(page.locator("#live-state")).to_have_text("Live")
-    await expect(page.locator("#chart canvas")).to_be_visible()
+    assert await _moved(page) == []
     paid_figure = page.locator(".ends .paid .figure")
     await expect(paid_figure).to_have_text("0")
     await paid_figure.locator("xpath=..").focus()
@@ -119,6 +132,27 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     assert troubles == []
 
 
+async def _moved(page: Page) -> list[str]:
+    """Load Today on a phone, its scripts only after it was painted; tells what these move."""
+    is_painted = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_painted.wait()
+        await route.continue_()
+
+    await page.set_viewport_size(_PHONE)
+    await page.route(_SCRIPTS, later)
+    await page.goto("/", wait_until="commit")
+    await page.wait_for_function(_PAINTED)
+    is_painted.set()
+    await expect(page.locator("#live-state")).to_have_text("Live")
+    await expect(page.locator("#chart canvas")).to_be_visible()
+    moved: list[str] = await page.evaluate(_MOVED)
+    await page.unroute(_SCRIPTS)
+    await page.set_viewport_size(_WIDE)
+    return moved
+
+
 async def _confirm(page: Page) -> None:
     """Give a reason, and go through with the change."""
     await page.get_by_label("Why").fill("it is tried")
@@ -142,6 +176,7 @@ async def test_without_scripts_the_figures_are_there(
         await expect(page.get_by_role("row")).not_to_have_count(0)
         await expect(page.locator("#points tbody tr")).to_have_count(24)
         await expect(page.locator("#chart")).to_be_hidden()
+        await expect(page.locator("#pause")).to_be_hidden()
         await page.get_by_role("link", name="Load again every 30 seconds").click()
         await expect(page.get_by_text("Loads again every 30 seconds.")).to_be_visible()
         await context.close()
