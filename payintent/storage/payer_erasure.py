@@ -93,6 +93,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     """Erase the payer of locked payments; `bodies` are those that their events have from now on."""
     await tx.fetch(_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)
+    await tx.fetch(_TEST_SESSIONS, payment_ids)
     await tx.fetch(_CALLBACKS, payment_ids)
     await tx.fetch(_RECEIPTS, payment_ids)
     await tx.fetch(_CHAIN_REFUNDS, payment_ids)
@@ -113,6 +114,12 @@ _SESSIONS: LiteralString = """
     UPDATE session
     SET return_url = NULL, next_action = NULL
     WHERE payment_id = ANY($1::uuid[])
+"""
+# At the test gateway; an empty one leads nowhere, as of a session that was opened without one.
+_TEST_SESSIONS: LiteralString = """
+    UPDATE test_session
+    SET return_url = ''
+    WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
 _CALLBACKS: LiteralString = """
     UPDATE callback

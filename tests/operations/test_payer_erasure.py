@@ -1,6 +1,7 @@
 """The erasure of a payer: nothing of the person is left, and the books are whole."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -12,11 +13,15 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
+from payintent.domain.test_cards import APPROVED_CARD
 from payintent.operations.approvals import Approve, Reject, ShowApproval, proposal_view
 from payintent.operations.base import Actor
 from payintent.operations.cases import ListCases, ResolveCase
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.ledger import CheckLedger
 from payintent.operations.payers import ErasePayer, ExportPayer
+from payintent.operations.payment_methods import ListPaymentMethods
+from payintent.payments import buyer_simulator
 from payintent.payments.close_statements import close_due_days
 from payintent.storage.database import Tx
 from payintent.storage.payer_erasure import ERASED
@@ -177,6 +182,23 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
         await world.service.run_operation(Approve(approval_id=proposal.id), ADA)
     await world.service.run_operation(Reject(approval_id=proposal.id, note="not theirs"), ALAN)
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+
+
+async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
+    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
+    [method] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    side = replace(world, merchant_id=issued.merchant_id, card=method.id)
+    payment = await side.create(payer_uid="zora-17", metadata="{}")
+    await side.select(payment)
+    step = buyer_simulator.enter_card(APPROVED_CARD)
+    card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, step=step)
+    await side.service.buyer_simulator.pay(await side.see(payment), card)
+    assert await side.status(payment) == "PAID"
+    await delivered(side, payment)
+    await side.rows("UPDATE test_session SET return_url = 'https://shop.example/zora-back'")
+    assert (await found(side))["zora-back"] == {"test_session"}
+    assert (await side.perform(erasure(side))).payments == 1
+    assert await found(side) == {}
 
 
 async def refused(world: World, why: str) -> None:
