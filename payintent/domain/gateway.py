@@ -58,6 +58,7 @@ class GatewayCapabilities:
     origins: frozenset[str] = frozenset()
     #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
     remote: bool = True
+    remote_refunds: bool = True  # somebody outside is asked for refunds
     test_only: bool = False  # no money moves there: only test accounts are at it
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
     #: Of the gateway's own files of payments and refunds.

@@ -73,6 +73,7 @@ class TestGateway:
         credentials=frozenset({SIGNING_SECRET}),
         decimals=FIAT,
         remote=False,
+        remote_refunds=False,
         test_only=True,
     )
 

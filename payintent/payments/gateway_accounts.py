@@ -127,7 +127,7 @@ class GatewayAccounts:
     ) -> R | OutcomeUnknown:
         """Make a request of a gateway, and record for every process whether it answered.
 
-        Sessions of an adapter that asks nobody (`remote`) are left out of the log.
+        Where an adapter asks nobody outside (`remote`, `remote_refunds`), nothing is logged.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
@@ -135,7 +135,8 @@ class GatewayAccounts:
         began_s = self.log.now_s()
         answer = await request(connection.gateway, connection.account)
         channel = call.kind.channel
-        if connection.gateway.capabilities.remote or channel is GatewayChannel.REFUNDS:
+        can, of_refunds = connection.gateway.capabilities, channel is GatewayChannel.REFUNDS
+        if can.remote_refunds if of_refunds else can.remote:
             self.log.note(call, answer, began_s)
         await self.health.record_answer(call.account_id, channel, answer)
         return answer

@@ -100,21 +100,29 @@ def check_count(found: ReconciliationResult) -> None:
 
 
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
-    """Find the accounts that a list is of; refuse a provider or an account that is unknown."""
-    provider = comparison.provider
-    accounts = await reconciliation.list_accounts_of(database, provider)
-    if not accounts:
+    """Find the live accounts that a list is of; refuse what is unknown, and test accounts.
+
+    What test accounts took is no money: it is in no books, and none of it is looked for in a list.
+    """
+    provider, account_id = comparison.provider, comparison.account_id
+    found = await reconciliation.list_accounts_of(database, provider)
+    live = [account for account, is_live in found.items() if is_live]
+    if account_id is None:
+        if live:
+            return live
+        whose = "live account" if found else "account"
         raise RefusedError(
             ErrorCode.NOT_FOUND,
-            f"{quote_input(provider)} has no account whose payments a file could list",
+            f"{quote_input(provider)} has no {whose} whose payments a file could list",
         )
-    if comparison.account_id is None:
-        return accounts
-    if comparison.account_id not in accounts:
+    if account_id not in found:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"{provider} has no account {account_id}")
+    if account_id not in live:
         raise RefusedError(
-            ErrorCode.NOT_FOUND, f"{provider} has no account {comparison.account_id}"
+            ErrorCode.UNPROCESSABLE,
+            f"account {account_id} is a test account: what it took is in no books to compare",
         )
-    return [comparison.account_id]
+    return [account_id]
 
 
 async def _find_period(tx: Tx, comparison: ReconciliationInput) -> tuple[datetime, datetime]:

@@ -48,11 +48,11 @@ class ReconciliationDifference:
     refund_status: str | None
 
 
-async def list_accounts_of(database: Executor, provider: str) -> list[int]:
-    """Return a provider's account ids, except those of gateway contracts."""
+async def list_accounts_of(database: Executor, provider: str) -> dict[int, bool]:
+    """Return a provider's accounts, except those of gateway contracts: True for live ones."""
     rows = await database.fetch(
         """
-        SELECT a.id
+        SELECT a.id, a.livemode
         FROM provider_account a
         WHERE a.provider = $1
             AND NOT EXISTS (SELECT FROM chain_contract c WHERE c.account_id = a.id)
@@ -62,7 +62,7 @@ async def list_accounts_of(database: Executor, provider: str) -> list[int]:
         provider,
         _ACCOUNTS_MAX,
     )
-    return [row["id"] for row in rows]
+    return {row["id"]: row["livemode"] for row in rows}
 
 
 async def create_tables(tx: Tx) -> None:

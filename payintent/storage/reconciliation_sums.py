@@ -68,7 +68,7 @@ _PAYMENTS: LiteralString = (
     )
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
-        CASE WHEN a.livemode AND c.amount_minor > 0
+        CASE WHEN c.amount_minor > 0
             THEN coalesce(e.amount, 0) * 10::numeric ^ -"""
     + _DECIMALS
     + """ ELSE r.amount END,
@@ -80,7 +80,6 @@ _PAYMENTS: LiteralString = (
             ELSE 0 END
     FROM provider_record r
     JOIN capture c ON c.id = r.fact_id
-    JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     LEFT JOIN payment p ON p.id = c.payment_id
     LEFT JOIN session s ON s.id = c.session_id
@@ -93,15 +92,13 @@ _REFUNDS: LiteralString = (
     """
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
-        CASE WHEN a.livemode THEN coalesce(e.amount, 0) * 10::numeric ^ -"""
+        coalesce(e.amount, 0) * 10::numeric ^ -"""
     + _DECIMALS
-    + """ ELSE r.amount END,
+    + """,
         CASE WHEN f.payment_id IS NULL OR f.case_id IS NOT NULL
                 OR p.status IN ('PARTIALLY_REFUNDED', 'REFUNDED') THEN r.amount ELSE 0 END
     FROM provider_record r
     JOIN refund f ON f.id = r.fact_id
-    JOIN capture c ON c.id = f.capture_id
-    JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     LEFT JOIN payment p ON p.id = f.payment_id
     LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'

@@ -1,8 +1,6 @@
 """The test gateway: what a test key makes happen to its payments, by the way of any gateway."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -12,53 +10,13 @@ from payintent.domain.errors import RefusedError
 from payintent.domain.test_cards import DECLINED_CARDS
 from payintent.operations.accounts import AddAccount
 from payintent.operations.keys import IssueApiKey
-from payintent.operations.payment_methods import ListPaymentMethods
-from payintent.storage import sessions
 from tests.api.arrange import payment_of, refusal, select, view
+from tests.api.inner_gateway import act, advance, inquire, side
 from tests.api.refunding import ask as refund
 from tests.api.refunding import send as send_refunds
-from tests.support.world import Answer, Api, World
+from tests.support.world import Answer, Api
 
-
-@pytest.fixture
-async def side(api: Api) -> AsyncIterator[Api]:
-    """Give the API as a test key of the world's merchant has it."""
-    async with Api(api.base, await _test_world(api.world)) as side:
-        yield side
-
-
-async def _test_world(world: World) -> World:
-    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    [method] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
-    return replace(
-        world,
-        merchant_id=issued.merchant_id,
-        api_key=issued.api_key,
-        account_id=method.account_id,
-        card=method.id,
-    )
-
-
-async def _act(
-    side: Api, created: Answer, action: str, key: str | None = None, **body: Any
-) -> Answer:
-    headers = side.bearer() | ({"Idempotency-Key": key} if key else {})
-    path = f"/v1/test/payments/{created.json['id']}/{action}"
-    return await side.send("POST", path, json=body, headers=headers)
-
-
-async def _inquire(side: Api) -> None:
-    """Let the inquirer ask about all sessions, as if each were due."""
-    await side.world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-    service = side.world.service
-    for due in await sessions.claim_due(service.database, 10, 60.0, []):
-        await service.session_inquirer.inquire(due)
-
-
-async def _advance(side: Api, seconds: int) -> None:
-    path = "/v1/test/clock/advance"
-    answer = await side.send("POST", path, json={"seconds": seconds}, headers=side.bearer())
-    assert answer.status == 200
+__all__ = ["side"]
 
 
 async def _events(side: Api, created: Answer) -> list[str]:
@@ -71,7 +29,7 @@ async def _cases(side: Api, created: Answer) -> list[str]:
 
 async def test_a_test_key_has_its_payment_paid_without_any_page(side: Api) -> None:
     created = await side.create()
-    paid = await _act(side, created, "pay")
+    paid = await act(side, created, "pay")
     assert (paid.status, paid.json["status"], paid.json["provider"]) == (200, "PAID", "test")
     assert paid.json == (await side.get(created.json["id"])).json
     assert await _events(side, created) == ["payment.completed"]
@@ -82,7 +40,7 @@ async def test_a_test_key_has_its_payment_paid_without_any_page(side: Api) -> No
 async def test_a_payment_that_its_buyer_selected_is_paid_at_that_session(side: Api) -> None:
     created = await side.create()
     assert (await select(side, created)).status == 200
-    assert (await _act(side, created, "pay")).json["status"] == "PAID"
+    assert (await act(side, created, "pay")).json["status"] == "PAID"
     [count] = await side.world.rows("SELECT count(*) AS n FROM session")
     assert count["n"] == 1
 
@@ -90,7 +48,7 @@ async def test_a_payment_that_its_buyer_selected_is_paid_at_that_session(side: A
 @pytest.mark.parametrize("code", sorted(DECLINED_CARDS))
 async def test_a_decline_ends_the_payment_with_its_reason(side: Api, code: str) -> None:
     created = await side.create()
-    answer = await _act(side, created, "decline", code=code)
+    answer = await act(side, created, "decline", code=code)
     reason = "UNKNOWN" if code == "processing_error" else "DECLINED"
     assert (answer.json["status"], answer.json["failure_reason"]) == ("FAILED", reason)
     assert await _events(side, created) == ["payment.failed"]
@@ -107,14 +65,14 @@ async def test_cards_decide_what_becomes_of_a_payment(side: Api) -> None:
     }
     for card, (status, cases) in outcomes.items():
         created = await side.create()
-        assert (await _act(side, created, "pay", card=card)).json["status"] == status, card
+        assert (await act(side, created, "pay", card=card)).json["status"] == status, card
         assert await _cases(side, created) == cases, card
         assert len(await _events(side, created)) == 1, card
 
 
 async def test_money_after_a_decline_is_a_case_and_changes_no_payment(side: Api) -> None:
     created = await side.create()
-    answer = await _act(side, created, "pay", card="4000009900000103")
+    answer = await act(side, created, "pay", card="4000009900000103")
     assert answer.json["status"] == "FAILED"
     assert await _events(side, created) == ["payment.failed"]
     assert await _cases(side, created) == ["LATE_PAYMENT"]
@@ -122,28 +80,28 @@ async def test_money_after_a_decline_is_a_case_and_changes_no_payment(side: Api)
 
 async def test_a_result_that_is_not_told_is_asked_for(side: Api) -> None:
     created = await side.create()
-    answer = await _act(side, created, "pay", card="4000009900000046")
+    answer = await act(side, created, "pay", card="4000009900000046")
     assert answer.json["status"] == "PROCESSING"
-    await _inquire(side)
+    await inquire(side)
     assert (await side.get(created.json["id"])).json["status"] == "PAID"
 
 
 async def test_a_decision_that_takes_time_comes_with_the_clock(side: Api) -> None:
     created = await side.create()
-    answer = await _act(side, created, "pay", card="4000009900000012")
+    answer = await act(side, created, "pay", card="4000009900000012")
     assert answer.json["status"] == "PROCESSING"
-    await _inquire(side)
+    await inquire(side)
     assert (await side.get(created.json["id"])).json["status"] == "PROCESSING"
-    await _advance(side, 30)
-    await _inquire(side)
+    await advance(side, 30)
+    await inquire(side)
     assert (await side.get(created.json["id"])).json["status"] == "PAID"
 
 
 async def test_a_buyer_who_never_comes_lets_the_payment_expire(side: Api) -> None:
     created = await side.create()
     assert (await select(side, created)).status == 200
-    await _advance(side, 1_801)
-    assert refusal(await _act(side, created, "pay")) == (409, "INVALID_PAYMENT_STATE")
+    await advance(side, 1_801)
+    assert refusal(await act(side, created, "pay")) == (409, "INVALID_PAYMENT_STATE")
     [session] = await side.world.rows("SELECT expires_at <= clock() AS is_over FROM test_session")
     assert session["is_over"]
 
@@ -160,7 +118,7 @@ async def test_the_card_decides_what_becomes_of_refunds(
     side: Api, card: str, states: list[str]
 ) -> None:
     created = await side.create()
-    assert (await _act(side, created, "pay", card=card)).json["status"] == "PAID"
+    assert (await act(side, created, "pay", card=card)).json["status"] == "PAID"
     asked = await refund(side, created, amount="90.00")
     assert asked.status == 201
     for wanted in states:
@@ -168,43 +126,43 @@ async def test_the_card_decides_what_becomes_of_refunds(
         path = f"/v1/refunds/{asked.json['id']}"
         answer = await side.send("GET", path, headers=side.bearer())
         assert answer.json["status"] == wanted
-        await _advance(side, 60)
+        await advance(side, 60)
 
 
 async def test_a_dispute_is_opened_and_decided_once(side: Api) -> None:
     created = await side.create()
-    assert refusal(await _act(side, created, "dispute")) == (409, "INVALID_PAYMENT_STATE")
-    await _act(side, created, "pay")
+    assert refusal(await act(side, created, "dispute")) == (409, "INVALID_PAYMENT_STATE")
+    await act(side, created, "pay")
     for state in ("open", "won", "won"):
-        answer = await _act(side, created, "dispute", state=state)
+        answer = await act(side, created, "dispute", state=state)
         assert (answer.status, answer.json["status"]) == (200, "PAID")
         disputes = await side.send("GET", "/v1/disputes", headers=side.bearer())
         assert [dispute["state"] for dispute in disputes.json["data"]] == [state]
-    assert refusal(await _act(side, created, "dispute", state="lost"))[0] == 409
+    assert refusal(await act(side, created, "dispute", state="lost"))[0] == 409
     assert await _cases(side, created) == ["DISPUTE"]
 
 
 async def test_a_key_does_it_once_and_is_of_one_request(side: Api) -> None:
     created, other, key = await side.create(), await side.create(), str(uuid4())
-    first = await _act(side, created, "decline", key)
-    again = await _act(side, created, "decline", key)
+    first = await act(side, created, "decline", key)
+    again = await act(side, created, "decline", key)
     assert (again.status, again.json) == (200, first.json)
     assert "Idempotency-Replayed" not in first.headers
     assert again.headers["Idempotency-Replayed"] == "true"
     for wrong in (
-        await _act(side, other, "decline", key),
-        await _act(side, created, "decline", key, code="expired_card"),
+        await act(side, other, "decline", key),
+        await act(side, created, "decline", key, code="expired_card"),
     ):
         assert refusal(wrong) == (409, "IDEMPOTENCY_CONFLICT")
-    assert refusal(await _act(side, created, "decline")) == (409, "INVALID_PAYMENT_STATE")
-    assert (await _act(side, other, "pay", key)).json["status"] == "PAID"  # another operation
+    assert refusal(await act(side, created, "decline")) == (409, "INVALID_PAYMENT_STATE")
+    assert (await act(side, other, "pay", key)).json["status"] == "PAID"  # another operation
 
 
 async def test_a_repeated_key_calls_back_where_the_first_request_died(side: Api) -> None:
     created, key = await side.create(), str(uuid4())
-    await _act(side, created, "pay", key, card="4000009900000046")  # it told nobody
+    await act(side, created, "pay", key, card="4000009900000046")  # it told nobody
     await side.world.rows("UPDATE test_session SET card = '4242424242424242'")
-    again = await _act(side, created, "pay", key, card="4000009900000046")
+    again = await act(side, created, "pay", key, card="4000009900000046")
     assert (again.status, again.json["status"]) == (200, "PAID")
 
 
@@ -216,7 +174,7 @@ async def test_some_amounts_are_declined_whatever_the_card_is(
     side: Api, amount: str, status: int, end: str
 ) -> None:
     created = await side.create(amount=amount)
-    answer = await _act(side, created, "pay")
+    answer = await act(side, created, "pay")
     assert (answer.status, answer.json["status"]) == (status, end)
 
 
@@ -224,9 +182,9 @@ async def test_some_amounts_are_declined_whatever_the_card_is(
 async def test_some_amounts_open_no_session(side: Api, amount: str) -> None:
     created = await side.create(amount=amount)
     for _ in range(7):  # and no outage comes of it
-        assert refusal(await _act(side, created, "pay")) == (502, "PG_UPSTREAM_ERROR")
-    await _inquire(side)
-    assert (await _act(side, await side.create(), "pay")).json["status"] == "PAID"
+        assert refusal(await act(side, created, "pay")) == (502, "PG_UPSTREAM_ERROR")
+    await inquire(side)
+    assert (await act(side, await side.create(), "pay")).json["status"] == "PAID"
 
 
 async def test_what_is_not_known_is_refused(side: Api) -> None:
@@ -237,13 +195,13 @@ async def test_what_is_not_known_is_refused(side: Api) -> None:
         ("decline", {"code": "x"}),
         ("dispute", {"state": "inquiry"}),
     ):
-        assert refusal(await _act(side, created, action, **body)) == (400, "BAD_REQUEST")
+        assert refusal(await act(side, created, action, **body)) == (400, "BAD_REQUEST")
 
 
 async def test_a_live_key_makes_nothing_happen(api: Api) -> None:
     created = await api.create()
     for action in ("pay", "decline", "dispute"):
-        assert refusal(await _act(api, created, action)) == (403, "FORBIDDEN"), action
+        assert refusal(await act(api, created, action)) == (403, "FORBIDDEN"), action
     assert (await api.get(created.json["id"])).json["status"] == "PENDING"
 
 
@@ -253,7 +211,7 @@ async def test_a_test_key_of_another_merchant_makes_nothing_happen(side: Api) ->
     issued = await side.world.perform(IssueApiKey(merchant_id=other.merchant.id, test=True))
     async with Api(side.base, replace(side.world, api_key=issued.api_key)) as theirs:
         for action in ("pay", "decline", "dispute"):
-            assert refusal(await _act(theirs, created, action)) == (403, "FORBIDDEN"), action
+            assert refusal(await act(theirs, created, action)) == (403, "FORBIDDEN"), action
     assert (await side.get(created.json["id"])).json["status"] == "PENDING"
 
 

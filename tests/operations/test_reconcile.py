@@ -16,10 +16,12 @@ import pytest
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import GatewayRefundState, RefundReport
+from payintent.domain.gateway import GatewayRefundState, RefundReport, VerifiedCallback
 from payintent.domain.payment import Payment
+from payintent.operations.accounts import AddAccount
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cases import ListCases, ResolveCase
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.payments.settle_refund import settle_refund
 from payintent.reconciliation import compare
@@ -434,6 +436,30 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
     with pytest.raises(RefusedError, match="the file has no lines: say from when to when"):
         await _compare(world, empty, until=None)
     assert (await _compare(world, empty)).found == 0
+
+
+async def test_what_a_test_account_took_is_looked_for_in_no_file(
+    world: World, write: Write
+) -> None:
+    account = AddAccount(
+        provider="fake",
+        base_url="http://gateway.test",
+        credentials={"signing_secret": world.signing_secret},
+        test=True,
+    )
+    test = (await world.perform(account)).id
+    await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
+    told = VerifiedCallback(id="told-1", report=captured(4200, "THB", reference="cap-test"))
+    await world.service.callback_receiver.receive(test, told, b"raw body")
+    await _paid(world, "cap-1")
+    path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
+    assert (await _compare(world, path)).found == 0
+    for perform in (_compare, _reconcile):
+        with pytest.raises(RefusedError, match=f"account {test} is a test account") as refused:
+            await perform(world, path, account_id=test)
+        assert refused.value.code is ErrorCode.UNPROCESSABLE
+        with pytest.raises(RefusedError, match="'test' has no live account whose payments"):
+            await perform(world, path, provider="test")
 
 
 async def test_the_file_of_something_else_opens_no_cases(
