@@ -38,10 +38,18 @@ def make_bill(view: Mapping[str, Any], texts: Language) -> Bill:
     currency: str = chosen["currency"]
     parts = price_parts(chosen, texts)
     lines = [("amount", texts.money(chosen["amount"], currency)), *parts] if parts else []
-    if currency != view["currency"]:
-        lines = [("price", texts.money(view["amount"], view["currency"])), *lines]
+    lines = [*compared_price(chosen, view, texts), *lines]
     sign = draw_token(chosen["token"]) if "token" in chosen else None
     return Bill(chosen["total_amount"], currency, lines, sign)
+
+
+def compared_price(
+    quote: Mapping[str, Any], view: Mapping[str, Any], texts: Language
+) -> list[tuple[str, str]]:
+    """Return the price as the shop asks it, beside a quote in another currency: in a token."""
+    if quote["currency"] == view["currency"]:
+        return []
+    return [("price", texts.money(view["amount"], view["currency"]))]
 
 
 def price_parts(quote: Mapping[str, Any], texts: Language) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import content_security_policy
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import http_status
-from payintent.checkout.bill import make_bill, price_parts
+from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import page_address
 from payintent.checkout.languages import Language
@@ -242,6 +242,7 @@ def _form_fields(
     return {
         "groups": group_ways(offered.quotes, language),
         "parts_of": price_parts,
+        "compared": compared_price,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},
         "country": offered.country,

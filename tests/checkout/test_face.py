@@ -17,7 +17,7 @@ from payintent.service import Service
 from payintent.web.minify import minify_style
 from tests.api.arrange import bring_to
 from tests.api.refunding import in_status
-from tests.support.contracts import bill, contract_service, offer_tokens
+from tests.support.contracts import TOKENS, bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api
 
@@ -253,6 +253,22 @@ class TestInTokens:
         assert str(draw_token("USDT")) in head
         assert re.search(r">25\.5 <abbr[^>]*>USDT<", head)
         assert "<dt>Price</dt><dd><bdi>25.50\u00a0USD</bdi></dd>" in head
+
+    async def test_each_token_is_offered_with_its_sign_beside_the_price_that_it_pays(
+        self, api: Api
+    ) -> None:
+        await offer_tokens(api.world)
+        page = await _page(api, await api.create(currency="USD", amount="25.50"))
+        offered = re.findall(r'<label class="method">.*?</label>', page, flags=re.DOTALL)
+        tokens = {token: one for one in offered for token in TOKENS["native"] if token in one}
+        assert set(tokens) == set(TOKENS["native"])
+        for token, one in tokens.items():
+            assert one.count(str(draw_token(token))) == 1
+            assert f"<bdi>25.5\u00a0{token}</bdi>" in one
+            assert one.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
+        others = [one for one in offered if one not in tokens.values()]
+        assert others
+        assert not any("Price" in one for one in others)  # it is what they ask anyway
 
 
 def test_a_style_sheet_is_made_smaller_and_says_the_same() -> None:

@@ -11,9 +11,12 @@ from tests.support.http_server import clean_up
 from tests.support.world import free_port
 
 _FIELDS = """<!doctype html><html lang="en"><title>Card</title><style>
+:root { color-scheme: light dark }
 body { margin: 0; font: 1rem system-ui, sans-serif; background: #fff; color: #1b1f24 }
+@media (prefers-color-scheme: dark) { body { background: #16191d; color: #e8eaed } }
+h1 { position: absolute; clip-path: inset(50%) }
 label { display: block } input { box-sizing: border-box; width: 100%; min-height: 2.75rem }
-</style><main><h1 style="font-size: 1rem">Card</h1><label>Card number <input></label></main>"""
+</style><main><h1>Card</h1><label>Card number <input></label></main>"""
 
 # What card.js asks of the provider's script: fields in a frame of the provider's own.
 _SCRIPT = """
@@ -29,7 +32,7 @@ window.Stripe = () => ({
           const frame = document.createElement("iframe");
           frame.title = "Secure payment input frame";
           frame.src = "BASE/fields";
-          frame.style.cssText = "border: 0; width: 100%; height: 7rem; color-scheme: light";
+          frame.style.cssText = "border: 0; width: 100%; height: 5rem";
           frame.onload = () => heard.ready?.();
           place.append(frame);
         },
