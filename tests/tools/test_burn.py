@@ -31,7 +31,7 @@ def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tup
     done = subprocess.run(
         [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *command],
         cwd=ROOT,
-        env=os.environ | {"RUNS": "1"} | load,
+        env=os.environ | {"RUNS": "1", "LOAD": "quiet busy"} | load,
         capture_output=True,
         text=True,
         check=False,
