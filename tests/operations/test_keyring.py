@@ -32,11 +32,11 @@ from payintent.operations.merchants import (
 from payintent.service import Service, open_service
 from payintent.storage import callback_secrets
 from payintent.storage.database import Tx
-from payintent.workers import run_loops
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
+from tests.support.workers import working
 from tests.support.world import Api, World
 
 _ADA = Actor("cli:ada", "ticket 7")
@@ -182,17 +182,6 @@ async def _listening(world: World) -> AsyncIterator[Shop]:
         await clean_up(runner)
 
 
-@asynccontextmanager
-async def _working(service: Service) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    running = asyncio.create_task(run_loops(service, stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        await running
-
-
 async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, ring: Ring) -> None:
     world = api.world  # its API is at the first step, the worker at the second
     assert (await ring.needed(), await ring.sealed_by()) == ({"test"}, {"test"})
@@ -213,7 +202,7 @@ async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, rin
     async def told() -> bool:
         return set(shop.came) == set(paid)
 
-    async with _listening(world) as shop, _working(second_step):
+    async with _listening(world) as shop, working(second_step):
         await pay()
         await _until(told, "the first webhook")
         async with _held_half_way(world, second_step) as rotating:

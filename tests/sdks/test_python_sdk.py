@@ -55,9 +55,10 @@ def test_its_types_are_right_for_the_oldest_python_it_promises(tmp_path: Path) -
         "include": [
             str(PROJECT / "payintent_sdk"),
             str(HERE / "use_python.py"),
+            str(HERE / "use_receiver.py"),
             str(CLI_PROJECT / "payintent_cli"),
         ],
-        "extraPaths": [str(PROJECT), str(CLI_PROJECT)],
+        "extraPaths": [str(PROJECT), str(CLI_PROJECT), str(Path(pytest.__file__).parents[1])],
         "pythonVersion": "3.10",
         "typeCheckingMode": "strict",
         "reportPrivateUsage": False,
@@ -120,7 +121,7 @@ def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others(
 
 
 async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) -> None:
-    quickstart, receiver = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)
+    quickstart, receiver, _ = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)
     (tmp_path / "quickstart.py").write_text(quickstart)
     printed = await asyncio.to_thread(
         run_program,

@@ -1,0 +1,68 @@
+"""Fixtures for a merchant's own tests, by a test key: pytest finds them where the SDK is installed.
+
+Settings are environment variables, or lines of pytest's configuration of the same names in lower
+case: `PAYINTENT_API_BASE_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
+`PAYINTENT_WEBHOOK_PORT`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from payintent_sdk.client import Client
+from payintent_sdk.testing import TestSide, WebhookReceiver
+
+_TEST_KEY = "sk_test_"
+_SETTINGS = {
+    "payintent_api_base_url": "where the Payment Intent Service is",
+    "payintent_api_key": "a test key of the merchant: sk_test_…",
+    "payintent_webhook_secret": "the test side's callback secret, or several with spaces between",
+    "payintent_webhook_port": "where webhooks are received on 127.0.0.1; 0: any port that is free",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the settings that may stand in pytest's configuration."""
+    for name, meaning in _SETTINGS.items():
+        parser.addini(name, meaning, default="")
+
+
+@pytest.fixture(scope="session")
+def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
+    """Give a client with the test key."""
+    key = _required(pytestconfig, "payintent_api_key")
+    if not key.startswith(_TEST_KEY):
+        pytest.fail("PAYINTENT_API_KEY is no test key (sk_test_…): no test may use another")
+    with Client(key, _required(pytestconfig, "payintent_api_base_url")) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def payintent(payintent_client: Client) -> TestSide:
+    """Give the test side: make payments, pay, decline, dispute, and move its clock on."""
+    return TestSide(payintent_client)
+
+
+@pytest.fixture(scope="session")
+def payintent_webhooks(pytestconfig: pytest.Config) -> Iterator[WebhookReceiver]:
+    """Give a receiver of webhooks on loopback, which believes what the secret has signed."""
+    secrets = _required(pytestconfig, "payintent_webhook_secret").split()
+    port = _setting(pytestconfig, "payintent_webhook_port") or "0"
+    if not port.isdecimal():
+        pytest.fail(f"PAYINTENT_WEBHOOK_PORT is no port: {port}")
+    with WebhookReceiver(secrets, int(port)) as receiver:
+        yield receiver
+
+
+def _required(config: pytest.Config, name: str) -> str:
+    value = _setting(config, name)
+    if not value:
+        pytest.fail(f"set {name.upper()}: {_SETTINGS[name]}")
+    return value
+
+
+def _setting(config: pytest.Config, name: str) -> str:
+    return os.environ.get(name.upper(), "").strip() or str(config.getini(name)).strip()

@@ -1,0 +1,201 @@
+"""For a merchant's own tests: a test side to play with, and a receiver of its webhooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+
+from payintent_sdk import webhooks
+from payintent_sdk.calls import Amount
+from payintent_sdk.client import Client
+from payintent_sdk.errors import WebhookError
+from payintent_sdk.events import Event, UnknownEvent
+from payintent_sdk.models import AdvancedTestClock, CreatedPayment, Metadata, Payment
+
+WAIT_S = 30.0
+_REQUEST_S = 10.0
+_TOLD_MAX = 20
+
+
+class HasId(Protocol):
+    """A payment, or whatever else has its id."""
+
+    @property
+    def id(self) -> str:
+        """Return the id, such as `pay_…`."""
+        ...
+
+
+class TestSide:
+    """A merchant's test side: its payments, and what buyers, banks and time do to them."""
+
+    __test__ = False  # no test of pytest's
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def create_payment(
+        self,
+        amount: Amount = "10.00",
+        currency: str = "USD",
+        *,
+        payer_uid: str = "buyer-1",
+        expires_in: int | None = None,
+        metadata: Metadata | None = None,
+    ) -> CreatedPayment:
+        """Create a payment; for what is not here, `client.payments.create`."""
+        return self.client.payments.create(
+            amount=amount,
+            currency=currency,
+            payer_uid=payer_uid,
+            expires_in=expires_in,
+            metadata=metadata,
+        )
+
+    def pay(self, payment: HasId, card: str | None = None) -> Payment:
+        """Have the buyer pay with a test card, which decides what happens."""
+        return self.client.test_payments.pay(payment.id, card=card)
+
+    def decline(self, payment: HasId, code: str | None = None) -> Payment:
+        """Have the buyer's card declined, such as with `insufficient_funds`."""
+        return self.client.test_payments.decline(payment.id, code=code)
+
+    def dispute(self, payment: HasId, state: str | None = None) -> Payment:
+        """Have the buyer's bank dispute what was paid: `open`, then `won` or `lost`."""
+        return self.client.test_payments.dispute(payment.id, state=state)
+
+    def advance(self, seconds: int) -> AdvancedTestClock:
+        """Move the clock on: what becomes due happens within a moment."""
+        return self.client.test_clock.advance(seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedWebhook:
+    """A webhook that is to be believed; `id` is its `webhook-id`."""
+
+    id: str
+    event: Event
+
+
+class WebhookReceiver:
+    """A small server on loopback that keeps the webhooks it believes, each once.
+
+    Use it with `with`, or call `close`. `port` 0 is any that is free.
+    """
+
+    def __init__(self, secrets: str | Iterable[str], port: int = 0) -> None:
+        self._secrets = [secrets] if isinstance(secrets, str) else list(secrets)
+        self._changed = threading.Condition()
+        self._received: dict[str, ReceivedWebhook] = {}
+        self._refused: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Return where webhooks are taken; any path of it will do."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    @property
+    def received(self) -> list[ReceivedWebhook]:
+        """Return what came so far, in the order in which it came."""
+        with self._changed:
+            return list(self._received.values())
+
+    @property
+    def refused(self) -> list[str]:
+        """Return why others were not believed."""
+        with self._changed:
+            return list(self._refused)
+
+    def wait(
+        self,
+        type: str | None = None,  # noqa: A002 - the event's own word
+        payment: HasId | None = None,
+        *,
+        timeout_s: float = WAIT_S,
+    ) -> Any:
+        """Return the first event of a type, of a payment; waits for it where it did not come yet.
+
+        Raises `TimeoutError` with what came instead.
+        """
+
+        def find() -> Event | None:
+            for one in self._received.values():
+                if type in {None, one.event.type} and _is_of(one.event, payment):
+                    return one.event
+            return None
+
+        with self._changed:
+            found = self._changed.wait_for(find, timeout_s)
+            if found is None:
+                raise TimeoutError(self._explain(type, payment, timeout_s))
+        return found
+
+    def take(self, body: bytes, headers: dict[str, str]) -> int:
+        """Keep a webhook that is to be believed; gives the status to answer with."""
+        try:
+            event = webhooks.verify(body, headers, self._secrets)
+        except WebhookError as error:
+            with self._changed:
+                self._refused.append(str(error))
+            return 400
+        webhook_id = {name.lower(): value for name, value in headers.items()}["webhook-id"]
+        with self._changed:
+            self._received.setdefault(webhook_id, ReceivedWebhook(id=webhook_id, event=event))
+            self._changed.notify_all()
+        return 204
+
+    def close(self) -> None:
+        """Take no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> WebhookReceiver:  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _explain(self, kind: str | None, payment: HasId | None, timeout_s: float) -> str:
+        of = f" of {payment.id}" if payment else ""
+        came = [f"{one.event.type} of {_payment_id(one.event)}" for one in self._received.values()]
+        return (
+            f"no {kind or 'webhook'}{of} within {timeout_s:g} s at {self.url}; "
+            f"came: {came[-_TOLD_MAX:]}; not believed: {self._refused[-_TOLD_MAX:]}"
+        )
+
+
+def _is_of(event: Event, payment: HasId | None) -> bool:
+    return payment is None or _payment_id(event) == payment.id
+
+
+def _payment_id(event: Event) -> str | None:
+    return None if isinstance(event, UnknownEvent) else event.data.payment.id
+
+
+def _handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S
+
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal():
+                self._answer(411)
+                return
+            self._answer(receiver.take(self.rfile.read(int(length)), dict(self.headers)))
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Print nothing among the tests' own output."""
+
+        def _answer(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    return Handler

@@ -1,0 +1,142 @@
+"""What the SDKs give merchants' own tests: their READMEs' examples run as printed."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.operations.keys import IssueApiKey
+from payintent.operations.merchants import SetCallbackUrl
+from payintent_sandbox.chains.anvil_binary import npm
+from tests.sdks import python_sdk, typescript_sdk
+from tests.sdks.signed import OTHER, SECRET, webhook
+from tests.support.workers import working
+from tests.support.world import Api, free_port
+from tools.openapi.install import CLIENTS
+from tools.openapi.pack_typescript import PROJECT as TYPESCRIPT
+
+pytestmark = pytest.mark.timeout(310)  # a compiler, on a busy machine
+_EXAMPLE = r"## Test your shop\n.*?```{}\n(.*?)```"
+Side = dict[str, str]
+
+
+@pytest.fixture
+async def side(api: Api) -> AsyncIterator[Side]:
+    """Give the environment of a shop's tests: a test side that a worker sends webhooks for."""
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/hooks"
+    await api.world.perform(SetCallbackUrl(merchant_id=issued.merchant_id, callback_url=url))
+    async with working(api.world.service):
+        yield {
+            "PAYINTENT_API_BASE_URL": api.base,
+            "PAYINTENT_API_KEY": issued.api_key,
+            "PAYINTENT_WEBHOOK_SECRET": issued.callback_secret,
+            "PAYINTENT_WEBHOOK_PORT": str(port),
+        }
+
+
+def _example(project: Path, language: str) -> str:
+    readme = (project / "README.md").read_text()
+    [example] = re.findall(_EXAMPLE.format(language), readme, re.DOTALL)
+    return example
+
+
+def _pytest(folder: Path, *words: str, **environment: str) -> tuple[int, str]:
+    """Run pytest in a folder, beside the installed SDK; gives its status and what it prints."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "PAYINTENT", "COV"))
+    }
+    [httpx] = CLIENTS.glob("lib/python*/site-packages")
+    own = {"PYTHONPATH": f"{python_sdk.installed()}:{httpx}", "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        cwd=folder, env=inherited | own | environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configuration(
+    side: Side, tmp_path: Path
+) -> None:
+    (tmp_path / "test_shop.py").write_text(_example(python_sdk.PROJECT, "python"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    status, printed = await asyncio.to_thread(_pytest, tmp_path, **side)
+    assert (status, "3 passed" in printed) == (0, True), printed
+    lines = [f"{name.lower()} = {value}" for name, value in side.items()]
+    (tmp_path / "pytest.ini").write_text("\n".join(["[pytest]", *lines, ""]))
+    status, printed = await asyncio.to_thread(_pytest, tmp_path, "-k", "declined")
+    assert (status, "1 passed" in printed) == (0, True), printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"PAYINTENT_API_KEY": "sk_live_x"}, "PAYINTENT_API_KEY is no test key"),
+        ({"PAYINTENT_API_KEY": ""}, "set PAYINTENT_API_KEY: a test key of the merchant"),
+        ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is no port: x"),
+    ],
+)
+def test_fixtures_take_no_live_key_and_say_what_is_missing(
+    tmp_path: Path, changes: dict[str, str], said: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_one.py").write_text("def test_one(payintent_webhooks, payintent): pass\n")
+    right = {
+        "PAYINTENT_API_BASE_URL": "http://127.0.0.1:9",
+        "PAYINTENT_API_KEY": "sk_test_x",
+        "PAYINTENT_WEBHOOK_SECRET": SECRET,
+    }
+    status, printed = _pytest(tmp_path, **(right | changes))
+    assert (status, said in printed) == (1, True), printed
+
+
+async def test_the_node_example_runs_as_printed(side: Side) -> None:
+    (typescript_sdk.installed() / "shop.mts").write_text(_example(TYPESCRIPT, "typescript"))
+    printed = await asyncio.to_thread(typescript_sdk.run_program, "shop.mts", **side)
+    assert "pass 3" in printed, printed
+
+
+def test_the_typescript_helpers_take_no_live_key() -> None:
+    program = 'import { TestSide } from "payintent-sdk/testing"; new TestSide();'
+    words = (npm()[0], "--input-type=module", "--eval", program)
+    for key, said in (("sk_live_x", "is no test key"), ("", "set PAYINTENT_API_KEY")):
+        with pytest.raises(AssertionError, match=said):
+            typescript_sdk.run(*words, folder=typescript_sdk.installed(), PAYINTENT_API_KEY=key)
+
+
+def _received(run_program: Any, name: str) -> dict[str, Any]:
+    at = int(time.time())
+    right, forged, old = webhook(at=at), webhook(secret=OTHER, at=at), webhook()
+    given = {"secrets": [SECRET], "payment": "1", "webhooks": [right, right, forged, old]}
+    return json.loads(run_program(name, text=json.dumps(given)))
+
+
+@pytest.mark.parametrize(
+    ("run_program", "name"),
+    [
+        (python_sdk.run_program, "use_receiver.py"),
+        (typescript_sdk.run_program, "use_receiver.mts"),
+    ],
+)
+def test_a_receiver_keeps_what_is_signed_once_and_waits_for_what_is_asked(
+    run_program: Any, name: str
+) -> None:
+    assert _received(run_program, name) == {
+        "answers": [204, 204, 400, 400],
+        "kept": ["msg_1"],
+        "refused": 2,
+        "found": "payment.expired",
+        "said": ["no payment.failed of 1", "no payment.expired of another"],
+    }

@@ -1,0 +1,32 @@
+// Sends webhooks of standard input to a receiver; prints what it answers, keeps and waits for.
+
+import { WebhookReceiver } from "payintent-sdk/testing";
+
+declare const process: { stdin: AsyncIterable<Uint8Array> };
+
+interface Given {
+  secrets: string[];
+  payment: string;
+  webhooks: { body: string; headers: Record<string, string> }[];
+}
+
+let text = "";
+for await (const chunk of process.stdin) text += new TextDecoder().decode(chunk);
+const { secrets, payment, webhooks } = JSON.parse(text) as Given;
+const receiver = await WebhookReceiver.start({ secrets, port: 0 });
+const answers: number[] = [];
+
+for (const { body, headers } of webhooks) {
+  const bytes = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
+  answers.push((await fetch(receiver.url, { method: "POST", body: bytes, headers })).status);
+}
+const found = await receiver.wait("payment.expired", { id: payment });
+const said: string[] = [];
+for (const [type, id] of [["payment.failed", payment], ["payment.expired", "another"]] as const) {
+  await receiver.wait(type, { id }, 0.01).catch((error: Error) => said.push(error.message.split(" within")[0]!));
+}
+const kept = receiver.received.map(({ id }) => id);
+await receiver.close();
+console.log(
+  JSON.stringify({ answers, kept, refused: receiver.refused.length, found: found.type, said }),
+);
