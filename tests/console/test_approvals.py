@@ -13,7 +13,7 @@ from tests.support.world import Answer, Api
 #: Copies of what was proposed, each a minute older than the one before.
 _MANY = """
     INSERT INTO proposal
-    SELECT (jsonb_populate_record(p, jsonb_build_object('id', gen_random_uuid(),
+    SELECT (jsonb_populate_record(p, jsonb_build_object('id', lpad(to_hex(231 - n), 32, '0'),
         'proposed_at', p.proposed_at - n * interval '1 minute'))).*
     FROM proposal p, generate_series(1, 230) n
     WHERE p.why = 'Grace begins on Monday'
