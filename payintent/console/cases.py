@@ -22,6 +22,19 @@ from payintent.domain.operator import Role
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.storage import payments
 
+#: What has happened, for the person who decides.
+MEANINGS = {
+    CaseKind.ORPHAN_CAPTURE: "Money came for a session that the buyer had left.",
+    CaseKind.LATE_PAYMENT: "Money came after the payment had ended without it.",
+    CaseKind.DOUBLE_PAYMENT: "Money came again for a paid payment.",
+    CaseKind.AMOUNT_MISMATCH: "Another amount or currency came than was asked for.",
+    CaseKind.TOKEN_MISMATCH: "Another token came than was asked for.",
+    CaseKind.UNKNOWN_REFERENCE: "Money may have come for a session that nobody knows.",
+    CaseKind.DISPUTE: "The bank of a buyer asks for the money of a payment back.",
+    CaseKind.UNDECIDED: "The payment has ended, and whether money comes was not decided then.",
+    CaseKind.REFUND_REVERSED: "A gateway takes back that a refund has succeeded.",
+    CaseKind.RECONCILIATION: "What is known elsewhere, and what is known here, differ.",
+}
 _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 
 
@@ -53,6 +66,7 @@ async def get_case_page(request: Request) -> Response:
         request,
         "case.html",
         case=case,
+        meaning=MEANINGS[CaseKind(case.kind)],
         now=await payments.now(get_context(request).service.reading),
         actions=_actions(session, case),
     )

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from payintent.console.cases import MEANINGS
 from payintent.console.listing import ROWS
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.operator import Role
 from tests.console.test_payments import name
 from tests.console.visitor import signed_in, words
@@ -86,6 +88,8 @@ async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world:
     assert "10.00 THB" in queue
     assert "3 h" in queue
     shown = words(await visitor.get(f"/cases/{case_id}"))
+    assert set(MEANINGS) == set(CaseKind)
+    assert MEANINGS[CaseKind.AMOUNT_MISMATCH] in shown
     assert "Expected 1590.00 THB" in shown
     assert "Came 10.00 THB" in shown
     assert "No cases." in words(await visitor.get("/cases?status=DISMISSED"))
