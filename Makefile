@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha clients-long check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger clients-long check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ chaos-books: $(VENV)/dev ## Kills, doubled and late callbacks, refunds, disputes
 
 drill-restart: $(VENV)/dev peers ## Restart API processes under load, behind nginx and by SIGHUP; prints what was lost (RATE=100 RESTARTS=6 ROLLS=3)
 	@$(BIN)/python -m drills.restart --rate $(or $(RATE),100) --restarts $(or $(RESTARTS),6) --rolls $(or $(ROLLS),3)
+
+stranger: $(VENV)/dev ## Play docs/quickstart.md in a clean clone, as it stands: sandbox, libraries, webhooks, clock, refund; minutes
+	@$(BIN)/python -m drills.stranger
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"

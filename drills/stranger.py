@@ -1,0 +1,199 @@
+"""`make stranger`: plays docs/quickstart.md in a clean clone, as a stranger would type it.
+
+Prints each block with the time that it took, and ends with 1 where a command fails, or where what
+the page promises is not printed. Nothing of this checkout's environment is used: the clone makes
+its own, so packages are installed.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.docs.playing import Block, read_blocks
+from tests.e2e.sandbox import free_port_base
+from tests.support.world import free_port
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "quickstart.md"
+#: What a terminal prints when its command, which goes on, can be used.
+READY = {"1": "ready", "3": "the shop is open", "4": "listening;"}
+_FILE = re.compile(r"(?:#|//) (var/quickstart/\S+)\n")
+_TERMINAL = re.compile(r"# terminal (\d)\n")
+#: Variables of whoever runs the drill; a stranger has none of them.
+_OURS = ("MAKE", "PAYINTENT_", "PORT_BASE", "PYTHON", "SIM_", "VAR_DIR", "VIRTUAL_ENV")
+_PATIENCE_S = 300.0
+_LOOK_S = 0.05
+_END_S = 60.0
+#: What the shop has printed at the end: two were triggered, three are of pay.py and pay.mts.
+WEBHOOKS = {"payment.completed": 3, "payment.failed": 1, "payment.expired": 1}
+
+
+class StrangerError(Exception):
+    """A command of the page failed, or did not print what the page says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A block, and how long it took, in seconds."""
+
+    block: Block
+    took_s: float
+
+
+def clone(folder: Path) -> Path:
+    """Clone what is committed here, and nothing that is beside it."""
+    target = folder / "clone"
+    command = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)]
+    subprocess.run(command, check=True)
+    return target
+
+
+class Terminals:
+    """The terminals of the page: shells that last, each in the clone."""
+
+    def __init__(self, folder: Path, cwd: Path, replaced: dict[str, str], base: int) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._replaced = replaced
+        self._shells: dict[str, subprocess.Popen[str]] = {}
+        kept = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
+        home = folder / "home"
+        home.mkdir()
+        self._environment = {**kept, "HOME": str(home), "PORT_BASE": str(base)}
+
+    def write(self, path: str, text: str) -> None:
+        """Save a file as the page says."""
+        (self._cwd / path).write_text(self._replace(text))
+
+    def type(self, name: str, text: str) -> None:
+        """Type a block, and wait until it is done, or until what goes on can be used."""
+        shell = self._shells.get(name) or self._open(name)
+        done = self._folder / f"{name}.done"
+        done.unlink(missing_ok=True)
+        assert shell.stdin is not None  # noqa: S101 - opened with one
+        shell.stdin.write(f"set -e\n{self._replace(text)}\ntouch {done}\n")
+        shell.stdin.flush()
+        self.wait(name, READY.get(name), done)
+
+    def wait(self, name: str, printed: str | None, done: Path | None = None) -> None:
+        """Wait until a terminal has printed something, or has done what was typed."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not ((printed and printed in self.output(name)) or (done and done.exists())):
+            if self._shells[name].poll() is not None:
+                raise StrangerError(f"terminal {name} has ended:\n{self.output(name)}")
+            if time.monotonic() > deadline:
+                raise StrangerError(f"terminal {name} is not done:\n{self.output(name)}")
+            time.sleep(_LOOK_S)
+
+    def output(self, name: str) -> str:
+        """Give what a terminal has printed."""
+        return (self._folder / f"{name}.out").read_text()
+
+    def close(self) -> None:
+        """End every terminal and what runs in it, the last one first."""
+        for shell in reversed(self._shells.values()):
+            if shell.stdin is not None:
+                shell.stdin.close()
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGINT)
+            try:
+                shell.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(shell.pid, signal.SIGKILL)
+
+    def _open(self, name: str) -> "subprocess.Popen[str]":
+        with (self._folder / f"{name}.out").open("w") as output:
+            self._shells[name] = subprocess.Popen(
+                [shutil.which("bash") or "bash", "--noprofile", "--norc"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                text=True,
+                cwd=self._cwd,
+                env=self._environment,
+                start_new_session=True,
+            )
+        return self._shells[name]
+
+    def _replace(self, text: str) -> str:
+        for ours, theirs in self._replaced.items():
+            text = text.replace(ours, theirs)
+        return text
+
+
+def play(folder: Path) -> Iterator[Played]:
+    """Play every block of the page in a clean clone."""
+    base, shop = free_port_base(), free_port()
+    ports = {"127.0.0.1:8080": f"127.0.0.1:{base}", "127.0.0.1:3000": f"127.0.0.1:{shop}"}
+    ports['("127.0.0.1", 3000)'] = f'("127.0.0.1", {shop})'
+    with ExitStack() as stack:
+        terminals = Terminals(folder, clone(folder), ports, base)
+        stack.callback(terminals.close)
+        for block in read_blocks(PAGE.read_text()):
+            began = time.monotonic()
+            if (file := _FILE.match(block.text)) is not None:
+                terminals.write(file[1], block.text)
+            elif (terminal := _TERMINAL.match(block.text)) is not None:
+                terminals.type(terminal[1], block.text)
+            else:
+                raise StrangerError(f"a block without its terminal or its file:\n{block.text}")
+            yield Played(block, time.monotonic() - began)
+        for kind, count in WEBHOOKS.items():
+            _expect(terminals, "3", f"webhook {kind} ", count)
+        for status in ("PAID", "PARTIALLY_REFUNDED"):
+            _expect(terminals, "2", status, 2)
+
+
+def _expect(terminals: Terminals, name: str, start: str, count: int) -> None:
+    """Wait for so many lines that begin so; more of them are a failure too."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (found := _lines(terminals, name, start)) < count and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    if found != count:
+        shown = terminals.output(name)
+        raise StrangerError(f"{start!r} {found} times for {count} in terminal {name}:\n{shown}")
+
+
+def _lines(terminals: Terminals, name: str, start: str) -> int:
+    return sum(line.startswith(start) for line in terminals.output(name).splitlines())
+
+
+def main() -> None:
+    """Play the page, and print what took how long."""
+    console = Console(width=110)
+    table = Table(title="docs/quickstart.md, played in a clean clone")
+    for name in ("part", "first command or file", "s"):
+        table.add_column(name, justify="right" if name == "s" else "left")
+    total = 0.0
+    with tempfile.TemporaryDirectory(prefix="payintent-stranger-") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o711)  # so that the database's own user can reach its data
+        try:
+            for played in play(folder):
+                words = played.block.text.splitlines()
+                first = words[0] if _FILE.match(played.block.text) else words[1]
+                heading = played.block.heading.removeprefix("## ")
+                table.add_row(heading, first[:60], f"{played.took_s:.1f}")
+                total += played.took_s
+        except StrangerError as error:
+            console.print(table)
+            sys.exit(f"stranger: {error}")
+    table.add_row("all", "", f"{total:.1f}")
+    console.print(table)
+    print("stranger: every command did what the page says")
+
+
+if __name__ == "__main__":
+    main()
