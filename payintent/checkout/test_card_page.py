@@ -117,7 +117,7 @@ def _page(request: Request, opened: _Opened, problem: str | None = None) -> Resp
         "back": opened.at_gateway.return_url,
         "cards": list(TEST_CARDS.values()),
         "problem": problem,
-        "here": request.url.path,
+        "page_path": request.url.path,
     }
     policy = content_security_policy(
         framed_by=merchant.origins,

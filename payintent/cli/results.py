@@ -181,15 +181,6 @@ def _approved(approved: "Approved") -> Iterator[Part]:
         yield approved.result, ()
 
 
-#: What is printed in place of a result, by the action of its operation.
-REPLACED: dict[str, Callable[[Any, Any], object]] = {
-    "merchant.create": _secrets,
-    "limit.clear": _cleared_limit,
-    "webhooks.replay-missed": _replayed_events,
-}
-
-
-#: What people are shown of a result that JSON has whole, by the action of its operation.
 def _exported(exported: "StatementText") -> Iterator[Part]:
     """Give lines as they are; a PDF goes to where the output does, but to no terminal."""
     if exported.format != "pdf":
@@ -200,6 +191,13 @@ def _exported(exported: "StatementText") -> Iterator[Part]:
         sys.stdout.buffer.write(base64.b64decode(exported.text))
 
 
+#: What is printed in place of a result, by the action of its operation.
+REPLACED: dict[str, Callable[[Any, Any], object]] = {
+    "merchant.create": _secrets,
+    "limit.clear": _cleared_limit,
+    "webhooks.replay-missed": _replayed_events,
+}
+#: What people are shown of a result that JSON has whole, by the action of its operation.
 FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,

@@ -1,4 +1,4 @@
-"""Plays the buyer, and his bank, at the test gateway: what it says then comes by its callbacks.
+"""Plays the buyer and the bank at the test gateway, which then calls back with what happened.
 
 The gateway's own tables change first, in one transaction, as an outside gateway's would. Then it
 calls back, here in this process, and the service settles as after any callback. Where the process
@@ -62,7 +62,7 @@ class BuyerSimulator:
     receiver: CallbackReceiver
 
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Take a step as the buyer, who selects the test card first where he has not.
+        """Take a step as the buyer, and select the test card first where that is not done.
 
         Gives False for a repetition of the same key. Raises `INVALID_PAYMENT_STATE` where the
         payment or its session waits for no buyer, `IDEMPOTENCY_CONFLICT`, and what a selection
@@ -88,7 +88,7 @@ class BuyerSimulator:
         return await self._take(snapshot.payment, session.id, request)
 
     async def enter(self, session_id: UUID, step: Step) -> TestSession:
-        """Take a step at a session as the buyer himself; `INVALID_CHECKOUT_STATE` if too late."""
+        """Take a step at a session, from the card page; `INVALID_CHECKOUT_STATE` if too late."""
         async with self.selection.database.transaction() as tx:
             after = await _step(tx, session_id, step)
             if after is None:
