@@ -27,6 +27,7 @@ from .webhook import verify
 BODY_BYTES_MAX = 64 * 1024
 _FIELDS_MAX = 10
 _UNAVAILABLE = 502
+_REFUND_REFUSED = {"REFUND_EXCEEDS_REMAINING", "INVALID_PAYMENT_STATE"}
 #: How the browser SDK can open the checkout; the shop has a page for each.
 _WAYS = {
     "redirect": "The checkout takes the place of this page.",
@@ -93,6 +94,7 @@ def make_app(config: Config) -> Starlette:
             Route("/webhooks.json", show_webhooks),
             Route("/graded", place_graded_order, methods=["POST"]),
             Route("/graded/{order_id}", show_graded_order),
+            Route("/graded/{order_id}/refund", refund_graded_order, methods=["POST"]),
             Route("/graded/{order_id}/{change}", refuse_graded_change, methods=["POST"]),
             Route("/healthz", healthz),
         ],
@@ -200,9 +202,30 @@ async def place_graded_order(request: Request) -> Response:
 
 
 async def show_graded_order(request: Request) -> Response:
-    """`GET /graded/{order_id}`: its status, and how often its goods were handed out."""
+    """`GET /graded/{order_id}`: its status, how often its goods were handed out, and refunds.
+
+    What was given back is the service's to say: refunds are made elsewhere too, and some fail.
+    """
     order = _order(request)
-    return JSONResponse({"status": order.state.value, "handed_out": order.handed_out})
+    payment = await _shop(request).payments.read(order.payment_id)
+    shown = {"status": order.state.value, "handed_out": order.handed_out}
+    return JSONResponse(shown | {"refunded": payment.get("refunded_amount", "0")})
+
+
+async def refund_graded_order(request: Request) -> Response:
+    """`POST /graded/{order_id}/refund`: give money back for what the buyer returns.
+
+    A second click on the page of one return has the same key, and so the same refund.
+    """
+    order, asked = _order(request), await request.json()
+    key = uuid5(_cart(asked.get("return_id")), order.id)
+    try:
+        refund = await _shop(request).payments.refund(key, order.payment_id, asked["amount"])
+    except PaymentApiError as error:
+        if error.code not in _REFUND_REFUSED:
+            raise
+        return JSONResponse({"code": error.code, "message": error.message}, 409)
+    return JSONResponse({"refund_id": refund["id"]}, 201)
 
 
 async def refuse_graded_change(_: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The shop's calls to the payment service: create a payment, read a payment."""
+"""The shop's calls to the payment service: create a payment, read it, refund it."""
 
 import asyncio
 import json
@@ -42,16 +42,23 @@ class PaymentApi:
 
     async def create(self, key: UUID, request: dict[str, Any]) -> dict[str, Any]:
         """Create a payment; retries use the same idempotency key (PaymentApiError)."""
+        return await self._create(key, "", request)
+
+    async def refund(self, key: UUID, payment_id: str, amount: str) -> dict[str, Any]:
+        """Ask for a refund; what became of it is in the payment later (PaymentApiError)."""
+        return await self._create(key, f"/{payment_id}/refunds", {"amount": amount})
+
+    async def _create(self, key: UUID, path: str, request: dict[str, Any]) -> dict[str, Any]:
         headers = {"Idempotency-Key": str(key)}
         for _ in range(TRIES_MAX - 1):
             try:
-                answer = await self._ask("POST", "", headers, request)
+                answer = await self._ask("POST", path, headers, request)
             except PaymentApiError:
                 continue  # the outcome is unknown; the same key makes a retry safe
             if answer.retry_after_s is None:
                 return _expect(answer, _CREATED)
             await asyncio.sleep(min(answer.retry_after_s, RETRY_WAIT_MAX_S))
-        return _expect(await self._ask("POST", "", headers, request), _CREATED)
+        return _expect(await self._ask("POST", path, headers, request), _CREATED)
 
     async def read(self, payment_id: str) -> dict[str, Any]:
         """Read a payment as it is now (PaymentApiError)."""

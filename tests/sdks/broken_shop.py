@@ -6,22 +6,25 @@ import hmac
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
+from tests.sdks.broken_money import MONEY_FAULTS, Money, Side
+
 KEY = b"0123456789abcdef0123456789abcdef"
-_ENDS = {"payment.completed": "paid", "payment.expired": "expired"}
+_KINDS = {"payment.completed", "payment.expired", "payment.failed"}
 _BODY_BYTES_MAX = 65_536
 _HOUR_S = 3600
 _SECONDS = 30
 _WORKERS = 4
-_MOMENT_S = 1.5  # a fault of chance waits this long for it, until it has come once
+_MOMENT_S = 15.0  # a fault that needs two things at once waits this long for the second
 #: Each check of the grader, and the fault that fails it.
 FAULTS = {
     "paid": "pays_nothing",
@@ -47,7 +50,9 @@ FAULTS = {
 }
 #: Faults that go together, so that one shop has nearly all of them.
 ALL_FAULTS = [
-    fault for check, fault in FAULTS.items() if check not in {"paid", "duplicate", "race", "crash"}
+    fault
+    for check, fault in (FAULTS | MONEY_FAULTS).items()
+    if check not in {"paid", "duplicate", "race", "crash", "real"}
 ] + ["knows_no_duplicates"]
 
 
@@ -73,6 +78,8 @@ class BrokenShop:
     """One shop with its faults: its orders, and what it has seen."""
 
     faults: set[str]
+    money: Money | None  # without it payments are made up
+    trying: str = ""  # the check that is run, where the shop is told
     orders: dict[str, Order] = field(default_factory=dict)
     carts: dict[str, Order] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
@@ -83,29 +90,48 @@ class BrokenShop:
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     waiting: Counter[str] = field(default_factory=Counter[str])
 
+    async def hear(self, request: web.Request) -> web.Response:
+        self.trying = request.match_info["check"]
+        return web.Response(status=204)
+
     async def place(self, request: web.Request) -> web.Response:
         cart = (await request.json())["cart_id"]
-        if cart not in self.carts or "buys_twice" in self.faults:
-            number = str(next(self.numbers))
-            self.carts[cart] = self.orders[number] = Order(number, "20.00", {})
-            self._add_payment(self.orders[number])
-        return web.json_response(self.carts[cart].view(), status=201)
+        async with self.locks[cart]:
+            if cart not in self.carts or "buys_twice" in self.faults:
+                order = Order(str(next(self.numbers)), "20.00", {})
+                await self._add_payment(order, order.amount)
+                self.carts[cart] = self.orders[order.number] = order
+            return web.json_response(self.carts[cart].view(), status=201)
 
     async def show(self, request: web.Request) -> web.Response:
-        return web.json_response(self.orders[request.match_info["order"]].view())
+        order = self.orders[request.match_info["order"]]
+        shown = order.view()
+        if self.money is None:
+            return web.json_response(shown)
+        if order.status == "waiting" and await self.money.is_over(shown["payment_id"]):
+            order.status = "expired"
+        refunded = {"refunded": await self.money.refunded(shown["payment_id"])}
+        return web.json_response(order.view() | refunded)
 
     async def pay_again(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
-        self._add_payment(order)
+        await self._add_payment(order, order.amount)
         return web.json_response(order.view(), status=201)
 
     async def change(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
-        order.amount = "30.00"
+        before, order.amount = order.amount, "30.00"
         if "keeps_the_old_payment" not in self.faults:
             order.payments.clear()
-        self._add_payment(order)
+        await self._add_payment(order, before)
         return web.json_response(order.view())
+
+    async def refund(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        assert self.money is not None, "the test gave no side"
+        payment_id = self.orders[request.match_info["order"]].paid_by
+        status = await self.money.refund(payment_id, asked["return_id"], asked["amount"])
+        return web.json_response({}, status=status)
 
     async def receive(self, request: web.Request) -> web.Response:
         self.here += 1
@@ -134,7 +160,7 @@ class BrokenShop:
         age_s = time.time() - _happened(event)
         return not (
             ("refuses_new_fields" in self.faults and new_field)
-            or ("refuses_new_kinds" in self.faults and event["type"] not in _ENDS)
+            or ("refuses_new_kinds" in self.faults and event["type"] not in _KINDS)
             or ("refuses_old_events" in self.faults and age_s > _HOUR_S)
         )
 
@@ -150,12 +176,12 @@ class BrokenShop:
             return 204
         self.waiting[name] += 1
         await self._comes("looks_before_it_writes", lambda: self.waiting[name] > 1)
-        self._handle(event)
+        await self._handle(event)
         if not await self._comes("remembers_what_it_answered", lambda: _hung_up(request)):
             self.seen.add(name)
         return 204
 
-    def _handle(self, event: dict[str, Any]) -> None:
+    async def _handle(self, event: dict[str, Any]) -> None:
         late_s = self.newest - _happened(event)
         self.newest = max(self.newest, _happened(event))
         if "takes_the_newest_alone" in self.faults and _SECONDS < late_s < _HOUR_S:
@@ -168,6 +194,8 @@ class BrokenShop:
             self._pay(order, payment)
         elif order is not None and event["type"] == "payment.expired":
             self._expire(order, payment["id"])
+        elif order is not None and self.money and await self.money.finds_money(payment["id"]):
+            self._pay(order, payment)
 
     def _pay(self, order: Order, payment: dict[str, Any]) -> None:
         amount = order.payments[payment["id"]]
@@ -195,19 +223,28 @@ class BrokenShop:
         elif last or "ends_with_any_payment" in self.faults:
             order.status = "expired"
 
-    def _add_payment(self, order: Order) -> None:
-        order.payments[f"pay_{order.number}_{len(order.payments)}_{order.amount}"] = order.amount
+    async def _add_payment(self, order: Order, before: str) -> None:
+        payment_id = f"pay_{order.number}_{len(order.payments)}_{order.amount}"
+        if self.money is not None:
+            payment_id = await self.money.create(order.number, order.amount, before)
+        order.payments[payment_id] = order.amount
 
     async def _comes(self, fault: str, what: Callable[[], bool]) -> bool:
-        """Wait for what a fault needs, so that it is no chance."""
-        if fault not in self.faults or fault in self.happened:
+        """Wait for what a fault needs, where it will come, so that it is no chance."""
+        if fault not in self.faults or fault in self.happened or not self._can_come(fault):
             return False
         end = time.monotonic() + _MOMENT_S
-        while not (came := what()) and time.monotonic() < end:
+        while not (came := what()) and fault not in self.happened and time.monotonic() < end:
             await asyncio.sleep(0.01)
         if came:
             self.happened.add(fault)
         return came
+
+    def _can_come(self, fault: str) -> bool:
+        if fault == FAULTS["crowd"]:
+            waiting = sum(order.status == "waiting" for order in self.orders.values())
+            return waiting > _WORKERS
+        return fault == FAULTS.get(self.trying)
 
 
 def _hung_up(request: web.Request) -> bool:
@@ -230,20 +267,31 @@ def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
 
 
 @asynccontextmanager
-async def broken_shop() -> AsyncIterator[str]:
-    """Serve shops; gives their address, to which the faults are added."""
+async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[str]:
+    """Serve shops; gives their address, to which the faults are added.
+
+    `sides` are the test sides of those whose payments are really made, by their faults.
+    """
     shops = dict[str, BrokenShop]()
+    http = aiohttp.ClientSession()
+
+    def open_shop(name: str) -> BrokenShop:
+        faults, side = set(name.split("+")), (sides or {}).get(name)
+        return BrokenShop(faults, Money(side, http, faults) if side else None)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        faults = request.match_info["faults"]
-        shop = shops.setdefault(faults, BrokenShop(set(faults.split("+"))))
-        return await getattr(shop, request.match_info.route.name or "")(request)
+        name = request.match_info["faults"]
+        if name not in shops:
+            shops[name] = open_shop(name)
+        return await getattr(shops[name], request.match_info.route.name or "")(request)
 
     app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/{faults}/trying/{check}", answer, name="hear")
     app.router.add_post("/{faults}/orders", answer, name="place")
     app.router.add_get("/{faults}/orders/{order}", answer, name="show")
     app.router.add_post("/{faults}/orders/{order}/pay_again", answer, name="pay_again")
     app.router.add_post("/{faults}/orders/{order}/change", answer, name="change")
+    app.router.add_post("/{faults}/orders/{order}/refund", answer, name="refund")
     app.router.add_post("/{faults}/webhooks", answer, name="receive")
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
@@ -252,4 +300,5 @@ async def broken_shop() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+        await http.close()
         await asyncio.sleep(0)

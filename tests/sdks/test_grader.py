@@ -5,77 +5,134 @@ import base64
 import json
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sandbox.shop.running import SECRET, running_api, running_shop
+from payintent.config import Settings
+from payintent.operations.keys import IssueApiKey
+from tests.sandbox.shop.running import SECRET, running_shop
+from tests.sdks.broken_money import MONEY_FAULTS, Side
 from tests.sdks.broken_shop import ALL_FAULTS, FAULTS, KEY, broken_shop
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed
+from tests.support.workers import working
+from tests.support.world import Api
 
 _PAGE = Path(__file__).parents[2] / "docs/grader.md"
 _REWRITE = "REWRITE_GRADER_REPORTS"  # set to 1: the page's reports are written anew
+Outcomes = list[dict[str, Any]]
 _BROKEN_SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 
-async def run(*words: str, secret: str = "") -> tuple[int, str, str]:
+async def run(
+    *words: str, secret: str = "", text: str = "", **environment: str
+) -> tuple[int, str, str]:
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     path = {"PYTHONPATH": f"{installed(CLI_PROJECT)}:{installed()}"}
-    known = {"PAYINTENT_WEBHOOK_SECRET": secret}
+    # Nothing here is asked over TLS: reading all authorities for each client would take most time.
+    known = {"PAYINTENT_WEBHOOK_SECRET": secret, "SSL_CERT_DIR": str(HERE)}
     process = await asyncio.create_subprocess_exec(
-        PYTHON, *words, env=inherited | path | known, cwd="/",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        PYTHON, *words, env=inherited | path | known | environment, cwd="/",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 120)
+    out, err = await asyncio.wait_for(process.communicate(text.encode()), 120)
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def graded(webhooks: str, orders: str, secret: str, *more: str) -> tuple[int, str, str]:
+async def graded(
+    webhooks: str, orders: str, secret: str, *more: str, **environment: str
+) -> tuple[int, str, str]:
     words = ("grade", "--webhook-url", webhooks, "--orders-url", orders, "--settle", "0", *more)
-    return await run("-m", "payintent_cli", *words, secret=secret)
+    return await run("-m", "payintent_cli", *words, secret=secret, **environment)
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, list[dict[str, Any]]]:
-    """What the grader finds in a good shop, and in one with each fault."""
-    return asyncio.run(grade_all())
-
-
-async def grade_all() -> dict[str, list[dict[str, Any]]]:
-    shops = ["good", *FAULTS.values()]
-    async with broken_shop() as base:
-        addresses = [f"{base}/{fault}" for fault in shops]
-        status, out, error = await run(str(HERE / "use_grader.py"), _BROKEN_SECRET, *addresses)
+async def grade_all(
+    shops: Mapping[str, list[str] | None], sides: Mapping[str, Side]
+) -> dict[str, Outcomes]:
+    """Grade shops by their faults, each by the checks that are named, or by all."""
+    async with broken_shop(sides) as base:
+        addresses = [f"{base}/{shop}" for shop in shops]
+        hows = [(asdict(sides[shop]) if sides else None, only) for shop, only in shops.items()]
+        words = (str(HERE / "use_grader.py"), _BROKEN_SECRET, *addresses)
+        status, out, error = await run(*words, text=json.dumps(hows))
     assert status == 0, error
     return dict(zip(shops, json.loads(out), strict=True))
 
 
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcomes]:
+    """What the grader finds in a good shop, and in one with each fault."""
+    return asyncio.run(grade_all(dict.fromkeys(["good", *FAULTS.values()]), {}))
+
+
+def failed(outcomes: Outcomes) -> list[str]:
+    return [one["name"] for one in outcomes if not one["passed"]]
+
+
 @pytest.mark.parametrize(("check", "fault"), FAULTS.items())
 def test_each_fault_of_a_shop_fails_one_check_for_its_own_reason(
-    outcomes: dict[str, list[dict[str, Any]]], check: str, fault: str
+    outcomes: dict[str, Outcomes], check: str, fault: str
 ) -> None:
-    failed = [one["name"] for one in outcomes[fault] if not one["passed"]]
-    assert failed == [check], outcomes[fault]
+    assert failed(outcomes[fault]) == [check], outcomes[fault]
 
 
 def test_a_good_shop_passes_every_check_and_each_is_failed_by_a_fault(
-    outcomes: dict[str, list[dict[str, Any]]],
+    outcomes: dict[str, Outcomes],
 ) -> None:
     good = outcomes["good"]
-    assert [one for one in good if not one["passed"]] == []
+    assert failed(good) == [], good
     assert [one["name"] for one in good] == list(FAULTS)
     assert len(outcomes[FAULTS["paid"]]) == 1, "nothing else is tried where nothing can be paid"
 
 
-async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broken_one() -> None:
-    async with running_api() as api, running_shop(api.url) as url:
-        good = await graded(f"{url}/webhooks", f"{url}/graded", SECRET)
-    assert (good[0], good[2]) == (0, ""), good
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Have the workers look more often: each refund of the checks is waited for."""
+    return settings.model_copy(update={"refund_every_s": 0.05, "inquire_every_s": 0.1})
+
+
+async def new_side(api: Api) -> Side:
+    """Make a merchant with a test side; the clock is that of a whole side."""
+    merchant = await api.world.other_merchant()
+    issued = await api.world.perform(IssueApiKey(merchant_id=merchant.merchant.id, test=True))
+    return Side(base_url=api.base, key=issued.api_key)
+
+
+async def test_each_fault_with_money_fails_one_check_of_real_payments_and_a_good_shop_none(
+    api: Api,
+) -> None:
+    names = list(MONEY_FAULTS)
+    shops = {"good": names}
+    for related in (names[:4], names[4:]):  # of payments, and of refunds
+        shops |= {MONEY_FAULTS[name]: related for name in related}
+    sides = {shop: await new_side(api) for shop in shops}
+    async with working(api.world.service):
+        found = await grade_all(shops, sides)
+    expected = {fault: [check] for check, fault in MONEY_FAULTS.items()}
+    assert {shop: failed(outcomes) for shop, outcomes in found.items()} == {"good": []} | expected
+    assert [one["name"] for one in found["good"]] == ["paid", *MONEY_FAULTS]
+    assert len(found[MONEY_FAULTS["real"]]) == 2, "nothing else is tried without a real payment"
+
+
+async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broken_one(
+    api: Api,
+) -> None:
+    side, other = await new_side(api), await new_side(api)
     faults = "+".join(ALL_FAULTS)
-    async with broken_shop() as base:
-        bad = await graded(f"{base}/{faults}/webhooks", f"{base}/{faults}/orders", _BROKEN_SECRET)
-    assert (bad[0], bad[2]) == (1, ""), bad
+    url = {"PAYINTENT_API_BASE_URL": api.base}
+    async with working(api.world.service):
+        async with running_shop(f"{api.base}/v1", side.key) as shop:
+            where = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
+            good = await graded(*where, "--key", side.key, **url)
+        assert (good[0], good[2]) == (0, ""), good
+        async with broken_shop({faults: other}) as base:
+            where = (f"{base}/{faults}/webhooks", f"{base}/{faults}/orders", _BROKEN_SECRET)
+            bad = await graded(*where, "--key", PAYINTENT_API_KEY=other.key, **url)
+        assert (bad[0], bad[2]) == (1, ""), bad
     page = _PAGE.read_text()
     reports = iter((good[1], bad[1]))
     written = re.sub(r"(?<=```text\n).*?(?=```)", lambda _: next(reports), page, flags=re.DOTALL)
@@ -88,8 +145,11 @@ async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broke
 async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_paid() -> None:
     async with broken_shop() as base:
         shop = (f"{base}/pays_nothing/webhooks", f"{base}/pays_nothing/orders", _BROKEN_SECRET)
-        text, as_json = await graded(*shop), await graded(*shop, "--json")
-        nobody = await graded(f"{base}/x/webhooks", f"{base}/x/nothing", _BROKEN_SECRET)
+        text, as_json, nobody = await asyncio.gather(
+            graded(*shop),
+            graded(*shop, "--json"),
+            graded(f"{base}/x/webhooks", f"{base}/x/nothing", _BROKEN_SECRET),
+        )
     left = f"0 of 1 passed; {len(FAULTS) - 1} were not tried: mend this first\n"
     assert (text[0], text[1].endswith(left)) == (1, True), text
     assert (as_json[0], json.loads(as_json[1])["passed"]) == (1, False)
@@ -99,3 +159,23 @@ async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_pai
 async def test_it_needs_the_secret_and_takes_it_from_the_environment() -> None:
     status, _, error = await graded("http://127.0.0.1:9", "http://127.0.0.1:9", "")
     assert (status, "set PAYINTENT_WEBHOOK_SECRET" in error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [(("--key", "sk_live_x"), ""), (("--key",), "sk_live_x"), (("--key", "--live"), "sk_live_x")],
+)
+async def test_it_refuses_a_key_that_is_no_test_key(more: tuple[str, ...], kept: str) -> None:
+    nowhere = "http://127.0.0.1:9"
+    status, _, error = await graded(nowhere, nowhere, SECRET, *more, PAYINTENT_API_KEY=kept)
+    assert (status, "sk_test_" in error) == (2, True), error
+
+
+async def test_it_tries_the_checks_that_are_named_and_knows_their_names() -> None:
+    async with broken_shop() as base:
+        shop = (f"{base}/good/webhooks", f"{base}/good/orders", _BROKEN_SECRET)
+        named, unknown = await asyncio.gather(
+            graded(*shop, "--only", "late,rotation"), graded(*shop, "--only", "late,real")
+        )
+    assert (named[0], named[1].endswith("3 of 3 passed\n")) == (0, True), named
+    assert (unknown[0], "needs --key: real" in unknown[2]) == (2, True), unknown

@@ -1,24 +1,57 @@
 """Grades many shops at the same time; prints the outcomes of each as JSON.
 
-Arguments: the secret, and for each shop its address.
+Arguments: the secret, and for each shop its address. Standard input: for each shop the test
+side where its payments are made, or null, and the checks to try, or null for all, as JSON.
 """
 
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 
-from payintent_cli.grading.checks import grade
+import httpx
+from payintent_cli.grading import webhook_checks
+from payintent_cli.grading.checks import CHECKS, grade
+from payintent_cli.grading.events import Order
+from payintent_cli.grading.judging import Check, Verdict
+from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import Shop
+from payintent_cli.keys import Access
 from payintent_cli.signing import read_secret
 
+How = tuple[dict[str, str] | None, list[str] | None]
 _, secret, *addresses = sys.argv
+hows: list[How] = json.load(sys.stdin)
+http = httpx.Client()
+#: Their faults need two things at once: the shop is told when to wait for the second.
+TOLD = {"race", "crash"}
 
 
-def graded(address: str) -> list[dict[str, object]]:
-    with Shop(f"{address}/webhooks", f"{address}/orders", read_secret(secret), 0) as shop:
-        return [asdict(outcome) for outcome in grade(shop)]
+class ToldShop(Shop):
+    def __init__(self, address: str) -> None:
+        super().__init__(f"{address}/webhooks", f"{address}/orders", read_secret(secret), 0)
+        self.address = address
 
 
+def told(check: Check) -> Check:
+    def run(shop: ToldShop, order: Order) -> Verdict:
+        http.post(f"{shop.address}/trying/{check.name}").raise_for_status()
+        return check.run(shop, order)
+
+    return replace(check, run=run) if check.name in TOLD else check
+
+
+def graded(address: str, how: How) -> list[dict[str, object]]:
+    side, only = how
+    with ExitStack() as stack:
+        shop = stack.enter_context(ToldShop(address))
+        service = stack.enter_context(Service(Access(**side))) if side else None
+        return [asdict(outcome) for outcome in grade(shop, service, only).outcomes]
+
+
+CHECKS[:] = map(told, CHECKS)
+# The reports of the page are made with the real ones.
+webhook_checks.BODY_BYTES, webhook_checks.PAYMENTS_AT_ONCE = 128 * 1024, 5
 with ThreadPoolExecutor(len(addresses)) as graders:
-    print(json.dumps(list(graders.map(graded, addresses))))
+    print(json.dumps(list(graders.map(graded, addresses, hows))))

@@ -7,6 +7,7 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from payintent_cli.usage import UsageError, stop_at_signals
 
 if TYPE_CHECKING:
     import typer
+
+    from payintent_cli.keys import Access
 
 _HELP = {
     "listen": "Forward every event to a server of yours, signed as the service signs.",
@@ -106,6 +109,14 @@ def _arguments() -> argparse.ArgumentParser:
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="the receiver")
     graded.add_argument("--orders-url", required=True, metavar="URL", help="see docs/grader.md")
+    graded.add_argument(
+        "--key",
+        nargs="?",
+        const="",
+        metavar="sk_test_…",
+        help="also try payments that are really made; without a value, with the key of `login`",
+    )
+    graded.add_argument("--only", metavar="CHECKS", help="these alone, separated by commas")
     graded.add_argument("--settle", type=float, default=0.5, help="seconds for slow work (0.5)")
     graded.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     command("login", _login)
@@ -162,17 +173,35 @@ def _grade(wanted: argparse.Namespace) -> None:
     secret = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
     if not secret:
         raise UsageError("set PAYINTENT_WEBHOOK_SECRET to the webhook secret of your test shop")
+    access = None if wanted.key is None else _test_access(wanted)
     from payintent_cli.grading.checks import grade
     from payintent_cli.grading.report import as_json, as_text
+    from payintent_cli.grading.service import Service
     from payintent_cli.grading.shop import Shop
     from payintent_cli.signing import read_secret
 
     key = read_secret(secret)
-    with Shop(wanted.webhook_url, wanted.orders_url, key, wanted.settle) as shop:
-        outcomes = grade(shop)
-    print((as_json if wanted.as_json else as_text)(outcomes))
-    if not all(outcome.passed for outcome in outcomes):
+    with ExitStack() as stack:
+        shop = stack.enter_context(Shop(wanted.webhook_url, wanted.orders_url, key, wanted.settle))
+        service = stack.enter_context(Service(access)) if access else None
+        grades = grade(shop, service, wanted.only.split(",") if wanted.only else None)
+    print((as_json if wanted.as_json else as_text)(grades))
+    if not grades.passed:
         raise SystemExit(1)
+
+
+def _test_access(wanted: argparse.Namespace) -> Access:
+    """Return the test key of `--key`, or the one that is kept. Refuses a live one."""
+    from payintent_cli.keys import TEST_KEY, Access, find_base_url
+
+    access = (
+        Access(key=wanted.key, base_url=find_base_url(wanted.base_url))
+        if wanted.key
+        else _access(wanted)
+    )
+    if wanted.live or not access.key.startswith(TEST_KEY):
+        raise UsageError("a shop is graded with a test key (sk_test_) alone")
+    return access
 
 
 def _login(wanted: argparse.Namespace) -> None:

@@ -37,8 +37,13 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
     if not key:
         raise UsageError("there is no key: `payintent login`, or set PAYINTENT_API_KEY")
     check_key(key, live=live)
-    url = base_url or os.environ.get("PAYINTENT_API_BASE_URL")
-    return Access(key=key, base_url=url or (stored.base_url if stored else _BASE_URL))
+    url = find_base_url(base_url, stored.base_url if stored else _BASE_URL)
+    return Access(key=key, base_url=url)
+
+
+def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
+    """Return where the service is: as it is named, by the environment, or `otherwise`."""
+    return base_url or os.environ.get("PAYINTENT_API_BASE_URL") or otherwise
 
 
 def check_key(key: str, *, live: bool) -> None:

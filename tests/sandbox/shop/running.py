@@ -66,12 +66,12 @@ async def running_api() -> AsyncGenerator[Api]:
 
 
 @asynccontextmanager
-async def running_shop(api_url: str) -> AsyncGenerator[str]:
+async def running_shop(api_url: str, api_key: str = API_KEY) -> AsyncGenerator[str]:
     """Serve a shop on a real socket; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = make_app(
-        Config(api_url=api_url, public_url=url, api_key=API_KEY, callback_key=read_secret(SECRET))
+        Config(api_url=api_url, public_url=url, api_key=api_key, callback_key=read_secret(SECRET))
     )
     config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
     config.load()

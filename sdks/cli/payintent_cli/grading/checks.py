@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from payintent_cli.grading import order_checks, webhook_checks
+from payintent_cli.grading import money_checks, order_checks, webhook_checks
 from payintent_cli.grading.judging import Check
+from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import Shop
+from payintent_cli.usage import UsageError
 
 CHECKS = [webhook_checks.PAID, *webhook_checks.CHECKS, *order_checks.CHECKS]
 
@@ -22,11 +25,43 @@ class Outcome:
     mend: str
 
 
-def grade(shop: Shop) -> list[Outcome]:
-    """Run every check; the first alone where a shop does not even do that."""
-    first, *others = CHECKS
-    plain = _outcome(first, shop)
-    return [plain, *(_outcome(check, shop) for check in others)] if plain.passed else [plain]
+@dataclass(frozen=True, kw_only=True)
+class Grade:
+    """What a shop did in all checks; `untried` is how many were not tried."""
+
+    outcomes: list[Outcome]
+    untried: int
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it passed every check."""
+        return all(outcome.passed for outcome in self.outcomes)
+
+
+def grade(shop: Shop, service: Service | None = None, only: Collection[str] | None = None) -> Grade:
+    """Run every check; those that need payments really made where the service is given.
+
+    Where the first check of a part fails, all that is behind it would fail for that one reason, and
+    is not tried. `only` names the checks to run beside these first ones; raises `UsageError` where
+    there is none of a name.
+    """
+    parts = [CHECKS] + ([money_checks.checks_with(service)] if service else [])
+    if only is not None:
+        parts = _chosen(parts, only)
+    outcomes = list[Outcome]()
+    for first, *others in parts:
+        outcomes.append(_outcome(first, shop))
+        if not outcomes[-1].passed:
+            break
+        outcomes += [_outcome(check, shop) for check in others]
+    return Grade(outcomes=outcomes, untried=sum(map(len, parts)) - len(outcomes))
+
+
+def _chosen(parts: list[list[Check]], names: Collection[str]) -> list[list[Check]]:
+    unknown = set(names) - {check.name for part in parts for check in part}
+    if unknown:
+        raise UsageError(f"no such check, or one that needs --key: {', '.join(sorted(unknown))}")
+    return [[part[0], *(check for check in part[1:] if check.name in names)] for part in parts]
 
 
 def _outcome(check: Check, shop: Shop) -> Outcome:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 
-from payintent_cli.grading.checks import CHECKS, Outcome
+from payintent_cli.grading.checks import Grade, Outcome
 
 
-def as_text(outcomes: Sequence[Outcome]) -> str:
+def as_text(grade: Grade) -> str:
     """Write one paragraph for each check; the way to mend it where it failed."""
-    lines = [line for outcome in outcomes for line in _paragraph(outcome)]
-    passed = sum(outcome.passed for outcome in outcomes)
-    left = len(CHECKS) - len(outcomes)
-    untried = f"; {left} were not tried: mend this first" if left else ""
-    return "\n".join([*lines, f"{passed} of {len(outcomes)} passed{untried}"])
+    lines = [line for outcome in grade.outcomes for line in _paragraph(outcome)]
+    passed = sum(outcome.passed for outcome in grade.outcomes)
+    untried = f"; {grade.untried} were not tried: mend this first" if grade.untried else ""
+    return "\n".join([*lines, f"{passed} of {len(grade.outcomes)} passed{untried}"])
 
 
-def as_json(outcomes: Sequence[Outcome]) -> str:
+def as_json(grade: Grade) -> str:
     """Write all of it as JSON."""
-    passed = all(outcome.passed for outcome in outcomes)
-    return json.dumps({"passed": passed, "checks": [asdict(one) for one in outcomes]}, indent=2)
+    checks = [asdict(outcome) for outcome in grade.outcomes]
+    return json.dumps({"passed": grade.passed, "checks": checks}, indent=2)
 
 
 def _paragraph(outcome: Outcome) -> list[str]:

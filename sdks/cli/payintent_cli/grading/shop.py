@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +25,8 @@ _TIMEOUT_S = 15.0  # what the service waits for an answer
 _HUNG_UP_S = 3.0  # for what a shop does although nobody waits for its answer
 _LOOK_S = 0.05
 _TRIES = 3  # of a webhook that is answered with an error
-_CONFLICT = 409
+#: What a shop answers to what it does not do.
+REFUSED = 409
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,31 @@ class Shop:
     def change(self, order: Order) -> Order | None:
         """Change the amount of an order; None where the shop changes no order that is placed."""
         return self._ask_for(order, "change")
+
+    @staticmethod
+    def name_return() -> str:
+        """Name something that the buyer sends back; two clicks on its page have one name."""
+        return str(uuid.uuid4())
+
+    def refund(self, order: Order, return_id: str, amount: Decimal) -> int:
+        """Ask for money back for a return, as a click of the shop's people; gives the status."""
+        url = f"{self._orders_url}/{order.id}/refund"
+        body = {"return_id": return_id, "amount": str(amount)}
+        return self._request("POST", url, body).status_code
+
+    def refund_at_once(
+        self, order: Order, returns: Sequence[tuple[str, Decimal]]
+    ) -> list[int | None]:
+        """Ask for money back for several clicks at the same time."""
+        with ThreadPoolExecutor(len(returns)) as clicks:
+            return list(clicks.map(lambda each: self.refund(order, *each), returns))
+
+    def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
+        """Return what the shop shows as given back, when it has had time to hear of it."""
+        end = time.monotonic() + (_TIMEOUT_S if self._settle_s else 0)
+        while (shown := self._refunded(order)) != expected and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        return shown
 
     def look(self, order: Order, *, expect_paid: bool) -> Standing:
         """Return how an order stands, when the shop has had time for its slow work."""
@@ -137,7 +164,7 @@ class Shop:
     def _ask_for(self, order: Order, what: str) -> Order | None:
         url = f"{self._orders_url}/{order.id}/{what}"
         answer = self._request("POST", url, None)
-        return None if answer.status_code == _CONFLICT else _order(url, _object(answer))
+        return None if answer.status_code == REFUSED else _order(url, _object(answer))
 
     def _standing(self, order: Order) -> Standing:
         said = self._ask("GET", f"{self._orders_url}/{order.id}")
@@ -145,6 +172,13 @@ class Shop:
         if not isinstance(status, str) or not isinstance(handed_out, int):
             raise UsageError(f"{self._orders_url}/{order.id} answers without status, handed_out")
         return Standing(status=status, handed_out=handed_out)
+
+    def _refunded(self, order: Order) -> Decimal:
+        url = f"{self._orders_url}/{order.id}"
+        try:
+            return Decimal(str(self._ask("GET", url)["refunded"]))
+        except (KeyError, InvalidOperation):
+            raise UsageError(f"{url} answers without refunded") from None
 
     def _ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
         return _object(self._request(method, url, body))

@@ -17,11 +17,11 @@ from payintent_cli.grading.judging import (
 )
 from payintent_cli.grading.shop import Shop
 
-_TOO_LONG = 10 * 1024 * 1024
+BODY_BYTES = 10 * 1024 * 1024
 _OLD_S = 3600
 _DAYS_S = 3 * 24 * 3600  # how long the service tries to deliver, about
 _MINUTE_S = 60
-_AT_ONCE = 10
+PAYMENTS_AT_ONCE = 10
 
 
 def _plain(shop: Shop, order: Order) -> Verdict:
@@ -47,7 +47,7 @@ def _hung_up(shop: Shop, order: Order) -> Verdict:
 
 
 def _crowd(shop: Shop, order: Order) -> Verdict:
-    orders = [order, *shop.place_orders(_AT_ONCE - 1)]
+    orders = [order, *shop.place_orders(PAYMENTS_AT_ONCE - 1)]
     return all_paid_once(shop, orders, shop.send_at_once([event(each) for each in orders]))
 
 
@@ -99,7 +99,7 @@ def _other_currency(shop: Shop, order: Order) -> Verdict:
 
 
 def _huge(shop: Shop, order: Order) -> Verdict:
-    status = shop.send(replace(event(order), body=b" " * _TOO_LONG))
+    status = shop.send(replace(event(order), body=b" " * BODY_BYTES))
     good, saw = refused(shop, order, status)
     still, after = paid_once(shop, order, shop.send(event(order)))
     # Where a server hangs up while the body comes, a status is chance.
@@ -118,7 +118,7 @@ PAID = Check(
 CHECKS = [
     Check(
         name="crowd",
-        tried=f"{_AT_ONCE} payments at the same time, 15 seconds for each answer",
+        tried=f"{PAYMENTS_AT_ONCE} payments at the same time, 15 seconds for each answer",
         mend="store the event and answer 2xx at once; do slow work behind the answer",
         run=_crowd,
     ),

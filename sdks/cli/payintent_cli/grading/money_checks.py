@@ -1,0 +1,181 @@
+"""Payments that are really made with a test key: their amounts, their time, and refunds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+
+from payintent_cli.grading.events import Order
+from payintent_cli.grading.judging import ACCEPTED, Check, Verdict, kept, paid_once
+from payintent_cli.grading.service import Service
+from payintent_cli.grading.shop import REFUSED, Shop
+
+_DECIDED_LATER = "4000009900000012"  # after half a minute
+_DECLINED_THEN_PAID = "4000009900000103"
+_REFUNDS_DECLINED = "4000009900000178"
+_LEFT_S = 10  # of a payment's time when the buyer pays
+_DECISION_S = 30
+
+Try = Callable[[Service, Shop, Order], Verdict]
+
+
+def _real(service: Service, shop: Shop, order: Order) -> Verdict:
+    differs = _differs(service, order)
+    return (False, differs) if differs else _pay(service, shop, order)
+
+
+def _real_change(service: Service, shop: Shop, order: Order) -> Verdict:
+    changed = shop.change(order)
+    if changed is None:
+        return True, "changes no order that is placed"
+    differs = _differs(service, changed)
+    return (False, differs) if differs else _pay(service, shop, changed)
+
+
+def _paid_late(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.pass_time(service.lifetime_s(order) - _LEFT_S)
+    service.pay(order, _DECIDED_LATER)
+    service.pass_time(_LEFT_S + 1)
+    shop.look(order, expect_paid=False)  # a shop may end it here, where its time is over
+    service.pass_time(_DECISION_S)
+    good, saw = paid_once(shop, order, shop.send(service.event(order)))
+    if good:
+        return True, saw
+    now, given = shop.look(order, expect_paid=False), service.given_back(order)
+    all_back = now.handed_out == 0 and given == Decimal(order.amount)
+    return all_back, f"{saw}, {given} given back"
+
+
+def _late_money(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.pay(order, _DECLINED_THEN_PAID)
+    service.wait_for_case(order)
+    shop.send(service.event(order, "payment.failed"))
+    return kept(shop, order)
+
+
+def _refund_twice(service: Service, shop: Shop, order: Order) -> Verdict:
+    _pay(service, shop, order)
+    part, name = _share(order, "0.25"), shop.name_return()
+    answers = shop.refund_at_once(order, [(name, part), (name, part)])
+    answers.append(shop.refund(order, name, part))
+    accepted, given = _accepted(answers), service.given_back(order)
+    return given == (part if accepted else 0), f"{given} given back for one return of {part}"
+
+
+def _refund_race(service: Service, shop: Shop, order: Order) -> Verdict:
+    _pay(service, shop, order)
+    most = _share(order, "0.75")
+    returns = [(shop.name_return(), most) for _ in range(2)]
+    answers = shop.refund_at_once(order, returns)
+    accepted, given = _accepted(answers), service.given_back(order)
+    answered = all(answer in {*ACCEPTED, REFUSED} for answer in answers)
+    return (
+        answered and given == accepted * most,
+        f"said yes to {accepted} of 2 returns of {most}; {given} given back",
+    )
+
+
+def _refunded_elsewhere(service: Service, shop: Shop, order: Order) -> Verdict:
+    _pay(service, shop, order)
+    most = _share(order, "0.75")
+    service.refund(order, most)
+    shop.refund(order, shop.name_return(), most)
+    return _shows(service, shop, order)
+
+
+def _refund_declined(service: Service, shop: Shop, order: Order) -> Verdict:
+    _pay(service, shop, order, _REFUNDS_DECLINED)
+    shop.refund(order, shop.name_return(), _share(order, "0.25"))
+    return _shows(service, shop, order)
+
+
+def _differs(service: Service, order: Order) -> str:
+    """Say how an order's payment differs from it; nothing where it does not."""
+    real = service.find(order)
+    if (Decimal(real.amount), real.currency) == (Decimal(order.amount), order.currency):
+        return ""
+    ordered = f"{order.amount} {order.currency}"
+    return f"the payment is of {real.amount} {real.currency}, the order of {ordered}"
+
+
+def _pay(service: Service, shop: Shop, order: Order, card: str | None = None) -> Verdict:
+    service.pay(order, card)
+    return paid_once(shop, order, shop.send(service.event(order)))
+
+
+def _shows(service: Service, shop: Shop, order: Order) -> Verdict:
+    """Tell whether the shop shows as given back what was given back."""
+    given = service.given_back(order)
+    shown = shop.look_refunded(order, given)
+    return shown == given, f"shows {shown} given back, where {given} was"
+
+
+def _share(order: Order, share: str) -> Decimal:
+    """Return a part of an order's amount, in as many decimals as the amount has."""
+    amount = Decimal(order.amount)
+    return (amount * Decimal(share)).quantize(amount)
+
+
+def _accepted(answers: list[int | None]) -> int:
+    return sum(answer in ACCEPTED for answer in answers)
+
+
+def checks_with(service: Service) -> list[Check]:
+    """Give the checks that need payments of this test side; each has one of its own."""
+    return [
+        Check(name=name, tried=tried, mend=mend, run=partial(run, service))
+        for name, tried, mend, run in _CHECKS
+    ]
+
+
+_CHECKS: list[tuple[str, str, str, Try]] = [
+    (
+        "real",
+        "the order's payment, really made and paid with a test card",
+        "create the payment with the amount and the currency of the order",
+        _real,
+    ),
+    (
+        "real_change",
+        "an order whose amount changes before it is really paid",
+        "create another payment, with a new Idempotency-Key, for the new amount",
+        _real_change,
+    ),
+    (
+        "paid_late",
+        "a payment whose time is over while the buyer's bank still decides, and then pays",
+        "let payment.expired alone end an order; hand out what is paid late, or refund all of it",
+        _paid_late,
+    ),
+    (
+        "late_money",
+        "a card that is declined and paid afterwards: the service keeps such money as a case",
+        "hand out for payment.completed alone; money of a case goes back by itself",
+        _late_money,
+    ),
+    (
+        "refund_twice",
+        "two clicks on Refund for one return at the same time, then one more",
+        "give the return one Idempotency-Key, kept with it before the service is asked",
+        _refund_twice,
+    ),
+    (
+        "refund_race",
+        "two returns at the same time, together more than was paid",
+        "say yes to a refund where the service answers 201 alone",
+        _refund_race,
+    ),
+    (
+        "refunded_elsewhere",
+        "a refund of the shop while the payment is refunded elsewhere",
+        "read refunded_amount of the payment; do not add up the shop's own refunds",
+        _refunded_elsewhere,
+    ),
+    (
+        "refund_declined",
+        "a refund that is accepted, and that the card then declines",
+        "wait until a refund is SUCCEEDED; one that is FAILED gave nothing back",
+        _refund_declined,
+    ),
+]

@@ -1,0 +1,111 @@
+"""The payment service that the shop's payments are at, reached with the shop's test key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TypeVar
+
+from payintent_sdk import Client
+from payintent_sdk.errors import InvalidStateError, NotFoundError
+from payintent_sdk.models import Payment
+
+from payintent_cli.feed import Entry, Feed
+from payintent_cli.grading.events import Order, Webhook
+from payintent_cli.keys import Access
+from payintent_cli.usage import UsageError
+
+T = TypeVar("T")
+
+_PATIENCE_S = 30.0  # for what the service's workers do
+_LONG_POLL_S = 5
+_LOOK_S = 0.05
+
+
+class Service:
+    """One merchant's test side; use it with `with`."""
+
+    def __init__(self, access: Access) -> None:
+        self._client = Client(access.key, access.base_url)
+        self._feed = Feed(access)
+        self._after = self._feed.newest()
+        self._seen = dict[tuple[str, str], Entry]()
+
+    def find(self, order: Order) -> Payment:
+        """Return the order's payment. Raises `UsageError` where this key has none of its id."""
+        try:
+            return self._client.payments.get(order.payment_id)
+        except NotFoundError:
+            raise UsageError(
+                f"{order.payment_id} of the shop is no payment of this key: "
+                "the shop's key and the grader's must be of one test side"
+            ) from None
+
+    def pay(self, order: Order, card: str | None = None) -> None:
+        """Pay as the buyer. Raises `UsageError` where the payment cannot be paid."""
+        try:
+            self._client.test_payments.pay(order.payment_id, card=card)
+        except InvalidStateError as error:
+            raise UsageError(f"{order.payment_id} cannot be paid: {error}") from error
+
+    def event(self, order: Order, kind: str = "payment.completed") -> Webhook:
+        """Wait for the event of the order's payment; gives its own webhook."""
+        name = (order.payment_id, kind)
+        entry = self._wait(lambda: self._read_on(name), f"{kind} of {order.payment_id}")
+        return Webhook(body=entry.body, id=entry.id, at_s=int(time.time()))
+
+    def lifetime_s(self, order: Order) -> int:
+        """Return how long the order's payment, which is new, lives; by the service's own clock."""
+        real = self.find(order)
+        if real.expires_at is None:
+            raise UsageError(f"{order.payment_id} is not open any more")
+        return int((real.expires_at - real.created_at).total_seconds())
+
+    def pass_time(self, seconds: int) -> None:
+        """Move the clock of the whole test side on."""
+        self._client.test_clock.advance(max(1, seconds))
+
+    def wait_for_case(self, order: Order) -> None:
+        """Wait until money has come that the order's payment cannot own."""
+        self._wait(
+            lambda: self._client.cases.list(payment_id=order.payment_id).data or None,
+            f"case of {order.payment_id}",
+        )
+
+    def refund(self, order: Order, amount: Decimal) -> None:
+        """Refund as somebody else of the same merchant; it may still be under way then."""
+        self._client.refunds.create(order.payment_id, amount=amount)
+
+    def given_back(self, order: Order) -> Decimal:
+        """Return what was given back, once no refund of the order's payment is under way."""
+        self._wait(
+            lambda: self._refunds_ended(order) or None, f"end of refunds of {order.payment_id}"
+        )
+        return Decimal(self.find(order).refunded_amount)
+
+    def _refunds_ended(self, order: Order) -> bool:
+        refunds = self._client.refunds.iterate(order.payment_id)
+        return all(refund.status != "PENDING" for refund in refunds)
+
+    def _read_on(self, name: tuple[str, str]) -> Entry | None:
+        if name not in self._seen:
+            page = self._feed.read(self._after, wait=_LONG_POLL_S)
+            self._after = page.after
+            self._seen |= {(entry.payment_id, entry.event.type): entry for entry in page.entries}
+        return self._seen.get(name)
+
+    def _wait(self, look: Callable[[], T | None], what: str) -> T:
+        end = time.monotonic() + _PATIENCE_S
+        while (found := look()) is None:
+            if time.monotonic() > end:
+                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: do the workers run?")
+            time.sleep(_LOOK_S)
+        return found
+
+    def __enter__(self) -> Service:  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._feed.__exit__(None, None, None)
