@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger clients-long check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and
 
 clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and Python clients by openapi-generator, compiled and used against the service
 	$(BIN)/pytest -v -s -p no:randomly --timeout 1800 tests/clients/long_form.py $(PYTEST_ARGS)
+
+vitest: $(VENV)/dev $(VENV)/openapi/installed $(VENV)/vitest/installed ## The TypeScript SDK's example of a shop's tests, run by vitest against the service
+	$(BIN)/pytest -v -p no:randomly --timeout 600 tests/sdks/vitest_long_form.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
@@ -178,6 +181,11 @@ $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VE
 $(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt requirements/mcp.txt | $(VENV)/dev
 	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi, $(VENV)/clients and $(VENV)/mcp"
 	@$(BIN)/python -m tools.openapi.install
+	@touch $@
+
+$(VENV)/vitest/installed: tools/vitest/package.json tools/vitest/package-lock.json | $(VENV)/dev
+	@echo "installing vitest into $(VENV)/vitest"
+	@$(BIN)/python -m tools.vitest.install
 	@touch $@
 
 $(VENV)/profile/installed: requirements/profile.txt | $(VENV)/dev

@@ -7,44 +7,23 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from payintent.operations.keys import IssueApiKey
-from payintent.operations.merchants import SetCallbackUrl
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.sdks import python_sdk, typescript_sdk
+from tests.sdks.conftest import Side
 from tests.sdks.signed import OTHER, SECRET, webhook
-from tests.support.workers import working
-from tests.support.world import Api, free_port
 from tools.openapi.install import CLIENTS
 from tools.openapi.pack_typescript import PROJECT as TYPESCRIPT
 
 pytestmark = pytest.mark.timeout(310)  # a compiler, on a busy machine
 _EXAMPLE = r"## Test your shop\n.*?```{}\n(.*?)```"
-Side = dict[str, str]
 
 
-@pytest.fixture
-async def side(api: Api) -> AsyncIterator[Side]:
-    """Give the environment of a shop's tests: a test side that a worker sends webhooks for."""
-    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/hooks"
-    await api.world.perform(SetCallbackUrl(merchant_id=issued.merchant_id, callback_url=url))
-    async with working(api.world.service):
-        yield {
-            "PAYINTENT_API_BASE_URL": api.base,
-            "PAYINTENT_API_KEY": issued.api_key,
-            "PAYINTENT_WEBHOOK_SECRET": issued.callback_secret,
-            "PAYINTENT_WEBHOOK_PORT": str(port),
-        }
-
-
-def _example(project: Path, language: str) -> str:
+def example(project: Path, language: str) -> str:
     readme = (project / "README.md").read_text()
     [example] = re.findall(_EXAMPLE.format(language), readme, re.DOTALL)
     return example
@@ -70,7 +49,7 @@ def _pytest(folder: Path, *words: str, **environment: str) -> tuple[int, str]:
 async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configuration(
     side: Side, tmp_path: Path
 ) -> None:
-    (tmp_path / "test_shop.py").write_text(_example(python_sdk.PROJECT, "python"))
+    (tmp_path / "test_shop.py").write_text(example(python_sdk.PROJECT, "python"))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     status, printed = await asyncio.to_thread(_pytest, tmp_path, **side)
     assert (status, "3 passed" in printed) == (0, True), printed
@@ -103,7 +82,7 @@ def test_fixtures_take_no_live_key_and_say_what_is_missing(
 
 
 async def test_the_node_example_runs_as_printed(side: Side) -> None:
-    (typescript_sdk.installed() / "shop.mts").write_text(_example(TYPESCRIPT, "typescript"))
+    (typescript_sdk.installed() / "shop.mts").write_text(example(TYPESCRIPT, "typescript"))
     printed = await asyncio.to_thread(typescript_sdk.run_program, "shop.mts", **side)
     assert "pass 3" in printed, printed
 

@@ -1,0 +1,28 @@
+"""What tests of the SDKs share."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.operations.keys import IssueApiKey
+from payintent.operations.merchants import SetCallbackUrl
+from tests.support.workers import working
+from tests.support.world import Api, free_port
+
+Side = dict[str, str]
+
+
+@pytest.fixture
+async def side(api: Api) -> AsyncIterator[Side]:
+    """Give the environment of a shop's tests: a test side that a worker sends webhooks for."""
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/hooks"
+    await api.world.perform(SetCallbackUrl(merchant_id=issued.merchant_id, callback_url=url))
+    async with working(api.world.service):
+        yield {
+            "PAYINTENT_API_BASE_URL": api.base,
+            "PAYINTENT_API_KEY": issued.api_key,
+            "PAYINTENT_WEBHOOK_SECRET": issued.callback_secret,
+            "PAYINTENT_WEBHOOK_PORT": str(port),
+        }
