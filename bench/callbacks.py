@@ -104,20 +104,20 @@ class _Caller(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[float] | None = None  # while a call waits
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     async def call(self, message: bytes) -> float:
         """Post a callback; gives the moment of its answer."""
-        self._answer = asyncio.get_running_loop().create_future()
+        self._answer = answer = asyncio.get_running_loop().create_future()
         self._transport.write(message)
-        return await self._answer
+        return await answer
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if not body_start(self._buffer):
+        if self._answer is None or not body_start(self._buffer):
             return
         if self._buffer.startswith(b"HTTP/1.1 200 "):
             self._answer.set_result(time.perf_counter())
@@ -126,7 +126,7 @@ class _Caller(asyncio.Protocol):
         self._buffer = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._answer.done():
+        if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError(f"the API hung up: {exc}"))
 
     def close(self) -> None:
