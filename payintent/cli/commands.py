@@ -56,6 +56,8 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
+#: What is opened without a look at other distributions, which takes longer than a small command.
+_OURS = {*_GROUPS, *(name for commands in _COMMANDS.values() for name in commands)}
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: Set by the script that `--show-completion` prints, to the shell's name.
@@ -69,8 +71,9 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
     """Build the command; other installed distributions, such as the sandbox, add theirs.
 
     With `opened` only the command or group of that name is whole, and the others have a name and a
-    help text: to import what they need takes far longer than to print that. Completion is added
-    where no group is opened, or where a shell is `completing` a command line.
+    help text: to import what they need takes far longer than to print that. Others' commands are
+    added where none of ours is opened. Completion is added where no group is opened, or where a
+    shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -90,7 +93,7 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
         if opened in {None, name}:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
-    if opened not in _GROUPS:
+    if opened not in _OURS:
         _add_commands_of_others(app)
     return app
 

@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.context import AppContext, get_context
-from payintent.api.oidc.id_token import IdToken, check_id_token
 from payintent.api.oidc.provider import Exchange, IdentityProvider
 from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, resume_flow
 from payintent.config import Settings
@@ -28,6 +27,9 @@ from payintent.storage.audit import NewAuditEntry
 from payintent.storage.console_sessions import SessionHolder
 from payintent.storage.database import Tx
 from payintent.storage.operator_identities import NewSignIn, SignedIn
+
+if TYPE_CHECKING:
+    from payintent.api.oidc.id_token import IdToken
 
 _CALLBACK = "/sign-in/oidc/callback"
 _LABEL_MAX = 100
@@ -94,8 +96,10 @@ async def get_oidc_callback(request: Request) -> Response:
     return response
 
 
-async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> IdToken:
+async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
     """Exchange the code of the provider's answer, and check the token that it gives."""
+    from payintent.api.oidc.id_token import check_id_token  # few installations have a provider
+
     answer, app = request.query_params, get_context(request)
     if "error" in answer:
         raise _refused("declined")
@@ -116,7 +120,7 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
 
 
 async def _open_session(
-    app: AppContext, request: Request, flow: SignInFlow, token: IdToken
+    app: AppContext, request: Request, flow: SignInFlow, token: "IdToken"
 ) -> tuple[OpenedSession, SignedIn]:
     """Open a session in the role of the claims; one sign-in opens one."""
     settings, database = app.service.settings, app.service.database
@@ -146,7 +150,7 @@ async def _open_session(
     return opened, who
 
 
-async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: IdToken) -> None:
+async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: "IdToken") -> None:
     """Record who became an operator, or got another role, by what the provider says."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
@@ -165,7 +169,7 @@ async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: IdToken) -> None
     await audit.add(tx, entry)
 
 
-def _name(token: IdToken) -> str:
+def _name(token: "IdToken") -> str:
     """Return a name for people to read, with a mark of issuer and subject, which say who it is."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None

@@ -8,7 +8,7 @@ from payintent.api.context import json_response
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.log import get_logger
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
-from payintent.portal.passkeys import PasskeyError, PasskeyVerifier
+from payintent.portal.passkey_verifier import PasskeyError, open_verifier
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import Visit, fields_of, member_page, redirect
 from payintent.storage import members, payments
@@ -30,7 +30,7 @@ async def get_passkey_options(visit: Visit) -> Response:
     now = await payments.now(service.database)
     present = await members.list_passkeys(service.database, session.member_id)
     challenge = make_challenge(service.encryption, ChallengePurpose.REGISTER, str(session.id), now)
-    verifier = PasskeyVerifier(service.settings.portal_address)
+    verifier = open_verifier(service.settings)
     return json_response(verifier.registration_options(session, present, challenge), 200, HEADERS)
 
 
@@ -39,7 +39,7 @@ async def post_passkey(visit: Visit) -> Response:
     """`POST /merchant/passkeys`: stores a passkey that the browser has made."""
     service, session = visit.app.service, visit.session
     now = await payments.now(service.database)
-    verifier = PasskeyVerifier(service.settings.portal_address)
+    verifier = open_verifier(service.settings)
     try:
         new = verifier.check_registration(
             visit.form.get("credential", ""),

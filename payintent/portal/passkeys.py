@@ -27,6 +27,7 @@ from fido2.webauthn import (
 )
 
 from payintent.domain.web_origin import web_origin
+from payintent.portal.passkey_verifier import PasskeyError
 from payintent.storage.member_sessions import MemberSession
 from payintent.storage.members import Passkey, PasskeyUse
 
@@ -37,10 +38,6 @@ _ALG = 3  # the member of a COSE key that names its algorithm
 _NAME = "Merchant portal"
 #: Tells when a challenge was made; None where it is not ours, or has lapsed.
 ReadChallenge = Callable[[bytes], datetime | None]
-
-
-class PasskeyError(Exception):
-    """A passkey's answer is not what it must be; the message is for the log alone."""
 
 
 @dataclass(frozen=True, slots=True)

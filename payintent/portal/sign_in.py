@@ -10,7 +10,7 @@ from payintent.api.context import AppContext, get_context, json_response
 from payintent.log import get_logger
 from payintent.operations.members import link_digest
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
-from payintent.portal.passkeys import PasskeyError, PasskeyVerifier
+from payintent.portal.passkey_verifier import PasskeyError, open_verifier
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import (
     SIGN_IN,
@@ -64,7 +64,7 @@ async def get_portal_sign_in_options(request: Request) -> Response:
         raise UnauthorizedError(MEMBER, "missing")
     now = await payments.now(service.database)
     challenge = make_challenge(service.encryption, ChallengePurpose.SIGN_IN, visitor, now)
-    verifier = PasskeyVerifier(service.settings.portal_address)
+    verifier = open_verifier(service.settings)
     return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
 
 
@@ -121,7 +121,7 @@ async def post_portal_sign_out(visit: Visit) -> Response:
 def _name_of_passkey(app: AppContext, credential: str) -> str:
     """Name a passkey that was used before, which is looked at whatever others at its address do."""
     try:
-        verifier = PasskeyVerifier(app.service.settings.portal_address)
+        verifier = open_verifier(app.service.settings)
         return verifier.read_assertion(credential).credential_id.hex()
     except PasskeyError:
         return ""
@@ -130,7 +130,7 @@ def _name_of_passkey(app: AppContext, credential: str) -> str:
 async def _sign_in_by_passkey(app: AppContext, visitor: str, credential: str) -> str:
     """Check a passkey and return a new session's cookie (`UnauthorizedError`)."""
     service = app.service
-    verifier = PasskeyVerifier(service.settings.portal_address)
+    verifier = open_verifier(service.settings)
     now = await payments.now(service.database)
     try:
         assertion = verifier.read_assertion(credential)

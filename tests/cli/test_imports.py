@@ -13,6 +13,10 @@ _CLIENTS = {"asyncpg", "pydantic", "pydantic_core", "cryptography"}
 _CHAINS = {"eth_account", "eth_abi", "eth_utils"}
 _RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # of 2C2P's refunds and of addresses on chains
 _UNUSED = {"markdown_it", "structlog", "rich"}  # it writes no line of a log, and no table
+#: Of a process that serves, until it is asked for: passkeys, pages of documentation, sign-in by
+#: OpenID Connect and 2C2P's keys, statements and pictures as files.
+_SELDOM = {"fido2", "markdown_it", "yaml", "joserfc", "cryptography.x509", "reportlab", "PIL"}
+_PAGES = {"starlette", "uvicorn", "jinja2", "segno"}  # of what answers requests
 #: Of the service, and of no command: what settles, watches chains, sells and compares.
 _SERVICE = {
     "payintent.onchain.wallet_handoff",
@@ -102,18 +106,20 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "used"),
+    ("process", "used", "unused"),
     [
-        ("payintent.app", {"fraud_screening", "select_quote", "wallet_handoff"}),
-        ("payintent.workers", {"inquire_sessions", "send_refund", "watch_loop", "intake"}),
+        ("payintent.app", {"fraud_screening", "select_quote", "wallet_handoff"}, set[str]()),
+        ("payintent.workers", {"inquire_sessions", "send_refund", "watch_loop", "intake"}, _PAGES),
     ],
 )
-def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_anybody_waits(
-    process: str, used: set[str]
+def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that_few_use(
+    process: str, used: set[str], unused: set[str]
 ) -> None:
+    """What everybody uses nobody waits for; what few use nobody else pays for at each start."""
     loaded = _modules_of(process)
     assert {name.rpartition(".")[2] for name in _SERVICE & loaded} >= used
     assert "aiohttp" in loaded
+    assert loaded & (unused | _SELDOM) == set()
 
 
 def test_a_library_that_takes_a_second_is_imported_by_what_signs_alone() -> None:

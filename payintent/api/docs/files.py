@@ -6,8 +6,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 #: Where the wheel has each document, and where a checkout of the repository has it.
 _NAMES = ("openapi.yaml", "integrate.md", "glossary.md", "runbook.md")
 _PLACES = {name: f"docs/{name}" for name in _NAMES}
@@ -21,6 +19,8 @@ def read_document(name: str) -> str:
 @cache
 def openapi_document() -> dict[str, Any]:
     """Return the API document as parsed YAML; it is shared, so read-only."""
+    import yaml  # where pages are read: few processes ever need it
+
     return yaml.load(read_document("openapi.yaml"), Loader=yaml.CSafeLoader)
 
 

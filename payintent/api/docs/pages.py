@@ -6,11 +6,9 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +16,10 @@ from payintent.api.docs.files import openapi_document, read_document
 from payintent.api.docs.reference import ApiReference
 from payintent.api.etag import etag_response
 from payintent.domain.errors import ErrorCode, RefusedError
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 _MAX_AGE_S = 300
 _HEADERS = {
@@ -37,7 +39,6 @@ _SERVED = {
     "glossary.md": "/docs/glossary",
     "openapi.yaml": "/docs/reference",
 }
-_markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 async def openapi_yaml(request: Request) -> Response:
@@ -61,10 +62,11 @@ async def get_docs_page(request: Request) -> Response:
 
 def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
     """Render Markdown; returns anchors and texts of second-level headings, then the HTML."""
-    tokens = _markdown.parse(markdown)
+    parser = _markdown()
+    tokens = parser.parse(markdown)
     contents = _name_headings(tokens)
     _name_cells(tokens)
-    return contents, _markdown.renderer.render(_led(tokens), _markdown.options, {})
+    return contents, parser.renderer.render(_led(tokens), parser.options, {})
 
 
 def _answer(
@@ -72,6 +74,13 @@ def _answer(
 ) -> Response:
     etag = f'"{sha256(body).hexdigest()}"'
     return etag_response(request, body, etag, {**_HEADERS, **(more or {})}, media_type)
+
+
+@cache
+def _markdown() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # where pages are read: few processes ever need it
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 @cache
@@ -148,12 +157,12 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["prose"] = _markdown.render
-    environment.filters["line"] = _markdown.renderInline
+    environment.filters["prose"] = _markdown().render
+    environment.filters["line"] = _markdown().renderInline
     return environment
 
 
-def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:
+def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
     """Give each heading the anchor that links use, and list those of the second level."""
     contents: list[tuple[str, str]] = []
     for opening, inline in pairwise(tokens):
@@ -165,7 +174,7 @@ def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:
     return contents
 
 
-def _name_cells(tokens: Sequence[Token]) -> None:
+def _name_cells(tokens: "Sequence[Token]") -> None:
     """Label each cell with its column's name: narrow screens show the cells below each other."""
     names: list[str] = []
     column = 0
@@ -186,7 +195,7 @@ def _anchor(heading: str) -> str:
     return "".join(kept).replace(" ", "-")
 
 
-def _led(tokens: list[Token]) -> list[Token]:
+def _led(tokens: "list[Token]") -> "list[Token]":
     """Point links to served pages, and reduce the others to their text."""
     for token in tokens:
         if token.children:
@@ -194,7 +203,7 @@ def _led(tokens: list[Token]) -> list[Token]:
     return tokens
 
 
-def _links(children: Sequence[Token]) -> list[Token]:
+def _links(children: "Sequence[Token]") -> "list[Token]":
     kept: list[Token] = []
     dead = False
     for child in children:
