@@ -217,10 +217,10 @@ async def refund_graded_order(request: Request) -> Response:
 
     A second click on the page of one return has the same key, and so the same refund.
     """
-    order, asked = _order(request), await request.json()
-    key = uuid5(_cart(asked.get("return_id")), order.id)
+    order, wanted = _order(request), await request.json()
+    key = uuid5(_cart(wanted.get("return_id")), order.id)
     try:
-        refund = await _shop(request).payments.refund(key, order.payment_id, asked["amount"])
+        refund = await _shop(request).payments.refund(key, order.payment_id, wanted["amount"])
     except PaymentApiError as error:
         if error.code not in _REFUND_REFUSED:
             raise
