@@ -48,7 +48,7 @@ _SLOW_FOLDERS = {
     "tools",
     "web",
 }
-_SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
+_SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator"}
 #: Each takes more than ten seconds in its one process; what begins last must not be one of them.
 LONGEST_FILES = (
     "web/test_console.py",
