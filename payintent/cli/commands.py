@@ -56,8 +56,9 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
-#: What is opened without a look at other distributions, which takes longer than a small command.
-_OURS = {*_GROUPS, *(name for commands in _COMMANDS.values() for name in commands)}
+#: What is opened without a look at other distributions, which takes longer than a small command;
+#: `doctor` is not: it has checks of theirs.
+_OURS = {*_GROUPS, *_COMMANDS["processes"]}
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: Set by the script that `--show-completion` prints, to the shell's name.
@@ -72,8 +73,8 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
 
     With `opened` only the command or group of that name is whole, and the others have a name and a
     help text: to import what they need takes far longer than to print that. Others' commands are
-    added where none of ours is opened. Completion is added where no group is opened, or where a
-    shell is `completing` a command line.
+    added unless what is opened needs none of them. Completion is added where no group is opened,
+    or where a shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,

@@ -112,7 +112,10 @@ def test_development_tools_are_looked_at_in_a_sandbox_alone(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(doctor.EXTRA_CHECKS, "hammer", lambda: "a tool")
         assert "a tool" not in examine_all().out
-        assert "hammer     ok    a tool" in Terminal(settings, patch).run("doctor").out
+        patch.delitem(doctor.EXTRA_CHECKS, "anvil", raising=False)  # of an earlier command line
+        said = Terminal(settings, patch).run("doctor").out
+    assert "hammer     ok    a tool" in said
+    assert "\nanvil " in said, "the sandbox's own tool too"
 
 
 async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor) -> None:
