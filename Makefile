@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ drill-restart: $(VENV)/dev peers ## Restart API processes under load, behind ngi
 
 stranger: $(VENV)/dev ## Play docs/quickstart.md in a clean clone, as it stands: sandbox, libraries, webhooks, clock, refund; minutes
 	@$(BIN)/python -m drills.stranger
+
+examples: $(VENV)/examples/installed ## Sell a book by each shop of examples/: FastAPI, Django, Flask, Express, Next.js; minutes (ONLY="flask express")
+	@$(BIN)/python -m drills.examples $(ONLY)
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"
@@ -186,6 +189,11 @@ $(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock
 $(VENV)/vitest/installed: tools/vitest/package.json tools/vitest/package-lock.json | $(VENV)/dev
 	@echo "installing vitest into $(VENV)/vitest"
 	@$(BIN)/python -m tools.vitest.install
+	@touch $@
+
+$(VENV)/examples/installed: tools/examples.py $(wildcard examples/*/requirements.txt examples/*/package-lock.json) | $(VENV)/openapi/installed
+	@echo "installing what the shops of examples/ need into $(VENV)/examples"
+	@$(BIN)/python -m tools.examples
 	@touch $@
 
 $(VENV)/profile/installed: requirements/profile.txt | $(VENV)/dev

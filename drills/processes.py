@@ -32,6 +32,7 @@ class Program:
     environment: Mapping[str, str] = field(repr=False)
     folder: Path
     ready_url: str = ""
+    cwd: Path | None = None
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -55,6 +56,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 env=plain_environment() | dict(self.environment),
+                cwd=self.cwd,
                 start_new_session=True,  # Ctrl-C reaches the drill alone, which ends it in order
             )
 

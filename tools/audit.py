@@ -21,6 +21,9 @@ LOCKS = [
     "requirements/kubernetes.txt",
     "requirements/ha.txt",
     "requirements/profile.txt",
+    "examples/django/requirements.txt",
+    "examples/fastapi/requirements.txt",
+    "examples/flask/requirements.txt",
 ]
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")

@@ -20,6 +20,9 @@ FILES = {
     "profile.txt": ["-"],  # py-spy, for `make profile`
     "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `make check-helm`
     "ha.txt": ["-"],  # Patroni, for `make drill-ha`; setuptools builds two of its packages
+    "../examples/django/requirements.txt": ["-"],
+    "../examples/fastapi/requirements.txt": ["-"],
+    "../examples/flask/requirements.txt": ["-"],
 }
 CLIENTS = "openapi-python-client>=0.29,<0.30"
 CLIENTS_LONG = [
@@ -30,6 +33,12 @@ MCP = ["mcp>=2.3,<3", "httpx>=0.27,<1"]
 PROFILE = "py-spy>=0.4.3,<0.5"
 KUBERNETES = "kubernetes-validate>=1.37,<2"
 HA = ["patroni[etcd3]>=4.1,<5", "psycopg[binary]>=3.3,<4", "setuptools>=80"]
+#: What each example needs beside the library of `sdks/python`, which needs httpx.
+EXAMPLES = {
+    "django": ["django>=5.2,<6", "httpx>=0.27,<1"],
+    "fastapi": ["fastapi>=0.165,<0.166", "uvicorn>=0.54,<1", "httpx>=0.27,<1"],
+    "flask": ["flask>=3.1,<4", "gunicorn>=23", "httpx>=0.27,<1"],
+}
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
     *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet", "--upgrade"),
@@ -47,6 +56,7 @@ def main() -> None:
         "profile.txt": PROFILE,
         "kubernetes.txt": KUBERNETES,
         "ha.txt": "\n".join(HA),
+        **{f"../examples/{name}/requirements.txt": "\n".join(EXAMPLES[name]) for name in EXAMPLES},
     }
     for name, source in FILES.items():
         command = [*COMPILE, *source, "-o", f"requirements/{name}"]

@@ -17,11 +17,13 @@ import pytest
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
+from drills.examples import SHOPS
 from tools.openapi.check import CONTRACT, REDOCLY, SPECTRAL, checks
 from tools.openapi.install import FOLDER
 
 ROOT = Path(__file__).parents[2]
-LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+LOCKS = sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("examples/*/requirements.txt")])
+NODE_LOCKS = sorted(ROOT.glob("examples/*/package-lock.json"))
 WEAK = {
     "id": "PYSEC-2026-1",
     "summary": "It gives away what it was told.",
@@ -104,7 +106,8 @@ def test_make_check_runs_both_over_every_lock() -> None:
     assert {"tools.audit", "tools.sbom"} <= set(re.findall(r"-m (\S+)", recipe))
     audited = (ROOT / "tools" / "audit.py").read_text()
     pins = {
-        path.name: set(re.findall(r"^\S+==\S+", path.read_text(), re.MULTILINE)) for path in LOCKS
+        str(path.relative_to(ROOT)): set(re.findall(r"^\S+==\S+", path.read_text(), re.MULTILINE))
+        for path in LOCKS
     }
     covered = {pin for name, found in pins.items() if name in audited for pin in found}
     assert set().union(*pins.values()) == covered
@@ -123,7 +126,23 @@ def test_make_check_has_redocly_and_spectral_read_the_contract() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NODE_LOCKS, ids=lambda path: path.parent.name)
+def test_every_package_of_an_examples_lock_has_a_hash_and_no_address(path: Path) -> None:
+    text = path.read_text()
+    packages = [one for name, one in json.loads(text)["packages"].items() if name]
+    assert packages
+    assert [one for one in packages if not one["integrity"].startswith("sha512-")] == []
+    assert '"resolved"' not in text
+
+
+def test_every_example_is_played_and_has_a_readme_of_five_lines() -> None:
+    shops = {path.parent.name: path.read_text() for path in ROOT.glob("examples/*/README.md")}
+    assert set(shops) == {one.name for one in SHOPS}
+    lines = {name: re.findall(r"^\d\. ", text, re.MULTILINE) for name, text in shops.items()}
+    assert {len(found) for found in lines.values()} == {5}
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_package_of_a_lock_has_hashes_and_no_index_address(path: Path) -> None:
     text = path.read_text()
     assert "://" not in text

@@ -1,0 +1,277 @@
+"""`make examples`: the shops of `examples/`, each sold from against one sandbox; prints a table.
+
+Each is type-checked, started as its README says, and a buyer comes with a browser without scripts:
+he buys, somebody tells the shop with a wrong signature that he has paid, and of another order with
+the right one; he pays on the checkout with a test card, and the shop hears of it by the service's
+own webhook. It ends with 1 where one of these fails.
+"""
+
+import asyncio
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+from standardwebhooks import Webhook
+
+from drills.processes import NotReadyError, Program, plain_environment
+from payintent_sandbox.chains.anvil_binary import npm, npm_environment
+from tests.clients.making import basedpyright
+from tests.e2e.merchant import APPROVED, Browser
+from tests.e2e.sandbox import Sandbox, running_sandbox
+from tests.sdks.python_sdk import installed
+from tests.support.patience import until
+from tests.support.world import free_port
+from tools.examples import EXAMPLES, FOLDER, NODE
+from tools.openapi.pack_typescript import pack
+
+_TIMEOUT_S = 300
+_WRONG_SECRET = "whsec_" + base64.b64encode(b"this is not the secret of the shop").decode()
+_REFUSED = ("400, waiting", "401, waiting")
+_BELIEVED = ("200, paid", "204, paid")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """How an example is checked and started; `{port}` is where it listens, `{bin}` its programs."""
+
+    name: str
+    check: tuple[str, ...]
+    start: tuple[str, ...]
+    prepare: tuple[str, ...] = ()
+
+
+_PYRIGHT = (basedpyright(), "--level", "error", "--pythonpath", "{bin}/python")
+SHOPS = (
+    Example("fastapi", _PYRIGHT, ("{bin}/uvicorn", "shop:app", "--port", "{port}")),
+    Example(
+        "django",
+        ("{bin}/python", "manage.py", "makemigrations", "--check"),  # Django has no types
+        ("{bin}/python", "manage.py", "runserver", "--noreload", "{port}"),
+        ("{bin}/python", "manage.py", "migrate"),
+    ),
+    Example("flask", _PYRIGHT, ("{bin}/flask", "--app", "shop", "run", "--port", "{port}")),
+    Example("express", ("{bin}/tsc", "-p", "."), ("{node}", "shop.mjs")),
+    Example(
+        "nextjs",
+        ("{bin}/next", "build"),  # checks the types too
+        ("{bin}/next", "start", "--hostname", "127.0.0.1", "--port", "{port}"),
+    ),
+)
+
+
+class PlayError(Exception):
+    """A shop did not do what its README says."""
+
+
+@dataclass(slots=True)
+class Played:
+    """What a shop did, and how long that took without its build, in seconds."""
+
+    name: str
+    forged: str = ""
+    order: str = ""
+    problem: str = ""
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A shop's copy, its programs and its address."""
+
+    example: Example
+    folder: Path
+    port: int
+    secrets: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """Give where the shop is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def words(self, command: tuple[str, ...]) -> list[str]:
+        """Fill in a command of the example."""
+        is_node = self.example.name in NODE
+        # Those of the copy: Next.js must not find a second React beside the programs.
+        ours = FOLDER / self.example.name / "bin"
+        programs = self.folder / "node_modules/.bin" if is_node else ours
+        known = {"bin": programs, "port": self.port, "node": npm()[0]}
+        return [word.format(**known) for word in command]
+
+    def environment(self) -> dict[str, str]:
+        """Give what the shop's README says to set, and the library where it is Python."""
+        path = plain_environment() | npm_environment() | {"PORT": str(self.port)}
+        checked = {"NEXT_TELEMETRY_DISABLED": "1", "PYTHONPATH": str(installed())}
+        return path | checked | dict(self.secrets)
+
+    def run(self, command: tuple[str, ...]) -> None:
+        """Run a command of the example to its end (`PlayError`)."""
+        done = subprocess.run(
+            self.words(command), cwd=self.folder, env=self.environment(), capture_output=True,
+            text=True, timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise PlayError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def copy(name: str, folder: Path, library: Path) -> Path:
+    """Copy a shop into a folder, with the installed library where it is for Node.js."""
+    target = folder / name
+    shutil.copytree(EXAMPLES / name, target, ignore=shutil.ignore_patterns("node_modules", ".next"))
+    if name in NODE:
+        modules = target / "node_modules"
+        shutil.copytree(FOLDER / name / "node_modules", modules, symlinks=True)
+        shutil.unpack_archive(library, folder / "library", filter="data")
+        shutil.copytree(folder / "library" / "package", modules / "payintent-sdk")
+    return target
+
+
+async def play(place: Place, logs: Path) -> Played:
+    """Start a shop, buy from it, and see what it believes (`PlayError`)."""
+    place.run(place.example.check)
+    if place.example.prepare:
+        place.run(place.example.prepare)
+    words = place.words(place.example.start)
+    name = place.example.name
+    shop = Program(name, words, place.environment(), logs, f"{place.url}/", place.folder)
+    began = time.monotonic()
+    played = Played(name)
+    try:
+        await shop.start()
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+            await _buy(place, http, played)
+    except (AssertionError, NotReadyError, PlayError) as error:
+        written = shop.log.read_text(errors="replace")[-2_000:]
+        played.problem = f"{error}\n{written}"
+    finally:
+        await shop.stop()
+    played.took_s = time.monotonic() - began
+    return played
+
+
+async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> None:
+    buyer = Browser(http)
+    payment = await _place(place, http, buyer)
+    played.forged = await _tell(place, http, payment, _WRONG_SECRET)
+    if played.forged not in _REFUSED:
+        raise PlayError(f"a wrongly signed webhook was believed: {played.forged}")
+    # The signature alone was wrong: the same about another order is believed with the right one.
+    other = await _place(place, http, Browser(http))
+    told = await _tell(place, http, other, place.secrets["PAYINTENT_WEBHOOK_SECRET"])
+    if told not in _BELIEVED:
+        raise PlayError(f"a rightly signed webhook was not believed: {told}")
+    buyer = Browser(http)
+    await _place(place, http, buyer)
+    await buyer.submit(buyer.form("Continue"))
+    await buyer.submit(buyer.forms[0], card=APPROVED)
+
+    async def is_paid() -> bool:
+        return await _order(http, place.url) == "paid"
+
+    await until(is_paid, "the order is paid")
+    played.order = "paid"
+
+
+async def _place(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> dict[str, Any]:
+    """Click on Buy; gives the payment, at whose checkout the buyer is then."""
+    await buyer.open(f"{place.url}/")
+    await buyer.submit(buyer.forms[0])
+    if await _order(http, place.url) != "waiting":
+        raise PlayError("an order that nobody has paid is not waiting")
+    return await _newest_payment(http, place.secrets)
+
+
+async def _order(http: aiohttp.ClientSession, url: str) -> str:
+    async with http.get(f"{url}/order") as answer:
+        text = await answer.text()
+    found = [word for word in ("waiting", "paid") if f"Your order is {word}." in text]
+    return found[0] if found else f"{answer.status}: {text}"
+
+
+async def _newest_payment(
+    http: aiohttp.ClientSession, secrets: Mapping[str, str]
+) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {secrets['PAYINTENT_KEY']}"}
+    url = f"{secrets['PAYINTENT_URL']}/v1/payments?limit=1"
+    async with http.get(url, headers=headers) as answer:
+        return (await answer.json())["data"][0]
+
+
+async def _tell(
+    place: Place, http: aiohttp.ClientSession, payment: dict[str, Any], secret: str
+) -> str:
+    """Say that a payment is paid, as the service says it; gives the answer and the order after."""
+    now = datetime.now(UTC)
+    text = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    told = {name: payment[name] for name in ("id", "currency", "amount", "payer_uid", "metadata")}
+    told |= {"status": "PAID", "receipt_id": "r-1", "provider": "test", "paid_at": text}
+    event = {"type": "payment.completed", "timestamp": text, "data": {"payment": told}}
+    body = json.dumps(event)
+    webhook_id = f"evt_{payment['id']}"
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(secret).sign(webhook_id, now, body),
+    }
+    async with http.post(f"{place.url}/webhooks", data=body.encode(), headers=headers) as answer:
+        status = answer.status
+    return f"{status}, {await _order(http, place.url)}"
+
+
+def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
+    """Play the shops one after another, on one port that the service sends its webhooks to."""
+    test_side = sandbox.told["merchants"][0]["test"]
+    port = free_port()
+    callback_url = f"http://127.0.0.1:{port}/webhooks"
+    sandbox.command(
+        "merchant", "set-callback-url", str(test_side["merchant_id"]), callback_url, "--allow-http"
+    )
+    secrets = {
+        "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
+        "PAYINTENT_KEY": test_side["api_key"],
+        "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
+    }
+    library = pack(folder / "packed")
+    played: list[Played] = []
+    for example in (one for one in SHOPS if one.name in names or not names):
+        target = copy(example.name, folder, library)
+        place = Place(example, target, port, secrets)
+        try:
+            played.append(asyncio.run(play(place, folder)))
+        except PlayError as error:
+            played.append(Played(example.name, problem=str(error)))
+    return played
+
+
+def main() -> None:
+    """Play every example, or those that are named, and print what each did."""
+    table = Table(title="examples/: sold from, against one sandbox")
+    for name in ("shop", "wrongly signed webhook", "order after the payment", "s"):
+        table.add_column(name, justify="right" if name == "s" else "left")
+    scratch = tempfile.TemporaryDirectory(prefix="payintent-examples-")
+    with scratch as folder, running_sandbox() as sandbox:
+        played = play_all(sandbox, Path(folder), sys.argv[1:])
+    for one in played:
+        ended = one.order or "FAILED"
+        table.add_row(one.name, one.forged, ended, f"{one.took_s:.1f}")
+    Console(width=110).print(table)
+    problems = [f"{one.name}: {one.problem}" for one in played if one.problem]
+    if problems:
+        sys.exit("\n".join(problems))
+    print("examples: every shop sold its book, and believed what is signed alone")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How the shop's tables came to be."""

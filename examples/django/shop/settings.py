@@ -1,0 +1,29 @@
+"""The settings of the shop; what differs from place to place is in the environment."""
+
+import os
+from pathlib import Path
+
+from django.core.management.utils import get_random_secret_key
+
+SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY") or get_random_secret_key()
+ALLOWED_HOSTS = os.environ.get("DJANGO_ALLOWED_HOSTS", "127.0.0.1 localhost").split()
+INSTALLED_APPS = ["shop"]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+]
+ROOT_URLCONF = "shop.urls"
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": Path(__file__).parents[1] / "orders.db",
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024
+
+PAYINTENT_URL = os.environ["PAYINTENT_URL"]
+PAYINTENT_KEY = os.environ["PAYINTENT_KEY"]
+PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two at a change
