@@ -19,11 +19,15 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(commands.app, name="devchain")
 
 
-def dev() -> None:
+def dev(
+    chains: bool = typer.Option(
+        True, help="Run development chains, for payments in tokens; without, it starts sooner."
+    ),
+) -> None:
     """Run the whole sandbox in this terminal: database, API, worker, gateway, shop, chains."""
     from payintent_sandbox.dev import run
 
-    raise typer.Exit(run())
+    raise typer.Exit(run(chains=chains))
 
 
 def seed(

@@ -36,8 +36,8 @@ _READY_WAIT_S = 0.1
 _DATABASE_POLL_S = 0.2
 
 
-def run() -> int:
-    """Run until Ctrl-C or SIGTERM; gives the exit status."""
+def run(*, chains: bool = True) -> int:
+    """Run until Ctrl-C or SIGTERM, with development chains or without; gives the exit status."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     try:
         ports = Ports.from_environment()
@@ -52,7 +52,7 @@ def run() -> int:
     database = Postgres(var_dir / "postgres")
     try:
         database_url = database.start()
-        return asyncio.run(_run(var_dir, ports, database, database_url))
+        return asyncio.run(_run(var_dir, ports, database, database_url, chains=chains))
     except (PostgresError, DevChainError) as error:
         print(f"payintent dev: {error}", file=sys.stderr)
         return 1
@@ -60,7 +60,9 @@ def run() -> int:
         database.stop()
 
 
-async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: str) -> int:
+async def _run(
+    var_dir: Path, ports: Ports, database: Postgres, database_url: str, *, chains: bool
+) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -68,7 +70,8 @@ async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: st
     dev_chains = DevChains(var_dir, ports.chains)
     supervisor = asyncio.create_task(_keep_alive(database, urlsplit(database_url).port or 0))
     try:
-        await _start(dev_chains, stop)
+        if chains:
+            await _start(dev_chains, stop)
         if stop.is_set():
             return 0
         installation = await prepare_installation(var_dir, ports, database_url, dev_chains)

@@ -33,6 +33,8 @@ class Sandbox:
         time_scale: int,
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
+        *,
+        chains: bool = True,
     ) -> None:
         self.var_dir = folder / "var"
         self.port_base = port_base
@@ -41,6 +43,7 @@ class Sandbox:
         self.told: dict[str, Any] = {}
         self._python = python
         self._more = environment or {}
+        self._words = ["dev"] if chains else ["dev", "--no-chains"]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,7 +56,7 @@ class Sandbox:
         (self.var_dir / "dev.json").unlink(missing_ok=True)
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                [*_ending_with_us(), self._python, "-m", "payintent", "dev"],
+                [*_ending_with_us(), self._python, "-m", "payintent", *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -149,11 +152,13 @@ def running_sandbox(
     time_scale: int = 20,
     python: str = sys.executable,
     environment: Mapping[str, str] | None = None,
+    *,
+    chains: bool = True,
 ) -> Iterator[Sandbox]:
     """Start a sandbox in a folder of its own, and leave nothing behind."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the database's own user can reach its data
-    sandbox = Sandbox(folder, free_port_base(), time_scale, python, environment)
+    sandbox = Sandbox(folder, free_port_base(), time_scale, python, environment, chains=chains)
     try:
         sandbox.start()
         yield sandbox

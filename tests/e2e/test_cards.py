@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.merchant import Merchant, key_of, move_clock
+from tests.e2e.sandbox import Sandbox, command_line
 from tests.support.patience import until
 
+CHAINS = False
 pytestmark = pytest.mark.e2e
 
 COMPLETED, FAILED, EXPIRED = "payment.completed", "payment.failed", "payment.expired"
@@ -35,6 +37,12 @@ async def stays(merchant: Merchant, payment: dict[str, Any], before: dict[str, A
     assert await merchant.get(payment) == before
     assert len(await merchant.events(payment)) == 1
     assert len({one.webhook_id for one in merchant.receiver.of(payment)}) == 1
+
+
+def test_a_sandbox_that_was_asked_for_no_chains_runs_none(sandbox: Sandbox) -> None:
+    assert sandbox.told["chains"] == {}
+    assert "without dev chains" not in sandbox.output.read_text(), "nothing has failed"
+    assert not any("--chain-id" in command_line(pid) for pid in sandbox.processes())
 
 
 async def test_an_approved_card_is_paid(merchant: Merchant) -> None:

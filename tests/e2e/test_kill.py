@@ -26,6 +26,7 @@ PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "120"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]
 KILLING_S = PAYMENTS / 16  # as long as buyers arrive
 # The gateway tells of a capture six times in 756 s; the last of them must find us alive.
+CHAINS = False
 SIM_TIME_SCALE = int(756 / (KILLING_S + 5))
 SLOW = "13.13"  # the gateway takes its time to open a session: processes die waiting for it
 LEASES_S = 61  # of the service's time: all that dead processes had taken is free by then
