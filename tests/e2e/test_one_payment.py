@@ -204,7 +204,7 @@ def test_data_in_use_is_one_clear_line_and_status_1(sandbox: Sandbox) -> None:
 async def test_it_ends_clean_and_a_second_start_finds_everything(
     http: aiohttp.ClientSession,
 ) -> None:
-    with running_sandbox() as sandbox:
+    with running_sandbox(chains=False) as sandbox:
         before, secrets, processes = sandbox.told, sandbox.secrets(), sandbox.processes()
         assert len(processes) > 5
         owner = before["merchants"][0]
