@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,9 @@ profile: $(VENV)/dev $(VENV)/profile/installed ## Flame graphs of create, get, q
 
 bench-flat: $(VENV)/dev ## What each operation costs at 1,000, 100,000 and PAYMENTS=1000000 payments; minutes, more for more
 	PAYMENTS=$(or $(PAYMENTS),1000000) $(BIN)/python -m bench.flat
+
+bench-reconcile: $(VENV)/dev ## Compare a gateway's list of LINES=1000000 as a worker does; prints lines/s and its most memory; minutes
+	$(BIN)/python -m bench.reconcile --lines $(or $(LINES),1000000)
 
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web

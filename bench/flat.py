@@ -36,7 +36,7 @@ GOAL = 1.2  # times what it takes among the fewest payments
 _ROUNDS, _WARM_UP = 24, 4
 _DAYS = 90
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's own databases
-_PIDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+PIDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Place:
     async def measure(self, name: str, *, kept: bool) -> None:
         """Do one operation some times in a row."""
         operation: Callable[[Work], Awaitable[int]] = OPERATIONS[name]
-        pids = [row["pid"] for row in await self.watcher.fetch(_PIDS)]
-        before, began = _cpu_us(pids), time.perf_counter()
+        pids = [row["pid"] for row in await self.watcher.fetch(PIDS)]
+        before, began = cpu_us(pids), time.perf_counter()
         count = await operation(self.work)
         waited = time.perf_counter() - began
-        spent = _cpu_us(pids) - before
+        spent = cpu_us(pids) - before
         if kept:
             self.costs[name].append(Cost(waited / count * 1e6, spent / count))
 
@@ -72,7 +72,7 @@ class Place:
         return statistics.median(getattr(cost, of) for cost in self.costs[name])
 
 
-def _cpu_us(pids: Sequence[int]) -> float:
+def cpu_us(pids: Sequence[int]) -> float:
     """Read the processor time of processes (schedstat: nanoseconds on a core come first)."""
     return sum(_on_core_ns(pid) for pid in pids) / 1000
 

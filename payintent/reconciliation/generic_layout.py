@@ -22,6 +22,7 @@ _OURS_WORDS = f"our_reference has at most {_REFERENCE_MAX} printable characters"
 _AMOUNT_WORDS = "amount must be a plain decimal above zero, such as 12.00"
 _CURRENCY_WORDS = "currency must be a code such as USD"
 _AT_WORDS = "at must be a time such as 2026-11-21T08:00:00Z"
+_MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
 
 
@@ -62,7 +63,9 @@ def _time(text: str) -> datetime | None:
     if not _AT.fullmatch(text):
         return None
     try:
-        return datetime.fromisoformat(_MICROSECONDS.sub(r"\1", text.upper())).astimezone(UTC)
+        if len(text) > _MICROSECONDS_CHARS:
+            text = _MICROSECONDS.sub(r"\1", text)
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 

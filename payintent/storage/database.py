@@ -1,7 +1,7 @@
 """Access to PostgreSQL: a pool, transactions, and the driver's errors as our own classes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import LiteralString, Protocol
@@ -68,6 +68,12 @@ class Tx:
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row, or None."""
         return await self._connection.fetchrow(query, *args)
+
+    async def copy(
+        self, table: LiteralString, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Write rows into a table by COPY, which costs a fraction of an INSERT of arrays."""
+        await self._connection.copy_records_to_table(table, records=rows, columns=columns)
 
     async def allow(self, *, statement_s: float, lock_s: float) -> None:
         """Let each statement take longer, and what this process does between two, until the end.

@@ -89,6 +89,12 @@ class Connection(Protocol):
         """Run a statement, or several where there are no arguments."""
         ...
 
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
+    ) -> str:
+        """Write rows into a table by COPY."""
+        ...
+
     async def add_listener(self, channel: str, callback: Callable[..., object]) -> None:
         """Call `callback` for each notification on a channel."""
         ...

@@ -105,35 +105,49 @@ _REFUNDS: LiteralString = (
     WHERE r.type = 'refund'
     """
 )
-_SIDES: LiteralString = """
-    CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
-        AS side (what, amount)
-    WHERE side.amount <> b.amount AND b.type =
+#: The planner takes most for different. OFFSET and LIMIT have it find the few that are, and look
+#: these up one by one.
+_DIFFERING: LiteralString = """
+    FROM (
+        SELECT b.*, side.what, side.amount AS other
+        FROM provider_books b
+        CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
+            AS side (what, amount)
+        WHERE side.amount <> b.amount
+        OFFSET 0
+    ) b
 """
 _DIFFERING_PAYMENTS: LiteralString = (
     """
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, capture_id)
-    SELECT b.type, side.what, c.reference, side.amount, b.currency, b.amount, b.currency,
-        c.captured_at, p.merchant_id, c.payment_id, c.id
-    FROM provider_books b
-    JOIN capture c ON c.id = b.fact_id
-    LEFT JOIN payment p ON p.id = c.payment_id
+    SELECT b.type, b.what, c.reference, b.other, b.currency, b.amount, b.currency,
+        c.captured_at, c.merchant_id, c.payment_id, c.id
     """
-    + _SIDES
-    + "'payment' ORDER BY c.captured_at, c.id, side.what"
+    + _DIFFERING
+    + """
+    JOIN LATERAL (
+        SELECT f.*, p.merchant_id
+        FROM capture f
+        LEFT JOIN payment p ON p.id = f.payment_id
+        WHERE f.id = b.fact_id
+        LIMIT 1
+    ) c ON b.type = 'payment'
+    ORDER BY c.captured_at, c.id, b.what
+    """
 )
 _DIFFERING_REFUNDS: LiteralString = (
     """
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, refund_id, refund_status)
-    SELECT b.type, side.what, coalesce(r.reference, r.id::text), side.amount, b.currency, b.amount,
+    SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.other, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
-    FROM provider_books b
-    JOIN refund r ON r.id = b.fact_id
     """
-    + _SIDES
-    + "'refund' ORDER BY r.updated_at, r.id, side.what"
+    + _DIFFERING
+    + """
+    JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
+    ORDER BY r.updated_at, r.id, b.what
+    """
 )
 
 
