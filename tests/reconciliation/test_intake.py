@@ -1,5 +1,6 @@
 """Gateways' files that arrive are compared once, whoever finds them; a bad one stops no other."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +12,12 @@ from uuid import UUID
 import pytest
 
 from payintent.domain.case import CaseKind
-from payintent.domain.errors import ErrorCode, LockTimeoutError, RefusedError
+from payintent.domain.errors import (
+    ErrorCode,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
 from payintent.domain.settlement_file import FileLayout, ProviderFileLine
 from payintent.operations.cases import ListCases
 from payintent.operations.reconciliation_runs import (
@@ -24,7 +30,8 @@ from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import reconciliation_runs
-from payintent.storage.reconciliation_runs import NewRun, RunRecord
+from payintent.storage.database import Tx
+from payintent.storage.reconciliation_runs import NewRun, RunEnd, RunRecord
 from payintent.workers import RECONCILIATIONS, measure, reconcile
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -195,6 +202,38 @@ async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
     assert (taken.is_ours, taken.attempts) == (True, 2)
     async with database.transaction() as tx:
         assert not await reconciliation_runs.lock(tx, mine)
+
+
+async def test_two_workers_that_find_a_file_at_once_compare_it_once(
+    world: World, put: Put, tmp_path: Path
+) -> None:
+    put(f"payment,cap-1,,1.00,THB,{_AT}")
+    await asyncio.gather(*(_take(world, tmp_path) for _ in range(4)))
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.attempts, run.opened) == ("differs", 1, 1)
+    assert len(await world.perform(ListCases(kind=CaseKind.RECONCILIATION))) == 1
+
+
+async def test_a_worker_that_dies_in_a_comparison_leaves_nothing_and_another_one_does_it(
+    world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(f"payment,cap-1,,1.00,THB,{_AT}")
+    end = reconciliation_runs.end
+
+    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+        await end(tx, run_id, ended)
+        await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reconciliation_runs, "end", die_at_the_end)
+        with pytest.raises(StorageUnavailableError):
+            await _take(world, tmp_path)
+    [run] = await world.perform(ListReconciliationRuns())
+    assert (run.status, run.lines) == ("running", 0)
+    assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []
+    await world.rows(_LEFT)
+    [run] = await _take(world, tmp_path)
+    assert (run.status, run.attempts, run.opened, run.lines) == ("differs", 2, 1, 1)
 
 
 async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_path: Path) -> None:
