@@ -16,7 +16,18 @@ import asyncpg
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, chain, delivery_limits, gas, goals, lists, raw, report, work_rates
+from bench import (
+    callbacks,
+    chain,
+    cost,
+    delivery_limits,
+    gas,
+    goals,
+    lists,
+    raw,
+    report,
+    work_rates,
+)
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan, run_load
@@ -279,6 +290,9 @@ def main() -> None:
     gas.show(console)
     watched = chain.show(console, var_dir, quick=extent is QUICK)
     rates = work_rates.show(console, var_dir, quick=extent is QUICK)
+    if extent is FULL:
+        costs = cost.measure(var_dir, quick=False) + [r for r in rates if r.name in cost.LAST_STEPS]
+        cost.show(console, costs, found.machine.cores)
     limits = delivery_limits.show(console, var_dir, quick=extent is QUICK)
     reached = goals.list_goals(found, watched, rates, limits)
     goals.show(reached, console)

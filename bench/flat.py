@@ -12,7 +12,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.flat_fill import multiply
 from bench.flat_work import OPERATIONS, AcceptingGateway, Work
 from payintent.cli.progress import show_progress
 from payintent.config import Settings
@@ -36,6 +38,11 @@ GOAL = 1.2  # times what it takes among the fewest payments
 _ROUNDS, _WARM_UP = 24, 4
 _DAYS = 90
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's own databases
+_PART = 100_000  # of more, so many are taken from the database of them, and copied
+_JOBS = 8
+_BUFFERS = ("128MB", "4GB")
+#: Of a server that is thrown away; a log that nobody reads again is small.
+_SETTINGS = {"wal_level": "minimal", "max_wal_senders": "0", "max_wal_size": "4GB"}
 PIDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
 
@@ -56,9 +63,10 @@ class Place:
     watcher: asyncpg.Connection
     costs: dict[str, list[Cost]] = field(default_factory=lambda: {name: [] for name in OPERATIONS})
 
-    async def measure(self, name: str, *, kept: bool) -> None:
+    async def measure(
+        self, name: str, operation: Callable[[Work], Awaitable[int]], *, kept: bool
+    ) -> None:
         """Do one operation some times in a row."""
-        operation: Callable[[Work], Awaitable[int]] = OPERATIONS[name]
         pids = [row["pid"] for row in await self.watcher.fetch(PIDS)]
         before, began = cpu_us(pids), time.perf_counter()
         count = await operation(self.work)
@@ -66,6 +74,11 @@ class Place:
         spent = cpu_us(pids) - before
         if kept:
             self.costs[name].append(Cost(waited / count * 1e6, spent / count))
+
+    async def close(self) -> None:
+        """Close the service and the connection that watches."""
+        await self.work.close()
+        await self.watcher.close()
 
     def median(self, name: str, of: str) -> float:
         """Return the median of all rounds, in microseconds."""
@@ -89,38 +102,64 @@ def _settings(url: str) -> Settings:
     return Settings.model_validate(chosen | {"sandbox": True})
 
 
-async def _open(server_url: str, rows: int) -> Place:
-    """Make a database with so many payments, and open a service on it."""
-    name = f"payments_{rows}"
+async def _fill(server_url: str, rows: int) -> None:
+    """Make a database with so many payments."""
     server = await asyncpg.connect(server_url)
-    await server.execute(f"CREATE DATABASE {name}")
+    await server.execute("ALTER SYSTEM SET autovacuum = off")
+    await server.execute("SELECT pg_reload_conf()")
+    began = time.monotonic()
+    copies = rows // _PART if rows % _PART == 0 else 1
+    if copies > 1:
+        part = f"{_name(_PART)} STRATEGY file_copy"
+        await server.execute(f"CREATE DATABASE {_name(rows)} TEMPLATE {part}")
+        await multiply(database_url(server_url, _name(rows)), copies, _JOBS)
+    else:
+        await server.execute(f"CREATE DATABASE {_name(rows)}")
+        await seed_database(database_url(server_url, _name(rows)), rows)
+    took = time.monotonic() - began
+    size = await server.fetchval("SELECT pg_database_size($1::text)", _name(rows))
+    print(f"{rows:,} payments in {took:.0f} s: {rows / took:,.0f}/s, {size / rows:,.0f} bytes each")
+    await server.execute("ALTER SYSTEM RESET autovacuum")
+    await server.execute("SELECT pg_reload_conf()")
     await server.close()
-    url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+
+
+async def seed_database(url: str, rows: int) -> None:
+    """Write a history of so many payments into an empty database."""
     await migrations_runner.migrate(url)
     service = await open_service(_settings(url))
-    began = time.monotonic()
     with show_progress("writing payments", rows) as advance:
         await seed(service, rows, _DAYS, advance)
-    watcher = await asyncpg.connect(url)
-    size = await watcher.fetchval("SELECT pg_database_size(current_database())")
-    took = time.monotonic() - began
-    print(f"{rows:,} payments in {took:.0f} s: {rows / took:,.0f}/s, {size / rows:,.0f} bytes each")
     await service.close()
+
+
+async def open_place(url: str, rows: int) -> Place:
+    """Open a service on a database that is filled."""
+    watcher = await asyncpg.connect(url)
     gateways = {"simulator": AcceptingGateway()}
-    work = await Work.open(await open_service(_settings(url), gateways), random.Random(13))
+    service = await open_service(_settings(url), gateways)
+    work = await Work.open(service, watcher, random.Random(13))
     return Place(rows=rows, work=work, watcher=watcher)
 
 
+def _name(rows: int) -> str:
+    return f"payments_{rows}"
+
+
+def database_url(server_url: str, name: str) -> str:
+    """Give the address of another database of a server."""
+    return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+
+
 async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
-    places = [await _open(url, rows) for rows in sizes]
+    places = [await open_place(database_url(url, _name(rows)), rows) for rows in sizes]
     for number in range(rounds + _WARM_UP):
-        for name in OPERATIONS:
+        for name, operation in OPERATIONS.items():
             order = random.sample(places, len(places))  # none is always the first
             for place in order:
-                await place.measure(name, kept=number >= _WARM_UP)
+                await place.measure(name, operation, kept=number >= _WARM_UP)
     for place in places:
-        await place.work.close()
-        await place.watcher.close()
+        await place.close()
     return places
 
 
@@ -139,16 +178,33 @@ def table(places: Sequence[Place], of: str, title: str) -> Table:
     return shown
 
 
-def measure(var_dir: Path, sizes: Sequence[int], rounds: int = _ROUNDS) -> list[Place]:
+def measure(var_dir: Path, sizes: Sequence[int], rounds: int, console: Console) -> None:
     """Measure on databases of its own. They do not wait for the disk, which would hide the rest."""
     folder = Path(tempfile.mkdtemp(prefix="bench-flat-", dir=var_dir))
     folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=False)
     try:
-        return uvloop.run(_measure(postgres.start(), sizes, rounds))
+        with serve(folder, _BUFFERS[0]) as url:
+            for rows in sizes:
+                uvloop.run(_fill(url, rows))
+        for buffers in _BUFFERS:
+            with serve(folder, buffers) as url:
+                places = uvloop.run(_measure(url, sizes, rounds))
+            which = f"shared_buffers of {buffers}"
+            console.print(table(places, "database_us", f"processor time of PostgreSQL, {which}"))
+            console.print(table(places, "waited_us", f"time until each answer, {which}"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def serve(folder: Path, buffers: str) -> Generator[str]:
+    """Run a PostgreSQL for the databases of a folder; gives its address."""
+    postgres = Postgres(folder / "postgres", durable=False)
+    postgres.settings |= _SETTINGS | {"shared_buffers": buffers}
+    try:
+        yield postgres.start()
     finally:
         postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
@@ -160,10 +216,7 @@ def main() -> None:
     sizes = (100, 200) if quick else tuple(sorted({*SIZES[:-1], most}))
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    places = measure(var_dir, sizes, 2 if quick else _ROUNDS)
-    console = Console(width=110)
-    console.print(table(places, "database_us", "processor time of PostgreSQL for each"))
-    console.print(table(places, "waited_us", "time until the answer, one after the other"))
+    measure(var_dir, sizes, 2 if quick else _ROUNDS, Console(width=110))
 
 
 if __name__ == "__main__":

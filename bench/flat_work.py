@@ -8,6 +8,8 @@ from random import Random
 from typing import Self
 from uuid import UUID, uuid4
 
+import asyncpg
+
 from payintent.domain.delivery import DeliveryResult
 from payintent.domain.gateway import (
     Capture,
@@ -24,7 +26,7 @@ from payintent.payments.expire import expire_due_pending
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
-from payintent.payments.settle import settle_session
+from payintent.payments.settle import ReportedSession, settle_sessions
 from payintent.service import Service
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
@@ -73,18 +75,17 @@ class Work:
     selected: list[SelectedSession] = field(default_factory=list[SelectedSession])
 
     @classmethod
-    async def open(cls, service: Service, random: Random) -> Self:
+    async def open(cls, service: Service, one: asyncpg.Connection, random: Random) -> Self:
         """Choose the merchant with most payments, and payments to read."""
-        database = service.database
-        [first] = await database.fetch(
+        first = await one.fetchrow(
             "SELECT m.merchant_id, m.id FROM payment_method m JOIN merchant t ON"
             " t.id = m.merchant_id WHERE t.name = 'Seeded 1' AND m.kind = 'card' LIMIT 1"
         )
-        newest = await database.fetch(
+        newest = await one.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY id DESC LIMIT $1", _RECENT
         )
         # Spread over all time; a table of some thousand rows is read whole.
-        spread = await database.fetch(
+        spread = await one.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY md5(id::text) LIMIT $1", _RECENT
         )
         return cls(
@@ -154,16 +155,18 @@ class Work:
     async def settle(self) -> int:
         """Report each as paid."""
         for item in self.selected:
-            reference = f"bench_{secrets.token_hex(16)}"
-            report = SessionReport(
-                state=GatewaySessionState.CAPTURED,
-                capture=Capture(reference=reference, amount_minor=_MINOR, currency=_CURRENCY),
-            )
             async with self.service.database.transaction() as tx:
-                paid = await settle_session(
-                    tx, self.service.id_generator, item.payment.id, item.session.id, report
-                )
+                reported = [_report(item)]
+                [paid] = await settle_sessions(tx, self.service.id_generator, reported)
             assert paid.paid_at is not None
+        return self.each
+
+    async def settle_together(self) -> int:
+        """Report all as paid, as callbacks that arrive together."""
+        async with self.service.database.transaction() as tx:
+            reported = [_report(item) for item in self.selected]
+            paid = await settle_sessions(tx, self.service.id_generator, reported)
+        assert all(payment.paid_at for payment in paid)
         return self.each
 
     async def prepare_due(self) -> int:
@@ -231,6 +234,15 @@ class Work:
         for merchant_id, payment_id in self.random.choices(among, k=self.each):
             await self.service.payment_lookup.get_merchant_payment(merchant_id, payment_id)
         return self.each
+
+
+def _report(item: SelectedSession) -> ReportedSession:
+    reference = f"bench_{secrets.token_hex(16)}"
+    report = SessionReport(
+        state=GatewaySessionState.CAPTURED,
+        capture=Capture(reference=reference, amount_minor=_MINOR, currency=_CURRENCY),
+    )
+    return ReportedSession(item.payment.id, item.session.id, report)
 
 
 #: In this order: each takes up what the one before left.

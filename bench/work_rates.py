@@ -203,20 +203,7 @@ class _Bench:
     async def _measure(
         self, name: str, count: int, goal: int, pid: int, work: Callable[[], Awaitable[None]]
     ) -> WorkRate:
-        await self.database.execute("VACUUM ANALYZE")
-        backend: int = await self.database.fetchval("SELECT pg_backend_pid()")
-        own_before, database_before = cpu_s(pid), database_cpu_s(backend)
-        began = perf_counter()
-        await work()
-        seconds = perf_counter() - began
-        return WorkRate(
-            name=name,
-            count=count,
-            per_s=count / seconds,
-            goal_per_s=goal,
-            cpu_us=(cpu_s(pid) - own_before) / count * 1e6,
-            database_cpu_us=(database_cpu_s(backend) - database_before) / count * 1e6,
-        )
+        return await measure_work(self.database, name, count, goal, pid, work)
 
     async def _payments(self, merchant_id: int, count: int, life: str) -> list[str]:
         rows = await self.database.fetch(
@@ -240,6 +227,31 @@ class _Bench:
         async with asyncio.timeout(_WAIT_S):
             while not await self.database.fetchval(query):
                 await asyncio.sleep(_DONE_EVERY_S)
+
+
+async def measure_work(
+    database: asyncpg.Connection,
+    name: str,
+    count: int,
+    goal: int,
+    pid: int,
+    work: Callable[[], Awaitable[None]],
+) -> WorkRate:
+    """Measure work that is done so many times, and what a process and PostgreSQL spend on it."""
+    await database.execute("VACUUM ANALYZE")
+    backend: int = await database.fetchval("SELECT pg_backend_pid()")
+    own_before, database_before = cpu_s(pid), database_cpu_s(backend)
+    began = perf_counter()
+    await work()
+    seconds = perf_counter() - began
+    return WorkRate(
+        name=name,
+        count=count,
+        per_s=count / seconds,
+        goal_per_s=goal,
+        cpu_us=(cpu_s(pid) - own_before) / count * 1e6,
+        database_cpu_us=(database_cpu_s(backend) - database_before) / count * 1e6,
+    )
 
 
 async def _measure(folder: Path, url: str, extent: Extent, kinds: Sequence[str]) -> list[WorkRate]:

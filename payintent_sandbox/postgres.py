@@ -81,6 +81,7 @@ class Postgres:
         self._data_dir = data_dir.resolve()
         self._bin_dir = (bin_dir or find_binaries()).resolve()
         self._durable = durable
+        self.settings = _SETTINGS | ({} if durable else _NOT_DURABLE)  # may be changed before start
         self._log = self._data_dir.parent / "postgres.log"
         self._password_file = self._data_dir.parent / "postgres.password"
         self._password = ""
@@ -196,9 +197,8 @@ class Postgres:
         raise PostgresError(f"PostgreSQL did not start; {self._log} ends:\n{said}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        settings = _SETTINGS | {"port": str(self._port)} | ({} if self._durable else _NOT_DURABLE)
         command = [*self._launcher, str(self._bin_dir / "postgres"), "-D", str(self._data_dir)]
-        for name, value in settings.items():
+        for name, value in (self.settings | {"port": str(self._port)}).items():
             command += ["-c", f"{name}={value}"]
         # Linux sends the death signal when the parent's *thread* ends, so the thread must last.
         self._spawner = self._spawner or ThreadPoolExecutor(1, "postgres")

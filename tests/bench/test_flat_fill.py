@@ -1,0 +1,48 @@
+"""A database that is filled by copies is like one that the service has filled."""
+
+import asyncpg
+
+from bench.flat_fill import multiply
+from payintent.config import Settings
+from payintent.service import open_service
+from payintent.storage import ledger_check
+from payintent_sandbox.seed.history import seed
+
+_PAYMENTS, _COPIES = 60, 3
+_UNUSABLE = "SELECT count(*) FROM pg_index WHERE NOT indisvalid OR NOT indisready"
+_UNLIKE = """
+SELECT count(*)
+FROM payment p
+LEFT JOIN session s ON s.id = p.session_id AND s.payment_id = p.id
+LEFT JOIN checkout c ON c.id = p.checkout_id AND c.payment_id = p.id
+LEFT JOIN event e ON e.payment_id = p.id
+LEFT JOIN delivery d ON d.event_id = e.id
+WHERE c.id IS NULL
+    OR (p.session_id IS NULL) <> (s.id IS NULL)
+    OR (p.status IN ('PENDING', 'PROCESSING')) <> (d.event_id IS NULL)
+"""
+_TOGETHER = """
+SELECT count(*)
+FROM (SELECT created_at < lag(created_at) OVER (ORDER BY ctid) AS goes_back FROM payment) one
+WHERE goes_back
+"""
+
+
+async def test_each_payment_is_there_so_many_times_with_all_that_belongs_to_it(
+    settings: Settings,
+) -> None:
+    service = await open_service(settings)
+    await seed(service, _PAYMENTS, 10, lambda _: None)
+    one = await asyncpg.connect(settings.database_url)
+    kept = [row[0] for row in await one.fetch("SELECT status FROM payment ORDER BY status")]
+
+    await multiply(settings.database_url, _COPIES, 1)
+
+    written = [row[0] for row in await one.fetch("SELECT status FROM payment ORDER BY status")]
+    assert written == [status for status in kept for _ in range(_COPIES)]
+    assert await one.fetchval(_UNLIKE) == 0
+    assert await one.fetchval(_TOGETHER) == 0
+    assert await one.fetchval(_UNUSABLE) == 0
+    assert await ledger_check.find_differences(service.database) == []
+    await one.close()
+    await service.close()
