@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ stranger: $(VENV)/dev ## Play docs/quickstart.md in a clean clone, as it stands:
 
 examples: $(VENV)/examples/installed ## Sell a book by each shop of examples/: FastAPI, Django, Flask, Express, Next.js; minutes (ONLY="flask express")
 	@$(BIN)/python -m drills.examples $(ONLY)
+
+plugins-long: $(VENV)/openapi/installed php ## Grade the WooCommerce plugin against a stand-in for WooCommerce, and pay an order by one sandbox
+	@$(BIN)/python -m drills.plugins
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"
@@ -153,6 +156,12 @@ peers: $(VENV)/dev
 	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@"; \
 	    done=$$?; [ -z "$$ours" ] || rm -f $$ours; exit $$done' peers $$missing >/dev/null 2>&1 || \
 	  echo "$$missing cannot be installed; the tests that need it will fail"; }
+
+php:
+	@command -v php >/dev/null || { \
+	  echo "installing php-cli from Debian (the WooCommerce plugin runs in it)"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends php-cli' >/dev/null 2>&1 || \
+	  echo "php-cli cannot be installed; the plugin will not be graded"; }
 
 maven:
 	@command -v mvn >/dev/null || { \

@@ -1,0 +1,26 @@
+<?php
+/**
+ * Plugin Name: Payment Intent Service for WooCommerce
+ * Description: Sends buyers to the checkout of a self-hosted Payment Intent Service, and believes its signed webhooks.
+ * Version: 0.1.0
+ * Requires PHP: 8.1
+ * Requires Plugins: woocommerce
+ * License: Apache-2.0
+ */
+
+declare(strict_types=1);
+
+defined('ABSPATH') || exit;
+
+require_once __DIR__ . '/class-payintent-client.php';
+require_once __DIR__ . '/class-payintent-webhook.php';
+
+add_action('plugins_loaded', function (): void {
+    if (!class_exists('WC_Payment_Gateway')) {
+        return;
+    }
+    require_once __DIR__ . '/class-payintent-gateway.php';
+    add_filter('woocommerce_payment_gateways', fn (array $gateways): array => [...$gateways, 'Payintent_Gateway']);
+    // The service sends its webhooks to https://shop.example/?wc-api=payintent
+    add_action('woocommerce_api_payintent', fn () => (new Payintent_Gateway())->receive_webhook());
+});

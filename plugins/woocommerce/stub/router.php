@@ -1,0 +1,282 @@
+<?php
+/**
+ * A stand-in for WordPress and WooCommerce, for the tests of the plugin: what it calls, and no more.
+ *
+ * It serves the plugin's webhooks, and the routes that `payintent grade` asks a shop for. Orders are files,
+ * each changed under a lock as a row is; GET_LOCK is a lock on a file of its name.
+ */
+
+declare(strict_types=1);
+
+const ABSPATH = __DIR__;
+const AMOUNT = '20.00';
+const CURRENCY = 'THB';
+
+function folder(): string
+{
+    return getenv('STUB_FOLDER');
+}
+
+$hooks = [];
+
+function add_action(string $name, callable $do): void
+{
+    global $hooks;
+    $hooks[$name][] = $do;
+}
+
+function add_filter(string $name, callable $do): void
+{
+    add_action($name, $do);
+}
+
+function do_action(string $name): void
+{
+    global $hooks;
+    foreach ($hooks[$name] ?? [] as $do) {
+        $do();
+    }
+}
+
+function status_header(int $status): void
+{
+    http_response_code($status);
+}
+
+function wp_json_encode(mixed $value): string
+{
+    return json_encode($value);
+}
+
+function wc_format_decimal(string $value, int $places): string
+{
+    return number_format((float) $value, $places, '.', '');
+}
+
+function wc_get_price_decimals(): int
+{
+    return 2;
+}
+
+function wc_add_notice(string $text, string $kind): void
+{
+}
+
+function wp_remote_post(string $url, array $sent): array|false
+{
+    $headers = array_map(fn ($name, $value) => "$name: $value", array_keys($sent['headers']), $sent['headers']);
+    $http = ['method' => 'POST', 'header' => $headers, 'content' => $sent['body'], 'timeout' => $sent['timeout']];
+    $options = ['http' => $http + ['ignore_errors' => true, 'follow_location' => 0]];
+    $body = @file_get_contents($url, false, stream_context_create($options));
+    return $body === false ? false : ['status' => (int) explode(' ', $http_response_header[0])[1], 'body' => $body];
+}
+
+function is_wp_error(mixed $answer): bool
+{
+    return $answer === false;
+}
+
+function wp_remote_retrieve_response_code(array $answer): int
+{
+    return $answer['status'];
+}
+
+function wp_remote_retrieve_body(array $answer): string
+{
+    return $answer['body'];
+}
+
+/** Of the settings, what the plugin's page would have stored. */
+abstract class WC_Payment_Gateway
+{
+    public string $id;
+    public string $title;
+    public string $method_title;
+    public string $method_description;
+    public bool $has_fields;
+    public array $supports;
+    public array $form_fields;
+
+    public function init_settings(): void
+    {
+    }
+
+    public function process_admin_options(): void
+    {
+    }
+
+    public function get_option(string $name, string $default = ''): string
+    {
+        $names = ['base_url' => 'PAYINTENT_URL', 'api_key' => 'PAYINTENT_KEY', 'secrets' => 'PAYINTENT_WEBHOOK_SECRET'];
+        return isset($names[$name]) ? (string) getenv($names[$name]) : $default;
+    }
+}
+
+class WC_Order
+{
+    public function __construct(private array $fields)
+    {
+    }
+
+    public function get_id(): int
+    {
+        return $this->fields['id'];
+    }
+
+    public function get_order_key(): string
+    {
+        return "wc_order_{$this->fields['cart']}";
+    }
+
+    public function get_total(): string
+    {
+        return AMOUNT;
+    }
+
+    public function get_currency(): string
+    {
+        return CURRENCY;
+    }
+
+    public function get_customer_id(): int
+    {
+        return 0;
+    }
+
+    public function get_meta(string $name, bool $single = true): mixed
+    {
+        $values = $this->fields['meta'][$name] ?? [];
+        return $single ? ($values[0] ?? '') : array_map(fn ($value) => (object) ['value' => $value], $values);
+    }
+
+    public function add_meta_data(string $name, string $value): void
+    {
+        $this->fields['meta'][$name][] = $value;
+    }
+
+    public function update_meta_data(string $name, string $value): void
+    {
+        $this->fields['meta'][$name] = [$value];
+    }
+
+    public function add_order_note(string $text): void
+    {
+    }
+
+    public function get_transaction_id(): string
+    {
+        return $this->fields['transaction_id'] ?? '';
+    }
+
+    public function is_paid(): bool
+    {
+        return $this->fields['status'] === 'paid';
+    }
+
+    /** As WooCommerce's own: it reads, then writes, so two at once hand out twice. */
+    public function payment_complete(string $payment_id): void
+    {
+        $this->fields['transaction_id'] = $payment_id;
+        $this->fields['status'] = 'paid';
+        usleep(20_000);
+        $this->save();
+        file_put_contents(folder() . "/{$this->get_id()}.handed_out", '.', FILE_APPEND);
+    }
+
+    public function save(): void
+    {
+        $path = folder() . "/{$this->get_id()}.json";
+        file_put_contents("$path." . getmypid(), json_encode($this->fields));
+        rename("$path." . getmypid(), $path);
+    }
+
+    public function view(): array
+    {
+        $payments = $this->fields['meta']['_payintent_payment_id'] ?? [''];
+        return ['order_id' => (string) $this->get_id(), 'payment_id' => end($payments), 'amount' => AMOUNT, 'currency' => CURRENCY];
+    }
+
+    public function standing(): array
+    {
+        $handed_out = @filesize(folder() . "/{$this->get_id()}.handed_out") ?: 0;
+        return ['status' => $this->is_paid() ? 'paid' : 'waiting', 'handed_out' => $handed_out];
+    }
+}
+
+function wc_get_order(int|string $id): WC_Order|false
+{
+    $path = folder() . '/' . (int) $id . '.json';
+    return is_file($path) ? new WC_Order(json_decode(file_get_contents($path), true)) : false;
+}
+
+/** Finds orders by a value of their meta data; gives their ids. */
+function wc_get_orders(array $query): array
+{
+    $found = array_filter(glob(folder() . '/*.json'), function (string $path) use ($query): bool {
+        $meta = json_decode(file_get_contents($path), true)['meta'];
+        return in_array($query['meta_value'], $meta[$query['meta_key']] ?? [], true);
+    });
+    return array_map(fn (string $path): int => (int) basename($path, '.json'), array_values($found));
+}
+
+/** Of MariaDB, its locks by name. */
+class Locks
+{
+    private array $held = [];
+
+    public function prepare(string $query, mixed ...$values): array
+    {
+        return [$query, ...$values];
+    }
+
+    public function get_var(array $query): string
+    {
+        [$text, $name] = $query;
+        if (str_starts_with($text, 'SELECT GET_LOCK')) {
+            $this->held[$name] = fopen(folder() . "/$name.lock", 'c');
+            return flock($this->held[$name], LOCK_EX) ? '1' : '0';
+        }
+        flock($this->held[$name], LOCK_UN);
+        return '1';
+    }
+}
+
+/** Gives the order of a cart, which WooCommerce keeps in the buyer's session. */
+function order_of(string $cart): WC_Order
+{
+    $ids = fopen(folder() . '/ids.lock', 'c');
+    flock($ids, LOCK_EX);
+    $path = folder() . '/cart-' . hash('sha256', $cart);
+    if (!is_file($path)) {
+        $id = 1 + count(glob(folder() . '/cart-*'));
+        (new WC_Order(['id' => $id, 'cart' => $cart, 'status' => 'pending', 'meta' => []]))->save();
+        file_put_contents($path, (string) $id);
+    }
+    flock($ids, LOCK_UN);
+    return wc_get_order(file_get_contents($path));
+}
+
+function serve(string $path): mixed
+{
+    if (isset($_GET['wc-api'])) {
+        do_action("woocommerce_api_{$_GET['wc-api']}");
+    }
+    if ($path === '/graded' && $_SERVER['REQUEST_METHOD'] === 'POST') {
+        $order = order_of(json_decode(file_get_contents('php://input'), true)['cart_id']);
+        $answer = (new Payintent_Gateway())->process_payment($order->get_id());
+        http_response_code($answer['result'] === 'success' ? 201 : 502);
+        return wc_get_order($order->get_id())->view() + ['checkout_url' => $answer['redirect'] ?? ''];
+    }
+    if (preg_match('#\A/graded/([0-9]+)\z#', $path, $found) && ($order = wc_get_order($found[1]))) {
+        return $order->standing();
+    }
+    http_response_code(preg_match('#\A/graded/[0-9]+/#', $path) ? 409 : 404);
+    return ['message' => 'An order that is placed stays as it is.'];
+}
+
+$wpdb = new Locks();
+require __DIR__ . '/../payintent/payintent.php';
+do_action('plugins_loaded');
+$answer = $_SERVER['REQUEST_URI'] === '/healthz' ? ['status' => 'ok'] : serve(parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH));
+header('Content-Type: application/json');
+echo json_encode($answer);
