@@ -8,6 +8,7 @@ hears of it by the service's own webhook. It ends with 1 where a check fails.
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,8 @@ async def play(shop: Program, url: str, secrets: Mapping[str, str]) -> int:
         async with aiohttp.ClientSession() as http:
             await _pay(http, url, secrets)
     finally:
+        if shop.process is not None:
+            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP leaves its workers behind
         await shop.stop()
     return graded
 
