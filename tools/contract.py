@@ -4,11 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import vyper
-from vyper.compiler import compile_code
-from vyper.compiler.settings import OptimizationLevel, Settings
-from vyper.utils import keccak256
-
 FOLDER = Path(__file__).resolve().parent.parent / "contracts"
 EVM_VERSION = "paris"  # the oldest that the three chains have in common: no PUSH0
 _SELECTOR_DIGITS = 8
@@ -21,6 +16,11 @@ def sources() -> list[Path]:
 
 def compiled(source: Path) -> str:
     """Compile a contract and give the text of its JSON file, the same wherever that happens."""
+    import vyper  # tests read this module for less, and it takes long to import
+    from vyper.compiler import compile_code
+    from vyper.compiler.settings import OptimizationLevel, Settings
+    from vyper.utils import keccak256
+
     formats = ("abi", "bytecode", "bytecode_runtime", "layout", "method_identifiers")
     settings = Settings(evm_version=EVM_VERSION, optimize=OptimizationLevel.GAS)
     out = compile_code(source.read_text(), output_formats=formats, settings=settings)

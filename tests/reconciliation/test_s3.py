@@ -13,11 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-import boto3
 import pytest
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from pydantic import SecretStr
 
 from payintent.config import Settings
@@ -90,6 +86,8 @@ async def store(server: str) -> AsyncIterator[Store]:
                 return False
 
         await until(answers, "the store runs")
+    import boto3  # every process of the tests reads this file, and one runs it
+
     client = boto3.client(
         "s3",
         endpoint_url=server,
@@ -138,6 +136,10 @@ def test_a_request_is_signed_as_in_the_examples_that_aws_publishes(
 def test_keys_and_queries_of_any_letters_are_signed_as_aws_signs_them(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: EXAMPLE_AT)
     path = "/settlements/" + quote(key, safe="/-_.~")
     query = {"prefix": key, "list-type": "2"}
