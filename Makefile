@@ -23,8 +23,8 @@ demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other endin
 test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: a PostgreSQL is bundled)
 	$(PYTEST) $(PYTEST_ARGS)
 
-test-fast: $(VENV)/dev ## The inner loop: no browser, no chain, no processes
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
+	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
 
 test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
 	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) $(PYTEST_ARGS)

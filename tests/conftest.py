@@ -41,8 +41,14 @@ _SLOW_FOLDERS = {
     "clients",
     "conformance",
     "docs",
+    "drills",
     "e2e",
+    "mail",
+    "onchain",
     "openapi",
+    "operations",
+    "processes",
+    "reconciliation",
     "sandbox",
     "sdks",
     "tools",
@@ -105,6 +111,10 @@ _SLOW_FILES = {
     *("test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"),
     *("test_logs.py", "test_readiness.py", "test_refunds_killed.py"),  # processes of the service
     "test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
+    *("test_invariants.py", "test_pairs.py", "test_rate_limits.py"),  # long searches
+    *("test_hourly_figures.py", "test_listing.py", "test_rates.py", "test_search.py"),  # much data
+    *("test_dispatcher.py", "test_replica.py", "test_tracing.py"),  # servers and their waits
+    *("test_comments.py", "test_linear_patterns.py", "test_tidy.py"),  # they read all of the code
 }
 
 
@@ -141,7 +151,7 @@ async def _make_templates(url: str) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, and mark what `make test-fast` leaves out.
 
-    That is browsers, chains, processes and long searches.
+    That is browsers, chains, processes, calls over HTTP and long searches.
     """
     items.sort(key=_turn)
     for item in items:
