@@ -75,17 +75,17 @@ class Work:
     selected: list[SelectedSession] = field(default_factory=list[SelectedSession])
 
     @classmethod
-    async def open(cls, service: Service, one: asyncpg.Connection, random: Random) -> Self:
+    async def open(cls, service: Service, connection: asyncpg.Connection, random: Random) -> Self:
         """Choose the merchant with most payments, and payments to read."""
-        first = await one.fetchrow(
+        first = await connection.fetchrow(
             "SELECT m.merchant_id, m.id FROM payment_method m JOIN merchant t ON"
             " t.id = m.merchant_id WHERE t.name = 'Seeded 1' AND m.kind = 'card' LIMIT 1"
         )
-        newest = await one.fetch(
+        newest = await connection.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY id DESC LIMIT $1", _RECENT
         )
         # Spread over all time; a table of some thousand rows is read whole.
-        spread = await one.fetch(
+        spread = await connection.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY md5(id::text) LIMIT $1", _RECENT
         )
         return cls(

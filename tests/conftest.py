@@ -108,12 +108,13 @@ LONGEST_FILES = (
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {
-    *("test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"),
-    *("test_logs.py", "test_readiness.py", "test_refunds_killed.py"),  # processes of the service
-    "test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
-    *("test_invariants.py", "test_pairs.py", "test_rate_limits.py"),  # long searches
-    *("test_hourly_figures.py", "test_listing.py", "test_rates.py", "test_search.py"),  # much data
-    *("test_dispatcher.py", "test_replica.py", "test_tracing.py"),  # servers and their waits
+    *("payments/test_history.py", "payments/test_invariants.py", "payments/test_pairs.py"),
+    *("api/test_storm.py", "api/test_rate_limits.py"),  # long searches, as those before
+    *("api/test_logs.py", "api/test_readiness.py", "api/test_refunds_killed.py"),  # processes
+    "api/test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
+    *("api/test_replica.py", "webhooks/test_dispatcher.py", "test_tracing.py"),  # other servers
+    *("storage/test_hourly_figures.py", "storage/test_listing.py"),  # much data
+    *("storage/test_rates.py", "storage/test_search.py"),
     *("test_comments.py", "test_linear_patterns.py", "test_tidy.py"),  # they read all of the code
 }
 
@@ -155,9 +156,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=_turn)
     for item in items:
-        folder = item.path.relative_to(_TESTS).parts[0]
+        path = item.path.relative_to(_TESTS)
         names = set(getattr(item, "fixturenames", ()))
-        if folder in _SLOW_FOLDERS or names & _SLOW_FIXTURES or item.path.name in _SLOW_FILES:
+        left_out = path.parts[0] in _SLOW_FOLDERS or path.as_posix() in _SLOW_FILES
+        if left_out or names & _SLOW_FIXTURES:
             item.add_marker("slow")
 
 

@@ -138,12 +138,12 @@ async def found(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Con
     """The statements of the hot paths, and a connection to the database with a history."""
     service = await open_service(settings, {"simulator": AcceptingGateway()})
     await seed(service, PAYMENTS, 90, lambda _: None)
-    work = await Work.open(service, Random(13))
+    raw = await asyncpg.connect(settings.database_url)
+    work = await Work.open(service, raw, Random(13))
     work.each = 2
     statements: set[str] = set()
     with _statements(statements):
         await _do_all(work)
-    raw = await asyncpg.connect(settings.database_url)
     yield {one for one in statements if _PLANNED.match(one)}, raw
     await raw.close()
     await service.close()

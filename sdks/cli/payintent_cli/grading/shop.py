@@ -89,7 +89,8 @@ class Shop:
     ) -> list[int | None]:
         """Ask for money back for several clicks at the same time."""
         with ThreadPoolExecutor(len(returns)) as clicks:
-            return list(clicks.map(lambda each: self.refund(order, *each), returns))
+            calls = [clicks.submit(self.refund, order, *each) for each in returns]
+        return [call.result() for call in calls]
 
     def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
         """Return what the shop shows as given back, when it has had time to hear of it."""
