@@ -38,6 +38,8 @@ _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 #: Filters of the list as they are in its address, beside the text that is searched.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
+#: Asks for their form: fields of dates and lists take a phone longer than all else of the page.
+_ASKED = "filters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ async def get_portal_payments(visit: Visit) -> Response:
         rows=rows,
         more=more,
         text=text,
+        filtering=any(name in query for name in (_ASKED, *_FILTERS)),
         filters={name: _shown(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),

@@ -79,6 +79,15 @@ async def test_the_filters_stand_in_the_address_and_the_pages_follow(
     assert "somebody-else" not in first + second
 
 
+async def test_the_form_of_the_filters_comes_when_it_is_asked_for_or_used(finance: Person) -> None:
+    form = 'class="filters"'
+    first = (await finance.get("/merchant/payments")).body.decode()
+    assert form not in first
+    assert 'href="/merchant/payments?filters="' in first
+    for query in ("filters=", "status=PAID", "status=GONE"):
+        assert form in (await finance.get(f"/merchant/payments?{query}")).body.decode(), query
+
+
 async def test_a_search_has_pages_too(api: Api, finance: Person) -> None:
     made = [(await api.create(payer_uid="buyer 77&x=1")).json["id"] for _ in range(26)]
     first = (await finance.get(f"/merchant/payments?q={quote('buyer 77&x=1')}")).body.decode()

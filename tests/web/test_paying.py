@@ -25,6 +25,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 _FETCHES = """Object.fromEntries(performance.getEntriesByType("resource")
   .filter((one) => one.initiatorType !== "fetch" && one.name.endsWith(".js"))
   .map((one) => [one.name.split("/").at(-1), one.transferSize]))"""
+#: Whether a page follows its payment already when the first wallet is offered.
+_ORDER = """new MutationObserver((_, watch) => {
+  if (!document.querySelector("[data-wallets] button")) return;
+  window.followsFirst = customElements.get("pay-status") !== undefined;
+  watch.disconnect();
+}).observe(document, { childList: true, subtree: true })"""
 _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
@@ -45,6 +51,15 @@ async def test_the_choice_fetches_what_the_wallets_step_runs(till: Till, wallet:
     fetches = await till.page.evaluate(_FETCHES)
     assert set(fetches) >= {"checkout.js", "onchain.js", "wallet.js"}
     assert {name for name, received in fetches.items() if received} == set()
+
+
+async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: Wallet) -> None:
+    await wallet.stand_in(till.page.context)
+    await till.page.add_init_script(_ORDER)
+    await till.bill("USDT")
+    await expect(till.wallets).to_be_visible()
+    await expect(till.page.locator("html.scripted")).to_have_count(1)
+    assert await till.page.evaluate("window.followsFirst") is False
 
 
 async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(

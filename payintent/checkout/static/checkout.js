@@ -496,12 +496,17 @@ function fetchAhead() {
   }
 }
 
-document.documentElement.classList.add("scripted");
+/** What a page does by itself comes after what it shows: a wallet's button waits for no stream. */
+function begin() {
+  customElements.define("pay-status", PayStatus);
+  customElements.define("pay-countdown", PayCountdown);
+  customElements.define("pay-copy", PayCopy);
+  customElements.define("pay-return", PayReturn);
+  customElements.define("pay-print", PayPrint);
+  document.documentElement.classList.add("scripted");
+}
+
+addEventListener("DOMContentLoaded", () => setTimeout(begin), { once: true }); // all scripts have run
 addEventListener("load", fetchAhead, { once: true });
 const result = document.querySelector("[data-result]")?.getAttribute("data-result");
 tell("ready", { status: result ?? payment()?.dataset.status });
-customElements.define("pay-status", PayStatus);
-customElements.define("pay-countdown", PayCountdown);
-customElements.define("pay-copy", PayCopy);
-customElements.define("pay-return", PayReturn);
-customElements.define("pay-print", PayPrint);

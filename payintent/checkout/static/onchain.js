@@ -111,7 +111,7 @@ function offer(name, icon, provider) {
     const image = document.createElement("img");
     image.alt = "";
     button.append(image);
-    requestAnimationFrame(() => (image.src = icon)); // the button is there before its picture
+    requestAnimationFrame(() => setTimeout(() => (image.src = icon))); // after the button is there
   }
   button.append(word("wallet_pay_with", { wallet: name }));
   button.addEventListener("click", () => start(provider));
