@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from payintent.domain.payment import CreatePaymentRequest
+from payintent.encryption import Encryption
 from payintent.storage import new_payments, payments
 from payintent.storage.database import Row
 from payintent.storage.new_payments import NewPayment
+from payintent.storage.payer_sealing import PayerSealing
 
 _THREADS = 2
 _EXTRA_S = 60  # beyond its measured time, before we give pgbench up
@@ -39,6 +41,8 @@ class _Recorder:
     """Stands where a database would, and keeps the statement instead of running it."""
 
     def __init__(self) -> None:
+        encryption = Encryption(bytes(32), {"bench": bytes(32)})
+        self.payer_sealing = PayerSealing(encryption, is_on=False)
         self.query = ""
         self.arguments: Sequence[object] = ()
 

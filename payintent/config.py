@@ -179,6 +179,8 @@ class Settings(BaseSettings):
     payer_addresses_days: KeptDays = 90  # on chains, after a transfer
     payer_details_days: KeptDays = 730  # e-mail and metadata, after a payment ended
 
+    seal_payer_data: bool = False  # e-mail, metadata and events, under the key ring
+
     # Chains: endpoints of each, separated by commas; they may contain keys. "" is not watched
     rpc_ethereum: SecretStr = SecretStr("")
     rpc_bsc: SecretStr = SecretStr("")

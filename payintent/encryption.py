@@ -30,10 +30,21 @@ class Encryption:
         self.writer = next(iter(ring))
         self.pepper_mark = _mark(pepper)
         self.marks = {name: _mark(key) for name, key in ring.items()}
+        self._search_keys = {
+            name: hmac.digest(key, b"payintent search", "sha256") for name, key in ring.items()
+        }
 
     def digest(self, text: str) -> bytes:
         """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
         return hmac.digest(self._pepper, text.encode(), "sha256")
+
+    def search_digest(self, text: str, kind: str) -> str:
+        """Digest what an encrypted value is found by, under a key of the ring's first key."""
+        return _search_digest(self._search_keys[self.writer], text, kind)
+
+    def search_digests(self, text: str, kind: str) -> list[str]:
+        """Return what `search_digest` gave under each key of the ring while it was the first."""
+        return [_search_digest(key, text, kind) for key in self._search_keys.values()]
 
     def encrypt(self, secret: bytes, context: str, nonce: bytes) -> bytes:
         """Encrypt for one context such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
@@ -103,6 +114,10 @@ def _key(encoded: str, what: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise EncryptionKeyError(f"{what} must be {KEY_BYTES} bytes, not {len(key)}")
     return key
+
+
+def _search_digest(key: bytes, text: str, kind: str) -> str:
+    return hmac.digest(key, f"{kind}:{text}".encode(), "sha256").hex()[:32]
 
 
 def _mark(key: bytes) -> str:

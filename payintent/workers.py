@@ -29,6 +29,7 @@ from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
+from payintent.payments.seal_payer_data import PayerDataSealer
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.s3_signature import S3Credentials
 from payintent.reconciliation.s3_source import S3Source
@@ -133,6 +134,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         settings.webhook_poll_s,
     )
     listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
+    written = service.database, service.id_generator
     inquirers, submitters = _session_inquirers(service), _submitters(service)
     steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
         ("expire", settings.expire_every_s, lambda: _expire(service)),
@@ -142,9 +144,10 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("retention", settings.prune_every_s, lambda: _retain(service)),
+        ("seal", settings.prune_every_s, PayerDataSealer(service.database).step),
         ("measure", settings.measure_every_s, lambda: measure(service)),
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
-        ("statements", _STATEMENTS_EVERY_S, lambda: _close_statements(service)),
+        ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, *written)),
         ("reconcile", settings.reconcile_every_s, lambda: reconcile(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
@@ -252,10 +255,6 @@ def _s3_source(settings: Settings) -> FileSource:
         secret_key=settings.settlement_s3_secret_key.get_secret_value(),
     )
     return S3Source(settings.settlement_s3_url, credentials, settings.client_tls)
-
-
-async def _close_statements(service: Service) -> bool:
-    return await close_due_days(service.database, service.id_generator)
 
 
 async def _write_gateway_calls(service: Service) -> bool:

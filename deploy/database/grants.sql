@@ -26,6 +26,8 @@ GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
 -- And for what is of a payer, where two operators erase it.
 GRANT UPDATE (body) ON event TO payintent_api;
 GRANT UPDATE (detail, answer) ON attempt TO payintent_api;
+-- Which a worker seals, where the setting says so.
+GRANT UPDATE (body) ON event TO payintent_worker;
 -- And how far a test merchant has moved its clock on.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 -- What the test gateway keeps, where no money is.

@@ -17,13 +17,14 @@ from payintent.encryption import (
     proposal_place,
 )
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.storage import accounts, encryption_keys, mails, proposals
+from payintent.storage import accounts, encryption_keys, mails, payer_seals, proposals
 from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Database, Tx
 from payintent.storage.encryption_keys import EncryptionKeyRecord, SealedCredentials
 
 _BATCH = 500
 _ACCOUNTS_MAX = 100_000
+_COUNTED_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class KeyringRotation:
     callback_secrets: int
     provider_accounts: int
     retired: list[str]
+    payer_values: int  # that a worker has still to seal anew, up to 100,000 of a column
 
 
 class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
     """Encrypt every secret again with the first key of the ring, so that the others can go.
 
+    What is of payers a worker seals anew, a batch at a time; until then its key is not retired.
     One transaction; readers do not wait, for both keys are in every ring meanwhile. Writers of
     secrets wait, so that no secret that is encrypted with another key is missed.
     """
@@ -63,6 +66,8 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         writer, encryption = context.encryption.writer, context.encryption
         found = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
+        waiting = await payer_seals.count_of_other_keys(context.database, _COUNTED_MAX)
+        needed = await payer_seals.find_sealing_keys(context.database, [key.name for key in keys])
         return {
             "writer": writer,
             "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
@@ -71,7 +76,12 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             "provider_accounts": sum(
                 _open_if_old(encryption, account) is not None for account in found
             ),
-            "retired": [key.name for key in keys if key.name != writer and key.retired_at is None],
+            "retired": [
+                key.name
+                for key in keys
+                if key.name != writer and key.retired_at is None and key.name not in needed
+            ],
+            "payer_values": waiting,
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
@@ -81,8 +91,12 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         sealed_accounts = await _reseal_accounts(context.encryption, tx)
         await _reseal_proposals(context.encryption, tx)
         await _reseal_mails(context.encryption, tx)
-        retired = await encryption_keys.retire_other_keys(tx, context.encryption.writer)
-        return KeyringRotation(context.encryption.writer, secrets, sealed_accounts, retired)
+        writer = context.encryption.writer
+        names = [key.name for key in await encryption_keys.list_keys(tx)]
+        needed = await payer_seals.find_sealing_keys(tx, names)
+        retired = await encryption_keys.retire_other_keys(tx, writer, needed)
+        waiting = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
+        return KeyringRotation(writer, secrets, sealed_accounts, retired, waiting)
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
@@ -100,6 +114,9 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
             )
         if key.retired_at is None and key.name not in encryption.marks:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
+    retired = [key.name for key in keys if key.name not in encryption.marks]
+    for name in retired and await payer_seals.find_sealing_keys(database, retired):
+        raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals data of payers")
     if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
             database, encryption.writer, encryption.marks[encryption.writer]

@@ -21,7 +21,7 @@ from payintent.operations.validation import (
     check_merchant,
     quote_input,
 )
-from payintent.storage import payment_search, payments
+from payintent.storage import payer_search, payment_search, payments
 from payintent.storage.database import Executor
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
 
@@ -162,7 +162,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         """
         sets: list[set[UUID]] = []
         if self.order_id is not None:
-            sets.append(set(await payment_search.find_by_order(database, self.order_id)))
+            sets.append(set(await payer_search.find_by_order(database, self.order_id)))
         if self.reference is not None:
             sets.append(set(await payment_search.find_by_reference(database, self.reference)))
         if self.tx_hash is not None:
@@ -238,10 +238,10 @@ async def _find(
     if (address := _read_address(text)) is not None:
         found.append(("address", await payment_search.find_by_address(database, address)))
     if "@" in text:
-        found.append(("e-mail", await payment_search.find_by_email(database, text)))
+        found.append(("e-mail", await payer_search.find_by_email(database, text)))
     found += [
         ("reference", await payment_search.find_by_reference(database, text)),
-        ("order", await payment_search.find_by_order(database, text)),
+        ("order", await payer_search.find_by_order(database, text)),
         ("payer", await payment_search.list_ids(database, scope, text)),
     ]
     return found

@@ -14,6 +14,7 @@ from payintent.domain.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from payintent.encryption import load_encryption
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
@@ -29,6 +30,7 @@ from payintent.storage.driver import (
     connect_as,
     transaction,
 )
+from payintent.storage.payer_sealing import PayerSealing
 
 __all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "in_transaction"]
 
@@ -43,6 +45,11 @@ _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 class Executor(Protocol):
     """Runs a query: the database for a statement of its own, or a transaction."""
 
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        """Return what seals and opens the values of payers."""
+        ...
+
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a query."""
         ...
@@ -55,9 +62,12 @@ class Executor(Protocol):
 class Tx:
     """One open transaction. Its holder must not use the network."""
 
-    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
+    def __init__(
+        self, connection: Connection, pool: ConnectionPool, payer_sealing: PayerSealing
+    ) -> None:
         self._connection = connection
         self._pool = pool
+        self.payer_sealing = payer_sealing
         self.wakes_delivery = False  # set where an event is recorded
         self.after_commit: list[Callable[[], None]] = []  # called once it has committed
 
@@ -99,8 +109,17 @@ class Database:
     ) -> None:
         self._settings = settings
         self._pool = pool or _open_pool(settings, process)
+        self._payer_sealing: PayerSealing | None = None  # made when it is needed first
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        """Return what seals and opens the values of payers, with the key ring of the settings."""
+        if self._payer_sealing is None:
+            encryption = load_encryption(self._settings)
+            self._payer_sealing = PayerSealing(encryption, is_on=self._settings.seal_payer_data)
+        return self._payer_sealing
 
     async def open(self) -> None:
         """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
@@ -147,7 +166,7 @@ class Database:
             token = in_transaction.set(True)
             try:
                 async with transaction(connection, lock_timeout_ms):
-                    tx = Tx(connection, self._pool)
+                    tx = Tx(connection, self._pool, self.payer_sealing)
                     yield tx
             finally:
                 in_transaction.reset(token)

@@ -1,5 +1,6 @@
 """The encryption keys that the database knows, and every value that is encrypted with one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -90,16 +91,17 @@ async def lock_all_keys(tx: Tx) -> None:
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
-async def retire_other_keys(tx: Tx, writer: str) -> list[str]:
-    """Mark all other keys as no longer needed; returns their names."""
+async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[str]:
+    """Mark all other keys as no longer needed, but for those that are; returns their names."""
     rows = await tx.fetch(
         """
         UPDATE ring_key
         SET retired_at = clock()
-        WHERE name <> $1 AND retired_at IS NULL
+        WHERE name <> $1 AND retired_at IS NULL AND name <> ALL($2::text[])
         RETURNING name
         """,
         writer,
+        needed,
     )
     return [row["name"] for row in rows]
 

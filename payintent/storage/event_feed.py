@@ -16,6 +16,7 @@ from uuid import UUID
 
 from payintent.domain.event import FEED_DAYS
 from payintent.storage.database import Database, Executor
+from payintent.storage.payer_sealing import PayerSealing
 
 #: Events that one reader numbers, and looks through, at a time.
 LOOKED_MAX = 1_000
@@ -203,7 +204,7 @@ async def page(
     )
     if not rows:
         return FeedPage(events=(), position=after, has_more=False)
-    found = [_event(row) for row in rows if row["id"] is not None]
+    found = [_event(row, database.payer_sealing) for row in rows if row["id"] is not None]
     if len(found) > limit:
         last = found[limit - 1]
         position = FeedPosition(last.feed_position, last.id)
@@ -232,11 +233,11 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
     return {row["id"]: row["mark"] for row in rows}
 
 
-def _event(row: Any) -> FeedEvent:
+def _event(row: Any, payer_sealing: PayerSealing) -> FeedEvent:
     return FeedEvent(
         feed_position=row["feed_position"],
         id=row["id"],
-        body=row["body"],
+        body=payer_sealing.body(row["id"], row["body"]),
         state=row["state"],
         attempts=row["attempts"],
         next_at=row["next_at"],

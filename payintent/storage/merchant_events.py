@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from payintent.storage.database import Executor
-from payintent.storage.outbox import DeliveryRecord, EventRecord
+from payintent.storage.outbox import DeliveryRecord, EventRecord, event_from_row
 
 _LAST = UUID(int=2**128 - 1)
 
@@ -54,7 +54,7 @@ async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventReco
         merchant_id,
         event_id,
     )
-    return EventRecord(**row) if row else None
+    return event_from_row(row, database.payer_sealing) if row else None
 
 
 async def get_delivery(

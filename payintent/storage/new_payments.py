@@ -65,7 +65,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
     `None` where the key is taken and younger than 24 hours. Waits for another request with the
     same key that has not committed, at most the lock timeout (`LockTimeoutError`).
     """
-    request, terms = new.request, new.request.terms
+    request, terms, sealing = new.request, new.request.terms, database.payer_sealing
     row = await database.row(
         """
         WITH claimed AS (
@@ -99,9 +99,9 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
         terms.amount,
         terms.amount_text,
         terms.payer_uid,
-        terms.payer_email,
+        sealing.email_to_store(new.id, terms.payer_email),
         terms.include_pegged_assets,
-        terms.metadata,
+        sealing.metadata_to_store(new.id, terms.metadata),
         terms.tax_manager,
         request.expires_in_s,
     )
@@ -120,6 +120,7 @@ async def create_batch(
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
     requests = [new.request for new in ordered]
     terms = [request.terms for request in requests]
+    sealing = database.payer_sealing
     rows = await database.fetch(
         _CREATE_BATCH,
         [new.id for new in ordered],
@@ -132,9 +133,9 @@ async def create_batch(
         [term.amount for term in terms],
         [term.amount_text for term in terms],
         [term.payer_uid for term in terms],
-        [term.payer_email for term in terms],
+        [sealing.email_to_store(new.id, new.request.terms.payer_email) for new in ordered],
         [term.include_pegged_assets for term in terms],
-        [term.metadata for term in terms],
+        [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in ordered],
         [term.tax_manager for term in terms],
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.payer_sealing import PayerSealing
 
 #: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
@@ -106,6 +108,15 @@ class DeliveryRecord:
     occurred_at: datetime
 
 
+def event_from_row(row: Row, sealing: PayerSealing) -> EventRecord:
+    """Build an event from a row with its columns."""
+    return EventRecord(**_opened(row, row["id"], sealing))
+
+
+def _opened(row: Row, event_id: UUID, sealing: PayerSealing) -> dict[str, Any]:
+    return {**row, "body": sealing.body(event_id, row["body"])}
+
+
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     """Store events in the transaction of their change; without a callback URL they are skipped.
 
@@ -140,7 +151,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
         [event.payment_id for event in events],
         [event.merchant_id for event in events],
         [event.type for event in events],
-        [event.body for event in events],
+        [tx.payer_sealing.body_to_store(event.id, event.body) for event in events],
         [event.occurred_at for event in events],
     )
 
@@ -202,7 +213,9 @@ async def claim_due(
         [limit for _, limit in limits],
         lease_s,
     )
-    return [ClaimedDelivery(**row) for row in rows]
+    return [
+        ClaimedDelivery(**_opened(row, row["event_id"], database.payer_sealing)) for row in rows
+    ]
 
 
 async def release(database: Executor, merchant_id: int) -> bool:
@@ -285,7 +298,7 @@ async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
         """,
         event_id,
     )
-    return EventRecord(**row) if row else None
+    return event_from_row(row, database.payer_sealing) if row else None
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:

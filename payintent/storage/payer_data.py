@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import LiteralString
+from typing import Any, LiteralString
 from uuid import UUID
 
-from payintent.storage.database import Executor
+import msgspec
+
+from payintent.storage.database import Executor, Row
+from payintent.storage.payer_sealing import PayerSealing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,11 @@ class PayerPaymentRecord:
     events: str
 
 
+class _StoredEvent(msgspec.Struct):
+    id: UUID
+    body: str
+
+
 async def list_payments_of_payer(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
 ) -> Sequence[PayerPaymentRecord]:
@@ -41,7 +49,17 @@ async def list_payments_of_payer(
         after,
         limit,
     )
-    return [PayerPaymentRecord(**row) for row in rows]
+    return [_record(row, database.payer_sealing) for row in rows]
+
+
+def _record(row: Row, sealing: PayerSealing) -> PayerPaymentRecord:
+    events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
+    opened: dict[str, Any] = {
+        "payer_email": sealing.email(row["id"], row["payer_email"]),
+        "metadata": sealing.metadata(row["id"], row["metadata"]),
+        "events": f"[{', '.join(sealing.body(event.id, event.body) for event in events)}]",
+    }
+    return PayerPaymentRecord(**{**row, **opened})
 
 
 _OF_PAYER: LiteralString = """
@@ -86,7 +104,7 @@ _OF_PAYER: LiteralString = """
             WHERE payment_id = p.id
         ), '[]') AS denials,
         coalesce((
-            SELECT json_agg(body::json ORDER BY id)
+            SELECT json_agg(json_build_object('id', id, 'body', body) ORDER BY id)
             FROM event
             WHERE payment_id = p.id
         ), '[]') AS events

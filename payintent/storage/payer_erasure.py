@@ -86,7 +86,7 @@ async def read_events(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    return {row["id"]: row["body"] for row in rows}
+    return {row["id"]: tx.payer_sealing.body(row["id"], row["body"]) for row in rows}
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
@@ -98,7 +98,9 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch(_RECEIPTS, payment_ids)
     await tx.fetch(_CHAIN_REFUNDS, payment_ids)
     await tx.fetch(_REFUNDS, payment_ids)
-    await tx.fetch(_EVENTS, list(bodies), list(bodies.values()))
+    sealing = tx.payer_sealing
+    stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+    await tx.fetch(_EVENTS, list(bodies), stored)
     await tx.fetch(_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM fraud_decision WHERE payment_id = ANY($1::uuid[])", payment_ids)

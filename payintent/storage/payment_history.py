@@ -11,6 +11,7 @@ import msgspec
 from payintent.storage.audit import AuditEntry
 from payintent.storage.database import Executor, Row
 from payintent.storage.gateway_calls import CALL_ENTRIES
+from payintent.storage.payer_sealing import PayerSealing
 
 _ENTRIES_MAX = 5_000
 _OF_A_KIND_MAX = 1_000
@@ -298,7 +299,7 @@ async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntr
         _ENTRIES_MAX,
         _OF_A_KIND_MAX,
     )
-    return [_entry(row) for row in rows]
+    return [_entry(row, database.payer_sealing) for row in rows]
 
 
 async def list_entries_page(
@@ -329,7 +330,7 @@ async def list_entries_page(
         kinds,
         skipped,
     )
-    entries = [_entry(row) for row in rows]
+    entries = [_entry(row, database.payer_sealing) for row in rows]
     return HistoryPage(
         entries=entries,
         total=rows[0]["total"] if rows else 0,
@@ -359,13 +360,11 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
     return [(row["what"], row["id"]) for row in rows]
 
 
-def _entry(row: Row) -> HistoryEntry:
-    return HistoryEntry(
-        at=row["at"],
-        what=row["what"],
-        id=row["id"],
-        details=msgspec.json.decode(row["details"]),
-    )
+def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
+    details: dict[str, Any] = msgspec.json.decode(row["details"])
+    if row["what"] == "event":
+        details["body"] = sealing.body(row["id"], details["body"])
+    return HistoryEntry(at=row["at"], what=row["what"], id=row["id"], details=details)
 
 
 async def list_audit_entries(

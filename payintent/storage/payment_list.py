@@ -121,7 +121,7 @@ async def list_payments(database: Executor, wanted: PaymentFilter) -> list[Payme
         wanted.limit,
         *more,
     )
-    return [payments.snapshot_from_row(row) for row in rows]
+    return [payments.snapshot_from_row(row, database.payer_sealing) for row in rows]
 
 
 def _before(wanted: PaymentFilter) -> tuple[datetime, UUID]:

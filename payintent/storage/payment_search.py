@@ -12,7 +12,8 @@ from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
-from payintent.storage.database import Executor
+from payintent.storage.database import Executor, Row
+from payintent.storage.payer_sealing import PayerSealing, order_id_of
 
 #: Payments that share an order number or a reference; of more, some are left out.
 SHARED_MAX = 10_000
@@ -179,32 +180,6 @@ async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | Non
     return [payment_id for _, payment_id in await list_positions(database, scope, payer_uid)]
 
 
-async def find_by_order(database: Executor, order_id: str) -> list[UUID]:
-    """Find payments by the `order_id` in their metadata."""
-    rows = await database.fetch(
-        """
-        SELECT id
-        FROM payment
-        WHERE hashtextextended(payment_order_id(metadata), 0) = hashtextextended($1, 0)
-            AND payment_order_id(metadata) = $1
-        LIMIT $2
-        """,
-        order_id,
-        SHARED_MAX,
-    )
-    return [row["id"] for row in rows]
-
-
-async def find_by_email(database: Executor, email: str) -> list[UUID]:
-    """Find payments by their payer's e-mail, in capital or small letters."""
-    rows = await database.fetch(
-        "SELECT id FROM payment WHERE lower(payer_email) = lower($1) LIMIT $2",
-        email,
-        SHARED_MAX,
-    )
-    return [row["id"] for row in rows]
-
-
 async def find_by_address(database: Executor, address: bytes) -> list[UUID]:
     """Find payments by the address on a chain that money came from."""
     rows = await database.fetch(
@@ -324,7 +299,9 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
 
 _RECORDS: LiteralString = """
     SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
-        payment_order_id(p.metadata) AS order_id, s.provider, s.chain, s.kind, s.country,
+        payment_order_id(p.metadata) AS order_id,
+        CASE json_typeof(p.metadata) WHEN 'string' THEN p.metadata END AS sealed,
+        s.provider, s.chain, s.kind, s.country,
         p.created_at, p.expires_at, p.updated_at
     FROM unnest($1::uuid[]) AS i (id)
     CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
@@ -382,4 +359,12 @@ async def list_records(
         scope.token,
         scope.unselected,
     )
-    return [PaymentRecord(**row) for row in rows]
+    return [_record(row, database.payer_sealing) for row in rows]
+
+
+def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
+    values = dict(row)
+    sealed = values.pop("sealed")
+    if sealed is not None:
+        values["order_id"] = order_id_of(sealing.metadata(values["id"], sealed))
+    return PaymentRecord(**values)

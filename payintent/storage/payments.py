@@ -13,6 +13,7 @@ from payintent.domain.price import TaxManager
 from payintent.domain.session import Session
 from payintent.storage import sessions
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.payer_sealing import PayerSealing
 
 COLUMNS = """
     p.id, p.merchant_id, p.checkout_id, p.status, p.version, p.currency, p.amount, p.amount_text,
@@ -25,6 +26,8 @@ _FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
 assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
+_PAYER_EMAIL = _FIELDS.index("payer_email")
+_METADATA = _FIELDS.index("metadata")
 _TAX_MANAGER = _FIELDS.index("tax_manager")
 _FAILURE_REASON = _FIELDS.index("failure_reason")
 
@@ -74,7 +77,7 @@ async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
         """,
         payment_id,
     )
-    return snapshot_from_row(row) if row else None
+    return snapshot_from_row(row, database.payer_sealing) if row else None
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
@@ -92,7 +95,7 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
         """,
         checkout_id,
     )
-    return snapshot_from_row(row) if row else None
+    return snapshot_from_row(row, database.payer_sealing) if row else None
 
 
 async def get_batch(
@@ -112,7 +115,7 @@ async def get_batch(
         """,
         payment_ids,
     )
-    found = {row["id"]: snapshot_from_row(row) for row in rows}
+    found = {row["id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
     return [found.get(payment_id) for payment_id in payment_ids]
 
 
@@ -134,7 +137,7 @@ async def find_by_checkouts(
         """,
         checkout_ids,
     )
-    found = {row["checkout_id"]: snapshot_from_row(row) for row in rows}
+    found = {row["checkout_id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
     return [found.get(checkout_id) for checkout_id in checkout_ids]
 
 
@@ -152,7 +155,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
         """,
         sorted(payment_ids),
     )
-    return LockedPayments([_payment(row) for row in rows], rows[0]["now"])
+    return LockedPayments([_payment(row, tx.payer_sealing) for row in rows], rows[0]["now"])
 
 
 async def now(database: Executor) -> datetime:
@@ -176,7 +179,11 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
         """,
         limit,
     )
-    return LockedPayments([_payment(row) for row in rows], rows[0]["now"]) if rows else None
+    return (
+        LockedPayments([_payment(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+        if rows
+        else None
+    )
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
@@ -205,7 +212,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
         limit,
         patience_s,
     )
-    return [snapshot_from_row(row) for row in rows]
+    return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
 
 
 async def oldest_processing_s(database: Executor) -> float:
@@ -254,7 +261,7 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
         [change.failure_reason for change in changes],
         [change.refunded for change in changes],
     )
-    return [_payment(row) for row in rows]
+    return [_payment(row, tx.payer_sealing) for row in rows]
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
@@ -266,17 +273,23 @@ async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
 
 async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
     """Store the e-mail that the buyer entered; it replaces the merchant's (spec 2.2)."""
-    await tx.fetch("UPDATE payment SET payer_email = $2 WHERE id = $1", payment_id, payer_email)
+    await tx.fetch(
+        "UPDATE payment SET payer_email = $2 WHERE id = $1",
+        payment_id,
+        tx.payer_sealing.email_to_store(payment_id, payer_email),
+    )
 
 
-def snapshot_from_row(row: Row) -> PaymentSnapshot:
+def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     """Build a payment and its session from a row with the columns of both."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
-    return PaymentSnapshot(_payment(row), session, row["now"])
+    return PaymentSnapshot(_payment(row, payer_sealing), session, row["now"])
 
 
-def _payment(row: Row) -> Payment:
+def _payment(row: Row, payer_sealing: PayerSealing) -> Payment:
     values = list(_values(row))
+    values[_PAYER_EMAIL] = payer_sealing.email(row["id"], values[_PAYER_EMAIL])
+    values[_METADATA] = payer_sealing.metadata(row["id"], values[_METADATA])
     values[_STATUS] = PaymentStatus(values[_STATUS])
     values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
     if values[_FAILURE_REASON] is not None:

@@ -18,6 +18,7 @@ from payintent.config import Settings
 from payintent.domain.errors import PermissionDeniedError, StorageUnavailableError
 from payintent.log import get_logger
 from payintent.storage.database import Database, Executor, Row, open_read_pool
+from payintent.storage.payer_sealing import PayerSealing
 
 _LOOK_EVERY_S = 1.0
 _LOOK_TIMEOUT_S = 2.0
@@ -66,6 +67,11 @@ class ReadDatabase:
         self._look: asyncio.Task[None] | None = None
         self._is_noted = False  # whether anything was logged of the replica yet
         self._not_used_why: str | None = None
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        """Return what opens the values of payers."""
+        return self._primary.payer_sealing
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that only reads."""

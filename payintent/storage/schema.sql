@@ -1589,6 +1589,8 @@ CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
 
 CREATE UNIQUE INDEX event_one_terminal ON public.event USING btree (payment_id);
 
+CREATE INDEX event_sealed_body ON public.event USING btree (split_part(body, ':'::text, 2)) WHERE starts_with(body, 'sealed:'::text);
+
 CREATE INDEX event_unnumbered ON public.event USING btree (merchant_id, id) WHERE (feed_position IS NULL);
 
 CREATE INDEX fraud_decision_decided ON public.fraud_decision USING btree (decided_at);
@@ -1648,6 +1650,10 @@ CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextende
 CREATE INDEX payment_payer_email ON public.payment USING btree (lower(payer_email)) WHERE (payer_email IS NOT NULL);
 
 CREATE INDEX payment_processing ON public.payment USING btree (created_at) WHERE (status = 'PROCESSING'::text);
+
+CREATE INDEX payment_sealed_email ON public.payment USING btree (split_part(payer_email, ':'::text, 2), split_part(payer_email, ':'::text, 3)) WHERE starts_with(payer_email, 'sealed:'::text);
+
+CREATE INDEX payment_sealed_metadata ON public.payment USING btree (split_part((metadata #>> '{}'::text[]), ':'::text, 2), split_part((metadata #>> '{}'::text[]), ':'::text, 3)) WHERE (json_typeof(metadata) = 'string'::text);
 
 CREATE INDEX payout_of_merchant ON public.payout USING btree (merchant_id, id);
 

@@ -11,6 +11,7 @@ import pytest
 
 from payintent.payments.overview_cache import Amount, OverviewCache, Period
 from payintent.storage.database import Executor, Row
+from payintent.storage.payer_sealing import PayerSealing
 from tests.evm.net import Clock
 from tests.storage.test_hourly_figures import HOUR_MS, History, settle
 from tests.support.clock import StoppedClock
@@ -41,6 +42,10 @@ class CountingReads:
     database: Executor
     statements: int = 0
     asked_for: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def payer_sealing(self) -> PayerSealing:
+        return self.database.payer_sealing
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         self.statements += 1

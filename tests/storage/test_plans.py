@@ -29,6 +29,7 @@ from payintent.storage import (
     hourly_figures,
     merchant_events,
     merchant_refunds,
+    payer_search,
     payment_changes,
     payment_list,
     payment_search,
@@ -119,8 +120,8 @@ async def _look_up(service: Service, payment_id: UUID) -> None:
     actor = Actor("test", "it is looked up")
     await service.run_operation(ShowPayment(payment_id=named), actor)
     await service.run_operation(ShowTimeline(payment_id=named), actor)
-    await payment_search.find_by_order(database, "A-7")
-    await payment_search.find_by_email(database, "buyer-7@example.com")
+    await payer_search.find_by_order(database, "A-7")
+    await payer_search.find_by_email(database, "buyer-7@example.com")
     await payment_search.find_by_reference(database, "pi_7")
     await payment_search.find_by_id(database, payment_id)
     await payment_search.find_by_checkout(database, "cs_0000000000000007")

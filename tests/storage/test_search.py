@@ -19,6 +19,7 @@ from payintent.storage import (
     delivery_list,
     endpoint_list,
     event_replays,
+    payer_search,
     payment_history,
     payment_search,
     refund_reviews,
@@ -124,10 +125,10 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
     order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
     scope = PaymentScope(limit=_LIMIT)
     searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
-        (lambda asked: payment_search.find_by_order(asked, order), 20),
-        (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
+        (lambda asked: payer_search.find_by_order(asked, order), 20),
+        (lambda asked: payer_search.find_by_order(asked, "nothing"), 20),
         (lambda asked: payment_search.find_by_reference(asked, "pi_nothing"), 60),
-        (lambda asked: payment_search.find_by_email(asked, "Ann-7@shop.example"), 20),
+        (lambda asked: payer_search.find_by_email(asked, "Ann-7@shop.example"), 20),
         (lambda asked: payment_search.find_by_address(asked, bytes(20)), 20),
         (lambda asked: payment_search.find_by_transaction(asked, bytes(32)), 60),
         (lambda asked: payment_search.find_by_id(asked, _NO_ID), 30),

@@ -7,13 +7,17 @@ from typing import Any, LiteralString
 
 import asyncpg
 
+from payintent.encryption import Encryption
 from payintent.storage.database import Row
+from payintent.storage.payer_sealing import PayerSealing
 
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
 class Recorder:
     """Stands where a database would, and keeps the statement instead of running it."""
+
+    payer_sealing = PayerSealing(Encryption(bytes(32), {"a": bytes(32)}), is_on=False)
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         self.query, self.args = query, args

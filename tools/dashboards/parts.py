@@ -103,9 +103,12 @@ DATABASE = [
         {"{{step}}": rate("payintent_worker_failures_total", "step")},
     ),
     Panel(
-        "Rows that retention took away",
+        "Rows that retention took away, or a worker sealed",
         "ops",
-        {"{{rule}}": rate("payintent_retention_rows_total", "rule")},
+        {
+            "{{rule}}": rate("payintent_retention_rows_total", "rule"),
+            "sealed, {{table}}": rate("payintent_payer_rows_sealed_total", "table"),
+        },
     ),
     Panel(
         "Processor",
