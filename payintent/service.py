@@ -1,6 +1,6 @@
 """The composition root: wires database, secrets, gateways and ids into one service."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -284,6 +284,7 @@ async def open_service(
     gateways: Mapping[str, Gateway] | None = None,
     process: str = "payintent",
     wait_s: float | None = COMMAND_WAIT_S,
+    notice: Callable[[], None] | None = None,
 ) -> Service:
     """Wire a service; waits so long for the database (None: for ever), refuses other secrets.
 
@@ -291,14 +292,14 @@ async def open_service(
     be used (`GatewayPackageError`).
 
     `gateways` replaces the adapters of outside gateways, by provider; `process` names the
-    connections of this process in the database.
+    connections of this process in the database; `notice` is called where it keeps one waiting.
     """
     check_places(settings)
     encryption = load_encryption(settings)
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = Database(settings, process)
-    await wait_for_database(database.open, wait_s)
+    await wait_for_database(database.open, wait_s, notice)
     wake = EventNotifier(settings.database_direct_url or settings.database_url)
     database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)

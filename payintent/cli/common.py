@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -30,6 +31,7 @@ from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOper
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.settings_problems import problem_lines
+from payintent.storage.database_hosts import name_hosts
 from payintent.storage.proposals import Proposal
 from payintent.tracing import TracingUnavailableError
 
@@ -91,7 +93,7 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
     chosen = settings()
 
     async def run() -> T:
-        service = await open_service(chosen)
+        service = await open_service(chosen, notice=partial(say_waiting, chosen.database_url))
         try:
             return await work(service)
         finally:
@@ -107,6 +109,11 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         fail("this is being changed elsewhere at the moment; try again")
     except InvalidTextError:
         fail("an argument is not valid Unicode")
+
+
+def say_waiting(url: str) -> None:
+    """Say on standard error which database is waited for, without its password."""
+    print(f"payintent: waiting for the database at {name_hosts(url)} …", file=sys.stderr)
 
 
 def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str = "") -> T:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import typer
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from payintent.address_checks import (
     endpoint_problems,
     insecure_bases,
 )
-from payintent.cli.common import STOPPING, read_settings
+from payintent.cli.common import STOPPING, read_settings, say_waiting
 from payintent.cli.extra_checks import EXTRA_CHECKS
 from payintent.config import Settings
 from payintent.domain.errors import PermissionDeniedError
@@ -172,7 +173,9 @@ async def _examine_database(report: _Report, chosen: Settings) -> bool:
     direct = chosen.database_direct_url or chosen.database_url
     try:
         for url in {direct, chosen.database_url}:
-            await wait_for_database(lambda url=url: reach_database(url), COMMAND_WAIT_S)
+            await wait_for_database(
+                lambda url=url: reach_database(url), COMMAND_WAIT_S, partial(say_waiting, url)
+            )
         missing = await migrations.pending(direct)
     except STOPPING as error:
         report.wrong("database", _database_problem(error))

@@ -6,12 +6,13 @@ Each imports what it needs when it runs, so that no other command pays for it.
 import asyncio
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import typer
 
 from payintent.address_checks import insecure_bases
-from payintent.cli.common import STOPPING, fail, settings
+from payintent.cli.common import STOPPING, fail, say_waiting, settings
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError
 from payintent.log import get_logger
@@ -91,7 +92,7 @@ def migrate(
     url = chosen.database_direct_url or chosen.database_url
 
     async def run() -> list[str]:
-        await wait_for_database(lambda: reach_database(url), wait_s)
+        await wait_for_database(lambda: reach_database(url), wait_s, partial(say_waiting, url))
         return await migrations.migrate(url, statements)
 
     try:

@@ -11,17 +11,33 @@ from payintent.storage.driver import GONE, connect
 
 #: How long a command waits; services wait as long as it takes.
 COMMAND_WAIT_S = 5.0
+#: After so long a command says what it waits for.
+NOTICE_AFTER_S = 2.0
 _RETRY_S = 0.5
 _LINE_EVERY_S = 5.0
 
 _log = get_logger("database")
 
 
-async def wait_for_database(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
+async def wait_for_database(
+    reach: Callable[[], Awaitable[None]],
+    wait_s: float | None,
+    notice: Callable[[], None] | None = None,
+) -> None:
     """Repeat `reach` until it works; None waits for ever, with a line in the log every 5 s.
 
-    Raises `DatabaseRefusedError` at once, and `StorageUnavailableError` after `wait_s`.
+    `notice` is called once where that takes 2 s. Raises `DatabaseRefusedError` at once, and
+    `StorageUnavailableError` after `wait_s`.
     """
+    timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
+    try:
+        await _repeat(reach, wait_s)
+    finally:
+        if timer:
+            timer.cancel()
+
+
+async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
     started = monotonic()
     next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
     while True:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 _KEPT_MAX = 16  # URLs of one process
+_PORT = "5432"  # PostgreSQL's, where a URL names none
 
 
 class DatabaseHosts:
@@ -32,6 +33,20 @@ class DatabaseHosts:
 def database_hosts(url: str) -> DatabaseHosts:
     """Return the hosts of a URL, and their order as this process knows it."""
     return DatabaseHosts(_split(url))
+
+
+def name_hosts(url: str) -> str:
+    """Name a URL's hosts for a person, such as `db.example.com:5432`: no login, no database."""
+    return ", ".join(map(_name, _split(url)))
+
+
+def _name(url: str) -> str:
+    """Name the host of a URL that has one; a folder for one that is a socket."""
+    parts = urlsplit(url)
+    listed = dict(parse_qsl(parts.query))
+    host = parts.netloc.rpartition("@")[2] or listed.get("host", "localhost")
+    has_port = host.rpartition(":")[2].isdecimal() or host.startswith("/")
+    return host if has_port else f"{host}:{listed.get('port', _PORT)}"
 
 
 def _split(url: str) -> list[str]:

@@ -13,7 +13,7 @@ from payintent.service import open_service
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.database import Database
-from payintent.storage.database_hosts import database_hosts
+from payintent.storage.database_hosts import database_hosts, name_hosts
 from payintent.storage.driver import connect, connect_as
 from tests.support.database_proxy import DatabaseProxy, freezable
 from tests.support.patience import PATIENCE_S, until
@@ -32,6 +32,21 @@ def at_hosts(url: str, *hosts: str) -> str:
     parts = urlsplit(url)
     login = parts.netloc.rpartition("@")[0]
     return urlunsplit(parts._replace(netloc=f"{login}@{','.join(hosts)}"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u:p%40ss@db.example:5433/x?sslmode=require", "db.example:5433"),
+        ("postgresql://u:p@[::1]/x", "[::1]:5432"),
+        ("postgresql://a:1,b/x", "a:1, b:5432"),
+        ("postgresql:///x?host=a,b&port=1,2", "a:1, b:2"),
+        ("postgresql:///x?host=/run/pg", "/run/pg"),
+        ("postgresql:///x", "localhost:5432"),
+    ],
+)
+def test_a_person_reads_hosts_and_ports_and_no_login(url: str, said: str) -> None:
+    assert name_hosts(url) == said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 
 from payintent import cli
 from payintent.config import Settings
+from payintent.storage import availability
+from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
 OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
@@ -61,6 +63,8 @@ class Terminal:
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
+        # A busy machine may take as long to connect as a database that is away.
+        patch.setattr(availability, "NOTICE_AFTER_S", PATIENCE_S)
         # Loggers are kept once they are configured, and would outlive this test's streams.
         patch.setattr("payintent.cli.common.configure_logging", lambda _: None)
 

@@ -66,6 +66,7 @@ _REACHABLE = """() => {
   getSelection().collapse(document.body, 0);  // where the tab key goes on from
   return window.reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
 }"""
+_WHOLE = "window.reachable.every((one) => one.isConnected)"
 _FOCUSED = """() => {
   const one = document.activeElement;
   if (!one || one === document.body) return null;
@@ -133,7 +134,17 @@ async def unsaid(page: Page) -> list[str]:
 
 
 async def tabbed(page: Page) -> list[str]:
-    """Go through a page with the tab key: find what it misses, or reaches unseen or too late."""
+    """Go through a page with the tab key: find what it misses, or reaches unseen or too late.
+
+    A live page may replace a part of itself on the way; then it begins anew.
+    """
+    found = await _tabbed(page)
+    while not await page.evaluate(_WHOLE):
+        found = await _tabbed(page)
+    return found
+
+
+async def _tabbed(page: Page) -> list[str]:
     names: list[str] = await page.evaluate(_REACHABLE)
     found: list[str] = []
     reached: list[int] = []

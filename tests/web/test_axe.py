@@ -110,3 +110,14 @@ async def test_a_planted_fault_is_found(gallery: Gallery, desk: BrowserContext, 
         await page.set_viewport_size(_SMALL)
         found += await checks.overflow(page) + await checks.too_small(page)
     assert any(_FAULTS[fault] in one for one in found), found
+
+
+async def test_a_part_that_a_live_page_replaces_is_no_fault(
+    gallery: Gallery, desk: BrowserContext
+) -> None:
+    replace = f"const one = {_BUTTON}; one.replaceWith(one.cloneNode(true))"
+    async with (await look_at(desk, gallery, "choose")).page as page:
+        await checks.unfold(page)
+        await page.evaluate(f"""document.addEventListener("focusin", () => {{ {replace} }},
+            {{ once: true }})""")
+        assert await checks.tabbed(page) == []

@@ -1,0 +1,31 @@
+"""A command says which database it waits for, before it gives up."""
+
+from functools import partial
+
+import pytest
+
+from payintent.cli import common, doctor
+from payintent.config import Settings
+from payintent.service import open_service
+from payintent.storage import availability
+from tests.support.terminal import Terminal
+from tests.support.world import free_port
+
+_WAIT_S = 0.6  # one more try
+
+
+@pytest.mark.parametrize("command", ["migrate --wait-s 0.6", "merchant list", "doctor"])
+def test_a_command_says_which_database_it_waits_for(
+    any_settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    terminal = Terminal(any_settings, monkeypatch)
+    hosts = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://payintent:hunter2@{hosts}/payintent")
+    monkeypatch.setattr(availability, "NOTICE_AFTER_S", 0.0)
+    monkeypatch.setattr(common, "open_service", partial(open_service, wait_s=_WAIT_S))
+    monkeypatch.setattr(doctor, "COMMAND_WAIT_S", _WAIT_S)
+    said = terminal.run(*command.split())
+    assert said.status == 1
+    assert f"payintent: waiting for the database at {hosts} …\n" in said.err
+    assert "the database cannot be reached: connection refused" in said.out + said.err
+    assert "hunter2" not in said.out + said.err

@@ -1,0 +1,46 @@
+"""A command that waits for its database says so, and one that need not says nothing."""
+
+import asyncio
+
+import pytest
+
+from payintent.cli.common import say_waiting
+from payintent.domain.errors import StorageUnavailableError
+from payintent.storage import availability
+from payintent.storage.availability import wait_for_database
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(availability, "NOTICE_AFTER_S", 0.0)
+
+
+async def test_what_is_waited_for_is_said_once_before_it_is_given_up() -> None:
+    said: list[str] = []
+
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(StorageUnavailableError, match="no answer in time"):
+        await wait_for_database(silent, 0.05, lambda: said.append("waiting"))
+    assert said == ["waiting"]
+
+
+async def test_nothing_is_said_of_a_database_that_answers() -> None:
+    said: list[str] = []
+
+    async def answers() -> None:
+        pass
+
+    await wait_for_database(answers, 1.0, lambda: said.append("waiting"))
+    await asyncio.sleep(0)  # what was due would be called now
+    assert said == []
+
+
+def test_a_person_reads_which_database_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    say_waiting("postgresql://payintent:secret@db.example:5433/payintent")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "payintent: waiting for the database at db.example:5433 …\n",
+    )
