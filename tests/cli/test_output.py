@@ -182,6 +182,7 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
             "callback_secrets": 2,
             "provider_accounts": 1,
             "retired": ["test"],
+            "payer_values": 0,
         }
         patch.setenv("PAYINTENT_KEYRING", new)
         assert [one["name"] for one in shop.run("keyring", "show", "--json").json] == ["k2", "test"]

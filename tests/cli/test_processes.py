@@ -191,13 +191,17 @@ async def test_a_refused_password_ends_a_process_at_once_with_one_line(
     assert not [line for line in written if "database_away" in line]
 
 
-async def test_a_command_waits_five_seconds_and_says_why_in_one_line(settings: Settings) -> None:
-    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+async def test_a_command_waits_five_seconds_and_says_for_what_and_why(settings: Settings) -> None:
+    hosts = f"127.0.0.1:{free_port()}"
+    nobody = f"postgresql://nobody@{hosts}/payintent"
     async with _started(settings, "migrate", DATABASE_URL=nobody) as ended:
         status, written = await ended.end()
     assert (status, written) == (
         1,
-        ["payintent: the database cannot be reached: connection refused"],
+        [
+            f"payintent: waiting for the database at {hosts} …",
+            "payintent: the database cannot be reached: connection refused",
+        ],
     )
 
 
