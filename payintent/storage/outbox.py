@@ -1,16 +1,19 @@
 """Events, their deliveries to the merchant, and every attempt at a delivery."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from payintent.encryption import EncryptionKeyError
+from payintent.log import get_logger
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.payer_sealing import PayerSealing
 
 #: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
+_log = get_logger("outbox")
 _ATTEMPTS_MAX = 1_000
 _RELEASED_MAX = 1_000
 #: The merchants that wait for deliveries, `waiting (merchant_id, next_at)`, each with its first
@@ -177,7 +180,8 @@ async def claim_due(
 ) -> list[ClaimedDelivery]:
     """Claim due deliveries, of each merchant at most its limit, `(merchant_id, limit)`, 500 in all.
 
-    A claimed delivery is due again when its lease ends, should this process die. A limit that is no
+    A claimed delivery is due again when its lease ends, should this process die, or should its body
+    be sealed and not open, which the log says. A limit that is no
     parameter tells the planner how few rows there will be, so that it reads no backlog through.
     """
     rows = await database.fetch(
@@ -213,9 +217,18 @@ async def claim_due(
         [limit for _, limit in limits],
         lease_s,
     )
-    return [
-        ClaimedDelivery(**_opened(row, row["event_id"], database.payer_sealing)) for row in rows
-    ]
+    return list(_readable(rows, database.payer_sealing))
+
+
+def _readable(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDelivery]:
+    """Leave out an event that does not open: it is due again after its lease, others go on."""
+    for row in rows:
+        try:
+            opened = _opened(row, row["event_id"], sealing)
+        except EncryptionKeyError as error:
+            _log.error("event_unreadable", event_id=str(row["event_id"]), why=str(error))
+        else:
+            yield ClaimedDelivery(**opened)
 
 
 async def release(database: Executor, merchant_id: int) -> bool:

@@ -167,6 +167,25 @@ async def test_what_is_moved_to_another_row_or_column_does_not_open(
         await read_both(world, bought[1])
 
 
+async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None:
+    for _ in range(2):
+        await paid(world, payer_email=EMAIL, metadata=METADATA)
+    spoilt, sound = [row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")]
+    await world.rows(
+        "UPDATE event SET body = (SELECT body FROM event WHERE id = $2) WHERE id = $1",
+        spoilt,
+        sound,
+    )
+    await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
+    await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
+    due = [(world.merchant_id, 10)]
+    claimed = await outbox.claim_due(world.service.database, due, 45.0)
+    assert [one.event_id for one in claimed] == [sound]
+    await world.move_clock(60)
+    again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
+    assert [row["event_id"] for row in again] == [spoilt, sound]
+
+
 async def read_both(world: World, payment: Payment) -> None:
     """Read a payment and its event."""
     await payments.get(world.service.database, payment.id)
