@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from tests.api.arrange import payment_of, select
 from tests.api.refunding import ask, capture_of, read
 from tests.e2e.drill import variables_of
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.support import processes
 from tests.support.fakes import FakeGateway
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
@@ -139,15 +138,13 @@ async def _learn(api: Api, created: Answer, account_id: int) -> None:
 
 
 @contextmanager
-def worker(settings: Settings, folder: Path, name: str) -> Iterator["subprocess.Popen[bytes]"]:
+def worker(settings: Settings, folder: Path, name: str) -> Iterator[processes.Process]:
     """Run a worker; it is killed at the end if it has not been before."""
     with (folder / f"{name}.log").open("wb") as output:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
+        running = processes.start(
+            *("payintent", "worker", "--processes", "1"),
             env=os.environ | variables_of(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            output=output,
         )
     try:
         yield running
@@ -156,7 +153,7 @@ def worker(settings: Settings, folder: Path, name: str) -> Iterator["subprocess.
         running.wait(PATIENCE_S)
 
 
-async def until(reached: Callable[[], Awaitable[bool]], running: "subprocess.Popen[bytes]") -> None:
+async def until(reached: Callable[[], Awaitable[bool]], running: processes.Process) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not await reached():
         assert running.poll() is None, "the worker has ended by itself"

@@ -1,9 +1,7 @@
-"""The real command in a process of its own, against a database of its own."""
+"""The command in a process of its own, started warm, against a database of its own."""
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
+from tests.support import processes
 
 _TIMEOUT_S = 30
 
@@ -53,15 +52,11 @@ def run(settings: Settings, tmp_path: Path) -> Run:
     }
 
     def ran(*arguments: object, **changes: str | None) -> Ran:
-        command = Path(sys.executable).with_name("payintent")
-        done = subprocess.run(
-            [str(command), *(str(one) for one in arguments)],
+        done = processes.run(
+            *("payintent", *(str(argument) for argument in arguments)),
             env={name: value for name, value in (env | changes).items() if value is not None},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
+            folder=tmp_path,
             timeout=_TIMEOUT_S,
-            check=False,
         )
         # A busy machine may take as long to connect as a database that is away.
         said = [line for line in done.stderr.splitlines(keepends=True) if _WAITING not in line]

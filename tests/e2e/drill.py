@@ -12,6 +12,7 @@ import asyncpg
 from payintent.config import Settings
 from payintent_sandbox.postgres import find_binaries
 from tests.docs.reading import examples, page
+from tests.support import processes
 from tests.support.patience import PATIENCE_S
 
 # Unlogged tables are left out: nothing in them is meant to outlive a crash.
@@ -46,14 +47,7 @@ def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.Com
 
 def command(settings: Settings, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the service with these settings; it may fail."""
-    return subprocess.run(
-        [sys.executable, "-m", "payintent", *words],
-        env=os.environ | variables_of(settings),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return processes.run("payintent", *words, env=os.environ | variables_of(settings))
 
 
 def variables_of(settings: Settings) -> dict[str, str]:

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support import processes
+
 START_S = 200
 STOP_S = 120
 LOOK_S = 0.02
@@ -89,14 +91,7 @@ class Sandbox:
 
     def command(self, *words: str) -> str:
         """Run one operator's command on the sandbox's database; gives what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "payintent", *words],
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
+        done = processes.run("payintent", *words, env=self._environment(), timeout=START_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

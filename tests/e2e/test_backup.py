@@ -2,8 +2,6 @@
 
 import base64
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +23,7 @@ from payintent.storage import sessions
 from tests.e2e import drill
 from tests.e2e.merchant import Receiver
 from tests.payments.test_expire import ask_all
+from tests.support import processes
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
 from tests.support.patience import until
@@ -123,11 +122,10 @@ def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
     """Run a process of the service until the block is over."""
     log = folder / f"{words[0]}.log"
     with log.open("wb") as output:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", *words, "--processes", "1"],
+        running = processes.start(
+            *("payintent", *words, "--processes", "1"),
             env=os.environ | drill.variables_of(settings),
-            stdout=output,
-            stderr=output,
+            output=output,
         )
     try:
         yield

@@ -23,12 +23,12 @@ import pytest
 
 from payintent.version import API_VERSION
 from payintent_sandbox.postgres import Postgres, find_binaries
-from tests.docs import forking
 from tests.docs.playing import Block, Machine, Shell, read_blocks
 from tests.docs.reading import page
 from tests.e2e.merchant import APPROVED, Browser, Receiver
 from tests.e2e.sandbox import is_free, memory_folder
 from tests.e2e.test_outage import is_well, process
+from tests.support import processes, warm_python
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.patience import until
@@ -174,9 +174,6 @@ async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[
         ]
         substituted = _substituted(server_url, api, public.place, stripe.place, shop)
         _furnish(machine, server_url, authority, substituted)
-        words = ["tests.docs.forking", "serve", str(machine.folder / "forking")]
-        stack.enter_context(process(tmp_path, "forking", words, {}))
-        await until((machine.folder / "forking").exists, "commands can be run")
         trust = {"CURL_CA_BUNDLE": str(authority.ca_file)}
         shells = stack.enter_context(machine.terminals(trust, "Ada", "Alan"))
         connector = aiohttp.TCPConnector(ssl=authority.client())
@@ -241,17 +238,17 @@ def _furnish(
     superuser += f" PGPASSWORD={parts.password} PGDATABASE=postgres"
     psql = find_binaries() / "psql"
     machine.install("runuser", f'shift 4; exec env {superuser} {psql} "$@"')
-    machine.install("payintent", _program(machine), f"opt/payintent-{API_VERSION}/bin")
+    machine.install("payintent", _program(), f"opt/payintent-{API_VERSION}/bin")
     machine.check_out(substituted)
     shutil.copy(authority.ca_file, machine.checkout / "ca.pem")
 
 
-def _program(machine: Machine) -> str:
+def _program() -> str:
     """Give the program: api and worker as they are, commands forked from one process."""
-    forked = f"{sys.executable} -IS {forking.__file__} run {machine.folder}/forking"
+    warm = f"{sys.executable} -IS {warm_python.__file__} run {processes.server()}"
     return f"""case "$1" in
     api | worker) exec {sys.executable} -m payintent "$@" ;;
-    *) exec {forked} "$@" ;;
+    *) exec {warm} payintent "$@" ;;
 esac"""
 
 

@@ -9,8 +9,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from payintent.storage import payment_methods
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
 from tests.payments.refunding import auto_refund
+from tests.support import processes
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World, free_port, make_world
@@ -107,13 +106,7 @@ def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> 
     """Run a process until the block is over."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
-        running = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            env=os.environ | more,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
+        running = processes.start(*words, env=os.environ | more, output=output)
     try:
         yield
         assert running.poll() is None, log.read_text()

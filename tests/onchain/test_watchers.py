@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +19,7 @@ from payintent.onchain.watcher import STRETCHES_MAX
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.onchain import chains
 from payintent_sandbox.chains.deploy import PLANS, deploy
+from tests.support import processes
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
@@ -188,7 +187,7 @@ async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
 
 
 @contextmanager
-def worker(settings: Settings, url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(settings: Settings, url: str, log: Path) -> Iterator[processes.Process]:
     """Run a real worker that watches a chain."""
     environment = {
         "DATABASE_URL": settings.database_url,
@@ -203,11 +202,8 @@ def worker(settings: Settings, url: str, log: Path) -> Iterator[subprocess.Popen
         "PATH": os.environ["PATH"],
     }
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
-            stdout=output,
-            stderr=output,
-            env=environment,
+        process = processes.start(
+            *("payintent", "worker", "--processes", "1"), output=output, env=environment
         )
         try:
             yield process

@@ -5,8 +5,6 @@ import os
 import resource
 import socket
 import struct
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -17,6 +15,7 @@ from typing import cast
 from payintent.config import Settings
 from tests.api.wire import WireAnswer
 from tests.e2e.drill import variables_of
+from tests.support import processes
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
@@ -51,12 +50,10 @@ def api_process(settings: Settings, folder: Path) -> Iterator[int]:
     port = free_port()
     log = folder / f"api-{port}.log"
     with log.open("wb") as output:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "api", "--processes", "1", "--port", str(port)],
+        running = processes.start(
+            *("payintent", "api", "--processes", "1", "--port", str(port)),
             env=os.environ | variables_of(settings) | _PATIENT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            output=output,
         )
     try:
         _wait_ready(running, port, log)
@@ -68,7 +65,7 @@ def api_process(settings: Settings, folder: Path) -> Iterator[int]:
     assert '"event": "bug"' not in log.read_text()
 
 
-def _wait_ready(running: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def _wait_ready(running: processes.Process, port: int, log: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert running.poll() is None, log.read_text()

@@ -1,8 +1,6 @@
 """The sandbox's Stripe as a process of its own, and what a buyer's element says to it."""
 
 import os
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from payintent.domain.gateway import SessionCreated
+from tests.support import processes
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
@@ -40,19 +39,19 @@ def running_stripe(log: Path, **environment: str) -> Iterator[str]:
         process.wait(PATIENCE_S)
 
 
-def _started(log: Path, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], str]:
+def _started(log: Path, environment: dict[str, str]) -> tuple[processes.Process, str]:
     for _ in range(PORTS_TRIED_MAX):  # a port that was free may be taken by now
         port = free_port()
-        command = [sys.executable, "-m", "payintent_sandbox.emulators.stripe", "--port", str(port)]
-        with log.open("ab") as told:
-            process = subprocess.Popen(command, stdout=told, stderr=told, env=environment)
+        words = ("payintent_sandbox.emulators.stripe", "--port", str(port))
+        with log.open("ab") as output:
+            process = processes.start(*words, output=output, env=environment)
         url = f"http://127.0.0.1:{port}"
         if _becomes_healthy(url, process):
             return process, url
     raise AssertionError(f"the sandbox's Stripe does not start: {log.read_text()}")
 
 
-def _becomes_healthy(url: str, process: subprocess.Popen[bytes]) -> bool:
+def _becomes_healthy(url: str, process: processes.Process) -> bool:
     deadline = time.monotonic() + PATIENCE_S
     while process.poll() is None:
         assert time.monotonic() < deadline, "the sandbox's Stripe never became healthy"

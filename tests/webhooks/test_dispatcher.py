@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -37,6 +35,7 @@ from payintent.webhooks.endpoint_windows import (
 from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
+from tests.support import processes
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
@@ -276,11 +275,10 @@ async def test_what_a_killed_worker_was_sending_is_sent_again_when_its_lease_end
     shop.answer = hold
     await happen(world)
     with (tmp_path / "worker.log").open("wb") as log:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "payintent", "worker", "--processes", "1"],
+        worker = processes.start(
+            *("payintent", "worker", "--processes", "1"),
             env=os.environ | environment(world),
-            stdout=log,
-            stderr=log,
+            output=log,
         )
     try:
         await until(lambda: shop.came, "the worker's attempt")

@@ -1,0 +1,195 @@
+"""Commands of the service without the half second that each needs to import it.
+
+One process for each process of tests has imported the service; it forks a process for each command.
+That is a process like any other: its own arguments, environment, folder and streams, a number,
+signals, an exit status. What a test says of the program itself (its interpreter, its installed
+script, what it imports) needs a process that is started in the usual way.
+
+`python -m tests.support.warm_python serve LISTENER KEEPER` is that process, by the numbers of two
+sockets: it takes requests at the first until the second is closed. `python warm_python.py run PATH
+payintent WORD…` has it run a command for a shell.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REQUEST_MAX = 160 * 1024
+NUMBER_MAX = 32  # bytes of a process's number, or of its exit status
+_SERVICE = (
+    "payintent.api.authentication",
+    "payintent.cli.commands",
+    "payintent.cli.doctor",
+    "payintent.cli.operation_commands",
+    "payintent.cli.reconcile",
+    "payintent.cli.serve_api",
+    "payintent.cli.work",
+    "rich.console",
+    "rich.table",
+)
+_EMULATORS = (
+    "payintent_sandbox.emulators.simulator.app",
+    "payintent_sandbox.emulators.stripe.app",
+)
+_STREAMS = 3
+_PR_SET_PDEATHSIG = 1
+
+
+def request(
+    path: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    streams: Sequence[int],
+) -> socket.socket:
+    """Ask for a process; the connection tells its number, and then its exit status."""
+    asked = {
+        "words": list(words),
+        "environment": dict(environment),
+        "folder": str(folder),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+    }
+    sent = json.dumps(asked).encode()
+    assert len(sent) <= REQUEST_MAX, "more arguments and variables than one message holds"
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(path)
+    socket.send_fds(connection, [sent], list(streams))
+    return connection
+
+
+class _Server:
+    """Forks what is asked for and tells how each ended; ends all with who keeps it."""
+
+    def __init__(self, listener: socket.socket, keeper: socket.socket) -> None:
+        self._listener = listener
+        self._keeper = keeper
+        self._running: dict[int, socket.socket] = {}
+        self._woken, self._wakes = socket.socketpair()
+        for end in (self._woken, self._wakes):
+            end.setblocking(False)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wakes.fileno())
+        selector = selectors.DefaultSelector()
+        for waited in (self._listener, self._keeper, self._woken):
+            selector.register(waited, selectors.EVENT_READ)
+        ready: list[object] = []
+        while self._keeper not in ready:
+            ready = [key.fileobj for key, _ in selector.select()]
+            if self._woken in ready:
+                self._woken.recv(4096)
+                self._reap()
+            if self._listener in ready:
+                self._fork(self._listener.accept()[0])
+        for pid in self._running:
+            os.kill(pid, signal.SIGKILL)
+
+    def _fork(self, connection: socket.socket) -> None:
+        asked, streams, _, _ = socket.recv_fds(connection, REQUEST_MAX, _STREAMS)
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            self._become(json.loads(asked), streams)
+        for descriptor in streams:
+            os.close(descriptor)
+        self._running[pid] = connection
+        _send(connection, pid)
+
+    def _become(self, asked: dict[str, Any], streams: list[int]) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()  # Ctrl-C in a terminal reaches the tests alone
+        ours = (self._listener, self._keeper, self._woken, self._wakes)
+        for opened in (*ours, *self._running.values()):
+            opened.close()
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os._exit(_run(**asked))
+
+    def _reap(self) -> None:
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            with self._running.pop(pid) as connection:
+                _send(connection, os.waitstatus_to_exitcode(status))
+
+
+def _send(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # whoever asked may be gone
+        connection.send(str(number).encode())
+
+
+def _run(words: list[str], environment: dict[str, str], folder: str, files: tuple[int, int]) -> int:
+    """Do what `python -m` does with these words, and give the exit status."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = words
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    if environment.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
+    status = _status_of(words[0])
+    gc.collect()  # what was left open is said, as at the end of the interpreter
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def _status_of(module: str) -> int:
+    """Run a module to its end; gives the status that the interpreter would end with."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+            return 1
+        return ended.code or 0
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _serve(listener: int, keeper: int) -> None:
+    """Import the service, and fork it for all who ask."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in _SERVICE:
+            importlib.import_module(name)
+    for name in _EMULATORS:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    _Server(socket.socket(fileno=listener), socket.socket(fileno=keeper)).run()
+
+
+def _run_for_a_shell(path: str, words: list[str]) -> int:
+    with request(path, words, os.environ, Path.cwd(), range(_STREAMS)) as connection:
+        connection.recv(NUMBER_MAX)  # the process's number
+        return int(connection.recv(NUMBER_MAX) or 1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        _serve(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        sys.exit(_run_for_a_shell(sys.argv[2], sys.argv[3:]))

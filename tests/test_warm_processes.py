@@ -1,0 +1,81 @@
+"""Tests start processes warm; such a process is like any other."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.patience import PATIENCE_S
+
+_MODULE = """
+import os, resource, sys, time
+print(sys.argv[1:], os.getcwd(), os.environ.get("WORD"), sys.stdin.read(), flush=True)
+print("why", file=sys.stderr, flush=True)
+if sys.argv[1] == "wait":
+    time.sleep(600)
+if sys.argv[1] == "text":
+    sys.exit("said at the end")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "warm_example.py").write_text(_MODULE)
+    return {"PYTHONPATH": str(tmp_path), "WORD": "bird", "PATH": os.environ["PATH"]}
+
+
+def test_it_has_its_own_words_environment_folder_streams_and_status(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = processes.run("warm_example", "3", env=environment, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "why\n")
+    assert done.stdout == f"['3'] {tmp_path} bird \n"
+
+
+def test_a_text_at_its_end_is_an_error_and_a_mistake_a_traceback(
+    environment: dict[str, str],
+) -> None:
+    done = processes.run("warm_example", "text", env=environment)
+    assert (done.returncode, done.stderr) == (1, "why\nsaid at the end\n")
+    done = processes.run("warm_example", "x", env=environment)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ValueError: ")
+
+
+def test_it_is_killed_by_its_number(environment: dict[str, str], tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process = processes.start("warm_example", "wait", env=environment, output=log)
+    assert process.poll() is None
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert process.poll() == -signal.SIGKILL
+
+
+_STARTS_AND_IS_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.support import processes
+with Path(os.devnull).open("wb") as nothing:
+    process = processes.start("warm_example", "wait", env=dict(os.environ), output=nothing)
+print(process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_ends_with_the_process_of_tests_that_started_it(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", _STARTS_AND_IS_KILLED]
+    more = {"PYTHONPATH": f"{environment['PYTHONPATH']}:{Path.cwd()}"}
+    killed = subprocess.run(
+        command, env=os.environ | more, capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    deadline = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{killed.stdout.strip()}/exe").exists():
+        assert time.monotonic() < deadline, "it runs on"
+        time.sleep(0.02)
