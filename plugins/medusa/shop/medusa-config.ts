@@ -1,0 +1,28 @@
+/** Medusa with the plugin, and nothing that a test does not need. */
+
+import { defineConfig } from "@medusajs/framework/utils";
+
+import { required } from "./src/lib/settings";
+
+const providers = [
+  {
+    resolve: "payintent-medusa/providers/payintent",
+    id: "shop",
+    options: {
+      baseUrl: required("PAYINTENT_URL"),
+      apiKey: required("PAYINTENT_KEY"),
+      secrets: required("PAYINTENT_WEBHOOK_SECRET"),
+    },
+  },
+];
+
+module.exports = defineConfig({
+  admin: { disable: true },
+  projectConfig: {
+    databaseUrl: required("DATABASE_URL"),
+    databaseDriverOptions: { ssl: false },
+    http: { storeCors: "", adminCors: "", authCors: "", jwtSecret: "of a test", cookieSecret: "of a test" },
+  },
+  plugins: [{ resolve: "payintent-medusa", options: {} }],
+  modules: [{ resolve: "@medusajs/medusa/payment", options: { providers } }],
+});

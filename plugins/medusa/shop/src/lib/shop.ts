@@ -1,0 +1,143 @@
+/** What a storefront does with Medusa: a cart, its payment session, and the order that comes of it. */
+
+import { randomUUID } from "node:crypto";
+
+import type { MedusaContainer } from "@medusajs/framework/types";
+import { ContainerRegistrationKeys, MathBN, Modules } from "@medusajs/framework/utils";
+import {
+  addToCartWorkflow,
+  createCartWorkflow,
+  createPaymentCollectionForCartWorkflow,
+  createPaymentSessionsWorkflow,
+  createRegionsWorkflow,
+  refundPaymentWorkflow,
+} from "@medusajs/medusa/core-flows";
+
+const PROVIDER = "pp_payintent_shop";
+const CURRENCY = "thb";
+const LOCK = { timeout: 30 };
+/** Which cart a page of the storefront shows: the buyer's browser keeps it in a shop. */
+const carts = new Map<string, string>();
+/** How often Medusa said that the order of a cart is placed, which is when goods go out. */
+const placed = new Map<string, number>();
+
+/** What is read of a cart. */
+interface Cart {
+  payment_collection?: {
+    id: string;
+    payment_sessions?: { data: Record<string, string> }[];
+    payments?: { id: string; refunds?: { raw_amount: { value: string } }[] }[];
+  };
+}
+
+export interface OrderView {
+  order_id: string;
+  payment_id: string;
+  amount: string;
+  currency: string;
+}
+
+/** Buys what a page shows; a second click finds the payment of the first one. */
+export async function buy(container: MedusaContainer, page: string): Promise<OrderView> {
+  return container.resolve(Modules.LOCKING).execute(page, async () => {
+    const cartId = carts.get(page) ?? (await createCart(container));
+    carts.set(page, cartId);
+    return (await view(container, cartId)) ?? payAgain(container, cartId);
+  }, LOCK);
+}
+
+/** Begins another payment of a cart, which ends the one before it. */
+export async function payAgain(container: MedusaContainer, cartId: string): Promise<OrderView> {
+  const cart = await readCart(container, cartId);
+  let collectionId = cart.payment_collection?.id;
+  if (!collectionId) {
+    await createPaymentCollectionForCartWorkflow(container).run({ input: { cart_id: cartId } });
+    collectionId = (await readCart(container, cartId)).payment_collection?.id;
+  }
+  await createPaymentSessionsWorkflow(container).run({
+    input: { payment_collection_id: collectionId ?? "", provider_id: PROVIDER },
+  });
+  return required(await view(container, cartId));
+}
+
+/** Puts one thing more into a cart. */
+export async function change(container: MedusaContainer, cartId: string): Promise<OrderView> {
+  await addToCartWorkflow(container).run({ input: { cart_id: cartId, items: [item("Bookmark", 5)] } });
+  return payAgain(container, cartId);
+}
+
+/** Gives a part of what was paid back, as Medusa's admin does. */
+export async function refund(container: MedusaContainer, cartId: string, amount: string): Promise<void> {
+  const { payment_collection: collection } = await readCart(container, cartId);
+  const payment = required(collection?.payments?.[0]);
+  await refundPaymentWorkflow(container).run({ input: { payment_id: payment.id, amount: MathBN.convert(amount) } });
+}
+
+/** How an order stands. */
+export async function standing(container: MedusaContainer, cartId: string) {
+  const { payment_collection: collection } = await readCart(container, cartId);
+  const given = (collection?.payments ?? []).flatMap((payment) => payment.refunds ?? []);
+  const refunded = MathBN.add(0, ...given.map((each) => each.raw_amount));
+  const handedOut = placed.get(cartId) ?? 0;
+  return { status: handedOut ? "paid" : "waiting", handed_out: handedOut, refunded: refunded.toFixed() };
+}
+
+/** Hands out what was bought: Medusa has placed the order. */
+export async function handOut(container: MedusaContainer, orderId: string): Promise<void> {
+  const { data } = await container.resolve(ContainerRegistrationKeys.QUERY).graph({
+    entity: "order_cart",
+    fields: ["cart_id"],
+    filters: { order_id: orderId },
+  });
+  const cartId = required(data[0]).cart_id as string;
+  placed.set(cartId, (placed.get(cartId) ?? 0) + 1);
+}
+
+async function createCart(container: MedusaContainer): Promise<string> {
+  const { result } = await createCartWorkflow(container).run({
+    input: { region_id: await region(container), email: "buyer@example.com", items: [item("Book", 20)] },
+  });
+  return result.id;
+}
+
+function item(title: string, price: number) {
+  return { title, quantity: 1, unit_price: price, requires_shipping: false, metadata: { id: randomUUID() } };
+}
+
+async function region(container: MedusaContainer): Promise<string> {
+  return container.resolve(Modules.LOCKING).execute("region", async () => {
+    const [found] = await container.resolve(Modules.REGION).listRegions({ currency_code: CURRENCY });
+    if (found) return found.id;
+    const regions = [{ name: "Thailand", currency_code: CURRENCY, countries: ["th"], payment_providers: [PROVIDER] }];
+    const { result } = await createRegionsWorkflow(container).run({ input: { regions } });
+    return required(result[0]).id;
+  }, LOCK);
+}
+
+async function readCart(container: MedusaContainer, id: string): Promise<Cart> {
+  const { data } = await container.resolve(ContainerRegistrationKeys.QUERY).graph({
+    entity: "cart",
+    fields: [
+      "id",
+      "payment_collection.*",
+      "payment_collection.payment_sessions.*",
+      "payment_collection.payments.*",
+      "payment_collection.payments.refunds.*",
+    ],
+    filters: { id },
+  });
+  return required(data[0] as Cart | undefined);
+}
+
+async function view(container: MedusaContainer, cartId: string): Promise<OrderView | undefined> {
+  const { payment_collection: collection } = await readCart(container, cartId);
+  const session = collection?.payment_sessions?.[0];
+  if (!session) return undefined;
+  const { id, amount, currency } = session.data;
+  return { order_id: cartId, payment_id: required(id), amount: required(amount), currency: required(currency) };
+}
+
+function required<T>(value: T | undefined | null): T {
+  if (value === undefined || value === null) throw new Error("Medusa did not answer as it does");
+  return value;
+}

@@ -1,0 +1,157 @@
+/** The payment provider: to the checkout and back, and paid where the service says so alone. */
+
+import type * as types from "@medusajs/framework/types";
+import { AbstractPaymentProvider, MedusaError } from "@medusajs/framework/utils";
+import { Client, InvalidStateError, webhooks } from "payintent-sdk";
+import type { Payment } from "payintent-sdk";
+
+import { isSame, priceOf, total } from "./amounts";
+import type { Price } from "./amounts";
+import { keyOf } from "./names";
+import { giveBack } from "./refunds";
+import { readSession, sessionOf, textOf } from "./session";
+import type { Session } from "./session";
+import { endedUnpaid, sessionStatus, webhookAction } from "./statuses";
+
+export interface PayintentOptions {
+  /** Where the service is, such as `https://pay.example.com`. */
+  baseUrl: string;
+  /** A key of the merchant: `sk_test_…`, later `sk_live_…`. */
+  apiKey: string;
+  /** The callback secret (`whsec_…`); several with blanks between while one is being replaced. */
+  secrets: string;
+}
+
+export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions> {
+  static override identifier = "payintent";
+  readonly #client: Client;
+  readonly #secrets: string[];
+  readonly #logger: types.Logger;
+
+  static override validateOptions(options: Record<string, unknown>): void {
+    for (const name of ["baseUrl", "apiKey", "secrets"]) {
+      if (typeof options[name] !== "string" || !options[name]) throw new Error(`payintent: the option ${name} is missing`);
+    }
+  }
+
+  constructor(cradle: Record<string, unknown>, options: PayintentOptions) {
+    super(cradle, options);
+    this.#client = new Client({ apiKey: options.apiKey, baseUrl: options.baseUrl });
+    this.#secrets = options.secrets.split(/\s+/).filter(Boolean);
+    this.#logger = cradle["logger"] as types.Logger;
+  }
+
+  /** Creates the payment of a session; a second call for the session finds the same one. */
+  async initiatePayment(input: types.InitiatePaymentInput): Promise<types.InitiatePaymentOutput> {
+    const price = priceOf(input.amount, input.currency_code);
+    return this.#create(textOf(input.data, "session_id"), price, input.context);
+  }
+
+  /** Replaces the payment by one of another amount. */
+  async updatePayment(input: types.UpdatePaymentInput): Promise<types.UpdatePaymentOutput> {
+    const session = readSession(input.data);
+    const price = priceOf(input.amount, input.currency_code);
+    if (isSame(session, price)) return { data: { ...session } };
+    await this.#end(session.id);
+    return this.#create(session.session_id, price, input.context, session.id);
+  }
+
+  /** Lets a cart become an order where the service says that the session's amount is paid. */
+  async authorizePayment({ data }: types.AuthorizePaymentInput): Promise<types.AuthorizePaymentOutput> {
+    const session = readSession(data);
+    const payment = await this.#client.payments.get(session.id);
+    return { data: { ...session }, status: this.#pays(payment, session) ? sessionStatus(payment.status) : "error" };
+  }
+
+  async getPaymentStatus(input: types.GetPaymentStatusInput): Promise<types.GetPaymentStatusOutput> {
+    return this.authorizePayment(input);
+  }
+
+  /** Does nothing: what is paid is captured. */
+  async capturePayment(input: types.CapturePaymentInput): Promise<types.CapturePaymentOutput> {
+    const { data, status } = await this.authorizePayment(input);
+    if (status !== "captured") throw notAllowed(`${String(data?.["id"])} is not paid`);
+    return data ? { data } : {};
+  }
+
+  async retrievePayment({ data }: types.RetrievePaymentInput): Promise<types.RetrievePaymentOutput> {
+    return { data: { ...(await this.#client.payments.get(readSession(data).id)) } };
+  }
+
+  async cancelPayment({ data }: types.CancelPaymentInput): Promise<types.CancelPaymentOutput> {
+    const session = readSession(data);
+    await this.#end(session.id);
+    return { data: { ...session } };
+  }
+
+  /** Ends the payment of a session that Medusa gives up; refuses where it is paid, or nearly. */
+  async deletePayment({ data }: types.DeletePaymentInput): Promise<types.DeletePaymentOutput> {
+    // Where a session could not be stored, Medusa names what the shop's page had sent, which decides nothing.
+    if (data?.["session_id"] === undefined) return {};
+    return this.cancelPayment({ data });
+  }
+
+  async refundPayment({ amount, data, context }: types.RefundPaymentInput): Promise<types.RefundPaymentOutput> {
+    const session = readSession(data);
+    const price = priceOf(amount, session.currency);
+    await giveBack(this.#client, session, price.amount, context?.idempotency_key ?? "");
+    return { data: { ...session, refunded: total(session.refunded, price.amount) } };
+  }
+
+  /** Says what a webhook asks for, by what the service says of its payment now. Throws `WebhookError`. */
+  async getWebhookActionAndData(
+    webhook: types.ProviderWebhookPayload["payload"],
+  ): Promise<types.WebhookActionResult> {
+    const headers = webhook.headers as Record<string, string | string[] | undefined>;
+    const event = await webhooks.verify(webhook.rawData, headers, this.#secrets);
+    if (!/^payment\.(completed|failed|expired|cancelled)$/.test(event.type)) return { action: "not_supported" };
+    const told = event.data.payment;
+    const payment = await this.#client.payments.get(told.id);
+    const sessionId = payment.metadata["session_id"];
+    if (typeof sessionId !== "string") return { action: "not_supported" }; // it is of another shop
+    if (!isSame(told, payment)) {
+      this.#logger.error(`payintent: a webhook tells of another amount than ${payment.id} has`);
+      return { action: "not_supported" };
+    }
+    return { action: webhookAction(payment.status), data: { session_id: sessionId, amount: payment.amount } };
+  }
+
+  async #create(
+    sessionId: string,
+    price: Price,
+    context: types.PaymentProviderContext | undefined,
+    replaced = "",
+  ): Promise<types.InitiatePaymentOutput> {
+    const customer = context?.customer?.id;
+    const payment = await this.#client.payments.create(
+      {
+        ...price,
+        payer_uid: customer ? `customer-${customer}` : `guest-${sessionId}`,
+        metadata: { session_id: sessionId },
+      },
+      { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced) },
+    );
+    return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price) };
+  }
+
+  /** Tells whether a payment is that of the session, and of its amount. */
+  #pays(payment: Payment, session: Session): boolean {
+    const is = payment.metadata["session_id"] === session.session_id && isSame(payment, session);
+    if (!is) this.#logger.error(`payintent: ${payment.id} is not of the amount of ${session.session_id}`);
+    return is;
+  }
+
+  async #end(paymentId: string): Promise<void> {
+    try {
+      await this.#client.payments.cancel(paymentId);
+    } catch (error) {
+      if (!(error instanceof InvalidStateError)) throw error;
+      const { status } = await this.#client.payments.get(paymentId);
+      if (!endedUnpaid(status)) throw notAllowed(`${paymentId} is ${status}, so its cart stays as it is`);
+    }
+  }
+}
+
+function notAllowed(text: string): MedusaError {
+  return new MedusaError(MedusaError.Types.NOT_ALLOWED, text);
+}
