@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,8 +60,8 @@ stranger: $(VENV)/dev ## Play docs/quickstart.md in a clean clone, as it stands:
 examples: $(VENV)/examples/installed ## Sell a book by each shop of examples/: FastAPI, Django, Flask, Express, Next.js; minutes (ONLY="flask express")
 	@$(BIN)/python -m drills.examples $(ONLY)
 
-plugins-long: $(VENV)/openapi/installed php ## Grade the WooCommerce plugin against a stand-in for WooCommerce, and pay an order by one sandbox
-	@$(BIN)/python -m drills.plugins
+plugins-long: $(VENV)/openapi/installed $(VENV)/medusa/installed php ## Grade the plugins, WooCommerce's against a stand-in and Medusa's in Medusa, and pay an order of each; minutes (ONLY=medusa)
+	@$(BIN)/python -m drills.plugins $(ONLY)
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"
@@ -96,6 +96,9 @@ sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to va
 
 sdk-typescript: $(VENV)/openapi/installed ## Build and write the npm package of the TypeScript SDK to var/
 	@$(BIN)/python -m tools.openapi.pack_typescript $(VAR_DIR)
+
+plugin-medusa: $(VENV)/openapi/installed $(VENV)/medusa/installed ## Build and write the npm package of the plugin for Medusa to var/
+	@$(BIN)/python -m tools.medusa $(VAR_DIR)
 
 grader-reports: $(VENV)/dev $(VENV)/openapi/installed ## Write the reports of docs/grader.md anew: the demo shop's and a broken shop's
 	REWRITE_GRADER_REPORTS=1 $(BIN)/pytest -k reports_of_the_page tests/sdks/test_grader.py
@@ -206,6 +209,11 @@ $(VENV)/vitest/installed: tools/vitest/package.json tools/vitest/package-lock.js
 $(VENV)/examples/installed: tools/examples.py $(wildcard examples/*/requirements.txt examples/*/package-lock.json) | $(VENV)/openapi/installed
 	@echo "installing what the shops of examples/ need into $(VENV)/examples"
 	@$(BIN)/python -m tools.examples
+	@touch $@
+
+$(VENV)/medusa/installed: plugins/medusa/shop/package.json plugins/medusa/shop/package-lock.json | $(VENV)/openapi/installed
+	@echo "installing Medusa into $(VENV)/medusa"
+	@$(BIN)/python -m tools.medusa
 	@touch $@
 
 $(VENV)/profile/installed: requirements/profile.txt | $(VENV)/dev

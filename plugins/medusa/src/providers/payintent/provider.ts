@@ -63,8 +63,10 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { data: { ...session }, status: this.#pays(payment, session) ? sessionStatus(payment.status) : "error" };
   }
 
-  async getPaymentStatus(input: types.GetPaymentStatusInput): Promise<types.GetPaymentStatusOutput> {
-    return this.authorizePayment(input);
+  async getPaymentStatus({ data }: types.GetPaymentStatusInput): Promise<types.GetPaymentStatusOutput> {
+    const session = readSession(data);
+    const { status } = await this.#client.payments.get(session.id);
+    return { data: { ...session }, status: sessionStatus(status) };
   }
 
   /** Does nothing: what is paid is captured. */
@@ -134,11 +136,12 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price) };
   }
 
-  /** Tells whether a payment is that of the session, and of its amount. */
+  /** Tells whether a payment is that of the session, of its amount, and nothing of it was given back. */
   #pays(payment: Payment, session: Session): boolean {
-    const is = payment.metadata["session_id"] === session.session_id && isSame(payment, session);
-    if (!is) this.#logger.error(`payintent: ${payment.id} is not of the amount of ${session.session_id}`);
-    return is;
+    const isWhole = isSame(payment, session) && isSame({ ...payment, amount: payment.refunded_amount }, { ...payment, amount: "0" });
+    const pays = isWhole && payment.metadata["session_id"] === session.session_id;
+    if (!pays) this.#logger.error(`payintent: ${payment.id} does not pay ${session.session_id}`);
+    return pays;
   }
 
   async #end(paymentId: string): Promise<void> {

@@ -3,11 +3,13 @@
 import type { PaymentActions, PaymentSessionStatus } from "@medusajs/framework/types";
 import type { PaymentStatus } from "payintent-sdk";
 
-/** Of a session. Only `PAID` lets a cart become an order; a status that is new does not. */
+/** Of a session; a status that is new does not let a cart become an order. */
 const SESSION = new Map<PaymentStatus, PaymentSessionStatus>([
   ["PENDING", "pending"],
   ["PROCESSING", "pending"],
   ["PAID", "captured"],
+  ["PARTIALLY_REFUNDED", "captured"],
+  ["REFUNDED", "captured"],
   ["FAILED", "error"],
   ["EXPIRED", "canceled"],
   ["CANCELLED", "canceled"],

@@ -15,7 +15,7 @@ const PROCESS_PAYMENT = "process-payment-workflow"; // of Medusa; it locks the c
 export async function POST(request: MedusaRequest, response: MedusaResponse): Promise<void> {
   const webhook = {
     data: request.body as Record<string, unknown>,
-    rawData: request.rawBody as Buffer,
+    rawData: (request.rawBody as Buffer | undefined) ?? "", // nothing, where it is not called JSON
     headers: request.headers,
   };
   try {

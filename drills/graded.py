@@ -1,0 +1,108 @@
+"""What `make plugins-long` does to the shop of every plugin: grade it, and pay an order of it."""
+
+import asyncio
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+
+from tests.e2e.sandbox import Sandbox
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.support.patience import until
+
+_TIMEOUT_S = 900
+
+
+class PluginError(Exception):
+    """A plugin did not do what its page says."""
+
+
+def expect(is_so: bool, otherwise: str) -> None:
+    """Raise `PluginError` where something is not so."""
+    if not is_so:
+        raise PluginError(otherwise)
+
+
+def secrets_of(sandbox: Sandbox) -> dict[str, str]:
+    """Give what a shop is configured with: the test side of the sandbox's first merchant."""
+    test_side = sandbox.told["merchants"][0]["test"]
+    return {
+        "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
+        "PAYINTENT_KEY": test_side["api_key"],
+        "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
+    }
+
+
+def send_webhooks_to(sandbox: Sandbox, url: str) -> None:
+    """Have the service send its webhooks to a shop."""
+    merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
+    sandbox.command("merchant", "set-callback-url", merchant, url, "--allow-http")
+
+
+async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: str) -> set[str]:
+    """Have the grader attack a shop, and print its report; gives the checks that failed."""
+    words = ("grade", "--webhook-url", webhooks, "--orders-url", orders, *more)
+    path = f"{installed(CLI_PROJECT)}:{installed()}"
+    inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
+    environment = inherited | {
+        "PYTHONPATH": path,
+        "PAYINTENT_API_BASE_URL": secrets["PAYINTENT_URL"],
+        "PAYINTENT_WEBHOOK_SECRET": secrets["PAYINTENT_WEBHOOK_SECRET"],
+    }
+    done = await asyncio.to_thread(
+        subprocess.run, [PYTHON, "-m", "payintent_cli", *words], env=environment,
+        capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    print(done.stdout, done.stderr, flush=True)
+    failed = set(re.findall(r"^FAIL  (\w+):", done.stdout, re.MULTILINE))
+    expect(done.returncode == int(bool(failed)), "the grader did not end as its report says")
+    return failed
+
+
+class Shopper:
+    """Orders from a shop, pays at the service, and looks at the order."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, orders: str, secrets: Mapping[str, str]
+    ) -> None:
+        self._http = http
+        self._orders = orders
+        self._service = f"{secrets['PAYINTENT_URL']}/v1"
+        self._headers = {"Authorization": f"Bearer {secrets['PAYINTENT_KEY']}"}
+
+    async def order(self) -> dict[str, Any]:
+        """Buy something; gives the order."""
+        async with self._http.post(self._orders, json={"cart_id": str(uuid4())}) as answer:
+            return await answer.json()
+
+    async def pay(self, order: Mapping[str, Any]) -> None:
+        """Pay the order's payment with a test card."""
+        await self.ask("POST", f"/test/payments/{order['payment_id']}/pay")
+
+    async def wait_until_paid(self, order: Mapping[str, Any]) -> None:
+        """Wait until the shop has handed out what was bought."""
+
+        async def is_paid() -> bool:
+            async with self._http.get(f"{self._orders}/{order['order_id']}") as answer:
+                shown = await answer.json()
+            return (shown["status"], shown["handed_out"]) == ("paid", 1)
+
+        await until(is_paid, "the order is paid by the service's webhook")
+
+    async def have(self, order: Mapping[str, Any], what: str, **body: str) -> int:
+        """Have the shop do something with an order; gives the status."""
+        url = f"{self._orders}/{order['order_id']}/{what}"
+        async with self._http.post(url, json=body) as answer:
+            return answer.status
+
+    async def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Use the service itself."""
+        headers = self._headers | {"Idempotency-Key": str(uuid4())}
+        url = f"{self._service}{path}"
+        async with self._http.request(method, url, headers=headers, json=body) as answer:
+            answer.raise_for_status()
+            return await answer.json()

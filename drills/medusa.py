@@ -1,0 +1,113 @@
+"""The plugin for Medusa, in Medusa: `make plugins-long ONLY=medusa`.
+
+Medusa, its plugin and a small storefront (`plugins/medusa/shop`) run against the test side of one
+sandbox, and keep their data in its database server. Nothing of Medusa is a stand-in.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+
+from drills.graded import PluginError, Shopper, expect, grade, secrets_of, send_webhooks_to
+from drills.processes import Program
+from payintent.storage.driver import connect
+from payintent_sandbox.chains.anvil_binary import npm, npm_environment
+from tests.e2e.sandbox import Sandbox
+from tests.support.world import free_port
+from tools.medusa import PLUGIN, SHOP, add, build, compile_project, run
+
+#: Checks that Medusa itself does not pass, whatever its plugin does; the plugin's page says why.
+OF_MEDUSA = {"refund_twice", "refunded_elsewhere"}
+_REFUSED = 409
+_CLI = "node_modules/@medusajs/cli/cli.js"
+
+
+async def play_medusa(sandbox: Sandbox, folder: Path) -> None:
+    """Grade the plugin, then pay and refund through Medusa (`PluginError`)."""
+    secrets = secrets_of(sandbox)
+    add(build(folder))
+    shop = compile_shop(folder)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    environment = npm_environment() | {
+        **secrets,
+        "DATABASE_URL": await create_database(sandbox),
+        "MEDUSA_DISABLE_TELEMETRY": "true",
+        "NODE_ENV": "production",
+        "PORT": str(port),
+    }
+    run([npm()[0], _CLI, "db:migrate", "--skip-scripts"], shop, environment)
+    command = [npm()[0], _CLI, "start"]
+    program = Program("medusa", command, environment, folder, f"{url}/health", shop)
+    await program.start()
+    try:
+        await _play(sandbox, url, secrets)
+    except PluginError:
+        print(program.log.read_text(errors="replace")[-4_000:])
+        raise
+    finally:
+        await program.stop()
+
+
+async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
+    hooks, orders = f"{url}/hooks/payintent/shop", f"{url}/graded"
+    failed = await grade(hooks, orders, secrets, "--key", secrets["PAYINTENT_KEY"])
+    expect(failed == OF_MEDUSA, f"failed: {failed}, for {OF_MEDUSA} of Medusa's own")
+    async with aiohttp.ClientSession() as http:
+        shopper = Shopper(http, orders, secrets)
+        await _keep_paid_cart(shopper)
+        send_webhooks_to(sandbox, hooks)
+        await _refund(shopper)
+
+
+async def _keep_paid_cart(shopper: Shopper) -> None:
+    """See that a cart which is paid stays as it is, although Medusa has not heard of it."""
+    order = await shopper.order()
+    await shopper.pay(order)
+    for what in ("change", "pay_again"):
+        expect(await shopper.have(order, what) == _REFUSED, f"{what} of a cart that is paid")
+
+
+async def _refund(shopper: Shopper) -> None:
+    """See that a refund in Medusa is one at the service, and none while their sums differ."""
+    order = await shopper.order()
+    await shopper.pay(order)
+    await shopper.wait_until_paid(order)
+    refunds = f"/payments/{order['payment_id']}/refunds"
+    expect(await shopper.have(order, "refund", amount="5") < _REFUSED, "no refund was made")
+    await shopper.ask("POST", refunds, {"amount": "1.00"})
+    expect(await shopper.have(order, "refund", amount="5") == _REFUSED, "the sums differ")
+    found = (await shopper.ask("GET", refunds))["data"]
+    given = {(refund["amount"], refund.get("reason", "").partition("_")[0]) for refund in found}
+    expect(given == {("1.00", ""), ("5.00", "Medusa ref")}, f"refunds: {given}")
+
+
+def compile_shop(folder: Path) -> Path:
+    """Compile the storefront in a folder; gives where Medusa is started."""
+    shutil.copy(PLUGIN / "tsconfig.json", folder)
+    project = folder / "shop"
+    shutil.copytree(SHOP, project, ignore=shutil.ignore_patterns("node_modules"))
+    compile_project(project)
+    built = project / "built"
+    shutil.copy(project / "package.json", built)
+    (built / "node_modules").symlink_to(project / "node_modules")
+    return built
+
+
+async def create_database(sandbox: Sandbox) -> str:
+    """Create a database for Medusa beside the service's; gives its URL."""
+    url = str(sandbox.told["database_url"])
+    connection = await connect(url)
+    try:
+        await connection.execute("CREATE DATABASE medusa")
+    finally:
+        await connection.close()
+    return f"{url.rpartition('/')[0]}/medusa"
+
+
+def version() -> str:
+    """Give the version of Medusa that the lock has."""
+    return json.loads((SHOP / "package.json").read_text())["dependencies"]["@medusajs/medusa"]

@@ -1,0 +1,73 @@
+"""Builds the plugin for Medusa: `python -m tools.medusa FOLDER` writes its npm package there.
+
+Without a folder it only installs what the plugin is built and tried with: Medusa itself, by the
+lock of `plugins/medusa/shop`, into the environment's `medusa`. No script of a package is run.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from payintent_sandbox.chains.anvil_binary import npm, npm_environment
+from tools.openapi.pack_typescript import pack as pack_library
+from tools.web.install import install
+
+PLUGIN = Path(__file__).resolve().parents[1] / "plugins" / "medusa"
+SHOP = PLUGIN / "shop"
+FOLDER = Path(sys.prefix) / "medusa"
+_MODULES = FOLDER / "node_modules"
+_TIMEOUT_S = 600.0
+_PACK = ("pack", "--offline", "--ignore-scripts", "--pack-destination")
+
+
+def build(folder: Path) -> Path:
+    """Put the plugin's package into a folder; gives its file (`SystemExit`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="payintent-medusa-") as scratch:
+        add(pack_library(Path(scratch)))
+        project = Path(scratch) / "plugin"
+        shutil.copytree(PLUGIN, project, ignore=shutil.ignore_patterns("shop"))
+        compile_project(project)
+        packed = run([*npm(), *_PACK, str(folder.resolve())], project)
+    return folder / packed.split()[-1]
+
+
+def add(package: Path) -> None:
+    """Unpack a package among those of Medusa, in place of the one from before."""
+    with TemporaryDirectory(prefix="payintent-package-") as scratch:
+        shutil.unpack_archive(package, scratch, filter="data")
+        target = _MODULES / package.name.rpartition("-")[0]
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(Path(scratch) / "package", target)
+
+
+def compile_project(project: Path) -> None:
+    """Compile a project with the packages of Medusa (`SystemExit`)."""
+    (project / "node_modules").symlink_to(_MODULES)
+    run([npm()[0], str(_MODULES / "typescript" / "bin" / "tsc"), "-p", "."], project)
+
+
+def run(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program to its end; gives what it printed (`SystemExit`)."""
+    done = subprocess.run(  # noqa: S603
+        command,
+        cwd=folder,
+        env=npm_environment() | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(build(Path(sys.argv[1])))  # noqa: T201
+    else:
+        install(SHOP, FOLDER)
