@@ -23,7 +23,8 @@ from tools.openapi.install import FOLDER
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("examples/*/requirements.txt")])
-NODE_LOCKS = sorted(ROOT.glob("examples/*/package-lock.json"))
+MEDUSA_LOCK = ROOT / "plugins" / "medusa" / "shop" / "package-lock.json"
+NODE_LOCKS = [*sorted(ROOT.glob("examples/*/package-lock.json")), MEDUSA_LOCK]
 WEAK = {
     "id": "PYSEC-2026-1",
     "summary": "It gives away what it was told.",
@@ -127,12 +128,21 @@ def test_make_check_has_redocly_and_spectral_read_the_contract() -> None:
 
 
 @pytest.mark.parametrize("path", NODE_LOCKS, ids=lambda path: path.parent.name)
-def test_every_package_of_an_examples_lock_has_a_hash_and_no_address(path: Path) -> None:
+def test_every_package_of_an_examples_or_a_plugins_lock_has_a_hash_and_no_address(
+    path: Path,
+) -> None:
     text = path.read_text()
     packages = [one for name, one in json.loads(text)["packages"].items() if name]
     assert packages
     assert [one for one in packages if not one["integrity"].startswith("sha512-")] == []
     assert '"resolved"' not in text
+
+
+def test_no_package_of_medusas_lock_has_a_licence_of_its_own() -> None:
+    packages = json.loads(MEDUSA_LOCK.read_text())["packages"]
+    licences = {name: str(one.get("license", "")) for name, one in packages.items()}
+    assert licences["node_modules/@medusajs/medusa"] == "MIT"
+    assert [name for name, licence in licences.items() if "LICENSE" in licence] == []
 
 
 def test_every_example_is_played_and_has_a_readme_of_five_lines() -> None:

@@ -13,7 +13,7 @@ export interface Price {
 export function priceOf(amount: BigNumberInput, currencyCode: string): Price {
   const currency = currencyCode.toUpperCase();
   const decimals = defaultCurrencies[currency]?.decimal_digits;
-  return { amount: MathBN.convert(amount, decimals).toFixed(), currency };
+  return { amount: MathBN.convert(amount, decimals).toFixed(decimals), currency };
 }
 
 /** Tells whether two amounts are one: 20.00 and 20 are. */

@@ -1,0 +1,20 @@
+"""The plugins of shops are in languages of their own: what of that is tried in every run."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+FILES = sorted(PLUGINS.rglob("*.php"))
+
+
+@pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not installed")
+def test_the_php_of_the_plugins_is_php() -> None:
+    assert len(FILES) > 3
+    checks = [
+        subprocess.run(["php", "-l", str(path)], capture_output=True, text=True, check=False)
+        for path in FILES
+    ]
+    assert [check.stdout for check in checks if check.returncode] == []
