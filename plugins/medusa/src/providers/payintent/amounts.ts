@@ -13,7 +13,8 @@ export interface Price {
 export function priceOf(amount: BigNumberInput, currencyCode: string): Price {
   const currency = currencyCode.toUpperCase();
   const decimals = defaultCurrencies[currency]?.decimal_digits;
-  return { amount: MathBN.convert(amount, decimals).toFixed(decimals), currency };
+  const exact = MathBN.convert(amount, decimals);
+  return { amount: decimals === undefined ? exact.toFixed() : exact.toFixed(decimals), currency };
 }
 
 /** Tells whether two amounts are one: 20.00 and 20 are. */
