@@ -91,7 +91,7 @@ class Shopper:
                 shown = await answer.json()
             return (shown["status"], shown["handed_out"]) == ("paid", 1)
 
-        await until(is_paid, "the order is paid by the service's webhook")
+        await until(is_paid, "the order is paid")
 
     async def have(self, order: Mapping[str, Any], what: str, **body: str) -> int:
         """Have the shop do something with an order; gives the status."""

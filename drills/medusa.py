@@ -58,17 +58,20 @@ async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
     expect(failed == OF_MEDUSA, f"failed: {failed}, for {OF_MEDUSA} of Medusa's own")
     async with aiohttp.ClientSession() as http:
         shopper = Shopper(http, orders, secrets)
-        await _keep_paid_cart(shopper)
+        await _complete(shopper)
         send_webhooks_to(sandbox, hooks)
         await _refund(shopper)
 
 
-async def _keep_paid_cart(shopper: Shopper) -> None:
-    """See that a cart which is paid stays as it is, although Medusa has not heard of it."""
+async def _complete(shopper: Shopper) -> None:
+    """See that a cart is no order before it is paid, and stays as it is when it is."""
     order = await shopper.order()
+    expect(await shopper.have(order, "complete") == _REFUSED, "an order that is not paid")
     await shopper.pay(order)
     for what in ("change", "pay_again"):
         expect(await shopper.have(order, what) == _REFUSED, f"{what} of a cart that is paid")
+    expect(await shopper.have(order, "complete") < _REFUSED, "no order of a cart that is paid")
+    await shopper.wait_until_paid(order)
 
 
 async def _refund(shopper: Shopper) -> None:

@@ -6,6 +6,7 @@ import type { MedusaContainer } from "@medusajs/framework/types";
 import { ContainerRegistrationKeys, MathBN, Modules } from "@medusajs/framework/utils";
 import {
   addToCartWorkflow,
+  completeCartWorkflow,
   createCartWorkflow,
   createPaymentCollectionForCartWorkflow,
   createPaymentSessionsWorkflow,
@@ -64,6 +65,11 @@ export async function payAgain(container: MedusaContainer, cartId: string): Prom
 export async function change(container: MedusaContainer, cartId: string): Promise<OrderView> {
   await addToCartWorkflow(container).run({ input: { cart_id: cartId, items: [item("Bookmark", 5)] } });
   return payAgain(container, cartId);
+}
+
+/** Asks for the order, as the page does that a buyer comes back to. */
+export async function complete(container: MedusaContainer, cartId: string): Promise<void> {
+  await completeCartWorkflow(container).run({ input: { id: cartId } });
 }
 
 /** Gives a part of what was paid back, as Medusa's admin does. */

@@ -3,13 +3,14 @@
 import type { MedusaContainer } from "@medusajs/framework/types";
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
 
-import { change, payAgain, refund } from "../../../../lib/shop";
+import { change, complete, payAgain, refund } from "../../../../lib/shop";
 
 type Body = { amount?: string } | undefined;
 type Act = (container: MedusaContainer, id: string, body: Body) => Promise<unknown>;
 
 const ACTS: Record<string, Act> = {
   change: (container, id) => change(container, id),
+  complete: (container, id) => complete(container, id),
   pay_again: (container, id) => payAgain(container, id),
   refund: (container, id, body) => refund(container, id, body?.amount ?? ""),
 };
