@@ -3,8 +3,6 @@
 import argparse
 import asyncio
 import os
-import shutil
-import tempfile
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from bench import (
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan, run_load
+from bench.places import Places, own_databases, own_servers
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
@@ -39,11 +38,10 @@ from payintent.storage import new_payments
 from payintent.storage.database import Database
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
-from payintent_sandbox.postgres import Postgres, find_binaries
+from payintent_sandbox.postgres import find_binaries
 
 CLIENTS = 32
 CALLBACKS_PER_S = 100.0
-_KNOWN = 2_000  # payments that are read
 _SEEDED_AT_ONCE = 32
 _METADATA = (
     '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","category":"books","quantity":1}}'
@@ -59,6 +57,7 @@ class Extent:
     """How long and how often."""
 
     rounds: int
+    known: int  # payments that are read
     warm_s: float
     round_s: float
     callbacks: int
@@ -67,9 +66,17 @@ class Extent:
 
 
 FULL = Extent(
-    rounds=3, warm_s=0.5, round_s=5.0, callbacks=1_000, lists=(1_000, 1_000_000), pages=500
+    rounds=3,
+    known=2_000,
+    warm_s=0.5,
+    round_s=5.0,
+    callbacks=1_000,
+    lists=(1_000, 1_000_000),
+    pages=500,
 )
-QUICK = Extent(rounds=1, warm_s=0.1, round_s=0.3, callbacks=50, lists=(1_000, 3_000), pages=10)
+QUICK = Extent(
+    rounds=1, known=100, warm_s=0.05, round_s=0.1, callbacks=20, lists=(1_000, 3_000), pages=10
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +137,14 @@ class Bench:
 
     def get(self, api_pid: int) -> report.Operation:
         """Read payments at random."""
-        known = [ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(_KNOWN)]
+        known = [
+            ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(self.extent.known)
+        ]
         asked = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
         return self.rounds(
             "get",
             lambda: self._load(api_pid, asked, 200, known),
-            lambda _: self._pgbench(asyncio.run(raw.read_script(_KNOWN))),
+            lambda _: self._pgbench(asyncio.run(raw.read_script(self.extent.known))),
             "pgbench",
         )
 
@@ -151,7 +160,7 @@ class Bench:
     def quotes(self, api_pid: int) -> report.Operation:
         """Ask for the quotes of checkouts at random."""
         asked = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
-        checkouts = [_known_checkout(number) for number in range(_KNOWN)]
+        checkouts = [_known_checkout(number) for number in range(self.extent.known)]
         return self._beside_nothing(
             "quotes", api_pid, lambda: self._load(api_pid, asked, 200, checkouts)
         )
@@ -232,7 +241,7 @@ class Bench:
                 )
                 await new_payments.create(database, new)
 
-        await asyncio.gather(*(one(number) for number in range(_KNOWN)))
+        await asyncio.gather(*(one(number) for number in range(self.extent.known)))
         await database.close()
 
 
@@ -268,37 +277,42 @@ def main() -> None:
     console = Console(width=100, record=True)
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=True)
-    try:
-        url = postgres.start()
-        world = asyncio.run(
-            prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
-        )
+    servers = own_servers(var_dir)
+    if extent is FULL:
+        found, reached = _show_all(extent, console, servers)
+    else:
+        with servers("all") as server:
+            found, reached = _show_all(extent, console, own_databases(server))
+    goals.show(reached, console)
+    report.keep(found, var_dir / "bench.json")
+    (var_dir / "bench.html").write_text(goals.write_page(reached, console.export_text()))
+    console.print(f"written to {var_dir / 'bench.json'} and {var_dir / 'bench.html'}")
+
+
+def _show_all(
+    extent: Extent, console: Console, places: Places
+) -> tuple[report.Report, list[goals.Goal]]:
+    """Measure and print every part; gives the figures that are kept, and what goals reached."""
+    with places("requests") as place:
+        chains = DevChains(place.folder, (0, 0, 0))
+        preparing = prepare_installation(place.folder, free_ports(), place.url, chains)
         bench = Bench(
-            installation=Installation(world=world, log_dir=folder),
+            installation=Installation(world=asyncio.run(preparing), log_dir=place.folder),
             bin_dir=find_binaries(),
             extent=extent,
             console=console,
         )
         found = measure(bench)
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     report.show(found, console)
     gas.show(console)
-    watched = chain.show(console, var_dir, quick=extent is QUICK)
-    rates = work_rates.show(console, var_dir, quick=extent is QUICK)
-    if extent is FULL:
-        costs = cost.measure(var_dir, quick=False) + [r for r in rates if r.name in cost.LAST_STEPS]
+    quick = extent is QUICK
+    watched = chain.show(console, places, quick=quick)
+    rates = work_rates.show(console, places, quick=quick)
+    if not quick:
+        costs = cost.measure(places, quick=False) + [r for r in rates if r.name in cost.LAST_STEPS]
         cost.show(console, costs, found.machine.cores)
-    limits = delivery_limits.show(console, var_dir, quick=extent is QUICK)
-    reached = goals.list_goals(found, watched, rates, limits)
-    goals.show(reached, console)
-    report.keep(found, var_dir / "bench.json")
-    (var_dir / "bench.html").write_text(goals.write_page(reached, console.export_text()))
-    console.print(f"written to {var_dir / 'bench.json'} and {var_dir / 'bench.html'}")
+    limits = delivery_limits.show(console, places, quick=quick)
+    return found, goals.list_goals(found, watched, rates, limits)
 
 
 def _create_request(merchant_id: int) -> CreatePaymentRequest:

@@ -9,10 +9,8 @@ import base64
 import contextlib
 import os
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
+from bench.places import Places, own_servers
 from payintent.config import Settings
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.garbage_collection import collect_rarely
@@ -37,7 +36,6 @@ from payintent.operations.tokens import SetToken
 from payintent.service import Service, open_service
 from payintent.storage import migrations_runner
 from payintent.storage.onchain import chains
-from payintent_sandbox.postgres import Postgres
 
 SLUG = "native"
 CONFIRMATIONS = 12
@@ -210,17 +208,13 @@ def _node(payments: int) -> Iterator[str]:
             process.terminate()
 
 
-def measure(var_dir: Path, payments: int, blocks: int) -> Found:
+def measure(places: Places, payments: int, blocks: int) -> Found:
     """Measure on a database of its own, with fsync."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-chain-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=True)
-    try:
-        url = postgres.start()
-        asyncio.run(provision(url, payments + _SOME))
+    with places("chain") as place:
+        asyncio.run(provision(place.url, payments + _SOME))
         with _node(payments + _SOME) as node_url:
             task = _Task(
-                database_url=url, node_url=node_url, payments=payments + _SOME, blocks=blocks
+                database_url=place.url, node_url=node_url, payments=payments + _SOME, blocks=blocks
             )
             done = subprocess.run(
                 [sys.executable, "-m", "bench.chain", "--watch"],
@@ -229,14 +223,11 @@ def measure(var_dir: Path, payments: int, blocks: int) -> Found:
                 check=True,
             )
         return msgspec.json.decode(done.stdout, type=Found)
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def show(console: Console, var_dir: Path, *, quick: bool = False) -> Found:
+def show(console: Console, places: Places, *, quick: bool = False) -> Found:
     """Measure and print."""
-    found = measure(var_dir, *(QUICK if quick else FULL))
+    found = measure(places, *(QUICK if quick else FULL))
     table = Table(title=f"the watcher: {found.payments:,} finalized payments, two endpoints")
     table.add_column("")
     table.add_column("", justify="right")
@@ -267,7 +258,7 @@ def main() -> None:
         return
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=100), var_dir, quick=given.quick)
+    show(Console(width=100), own_servers(var_dir), quick=given.quick)
 
 
 if __name__ == "__main__":

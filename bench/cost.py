@@ -7,8 +7,6 @@ of one core, of one host that runs everything, and of one primary with the servi
 import argparse
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +21,10 @@ from rich.table import Table
 
 from bench import work_rates
 from bench.installation import Installation, free_ports
+from bench.places import Places, own_servers
 from bench.work_rates import WorkRate, measure_work
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
-from payintent_sandbox.postgres import Postgres
 
 LAST_STEPS = ("callbacks to PAID", "deliveries")  # as `bench.work_rates` names them
 _CLIENTS = 32
@@ -132,17 +130,11 @@ async def _measure(folder: Path, url: str, first: int, count: int) -> list[WorkR
     return costs
 
 
-def measure(var_dir: Path, *, quick: bool) -> list[WorkRate]:
+def measure(places: Places, *, quick: bool) -> list[WorkRate]:
     """Measure the requests of a payment on a database of its own, with fsync."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-cost-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=True)
-    try:
-        first, count = (5, 20) if quick else (_FIRST, _COUNT)
-        return uvloop.run(_measure(folder, postgres.start(), first, count))
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    first, count = (5, 20) if quick else (_FIRST, _COUNT)
+    with places("cost") as place:
+        return uvloop.run(_measure(place.folder, place.url, first, count))
 
 
 def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
@@ -177,9 +169,10 @@ def main() -> None:
     quick = parser.parse_args().quick
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    costs = measure(var_dir, quick=quick)
+    places = own_servers(var_dir)
+    costs = measure(places, quick=quick)
     extent = work_rates.QUICK if quick else work_rates.FULL
-    costs += work_rates.measure(var_dir, extent, ("settle", "deliver"))
+    costs += work_rates.measure(places, extent, ("settle", "deliver"))
     show(Console(width=110), costs, len(os.sched_getaffinity(0)))
 
 

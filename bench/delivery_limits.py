@@ -9,9 +9,7 @@ import asyncio
 import math
 import os
 import random
-import shutil
 import statistics
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,13 +26,13 @@ from rich.table import Table
 from bench.http import body_start, request
 from bench.installation import Installation, free_ports
 from bench.load import KEY, Plan, run_load
+from bench.places import Places, own_servers
 from bench.report import percentile_ms
 from bench.work_rates import EVENT_BODY, RECORD_EVENTS, payments_statement
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import open_installed_service, prepare_installation
-from payintent_sandbox.postgres import Postgres
 
 P99_MS_MAX = 1_000
 BACKLOG_RATIO_MIN = 0.9
@@ -82,7 +80,7 @@ FULL = Extent(
     rounds=5,
     round_s=4.0,
 )
-QUICK = Extent(hanging=(0.5,), endpoints=4, lasting_s=1.0, backlog=200, rounds=1, round_s=0.3)
+QUICK = Extent(hanging=(0.5,), endpoints=4, lasting_s=1.0, backlog=200, rounds=1, round_s=0.1)
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,22 +290,16 @@ async def _measure(folder: Path, url: str, extent: Extent) -> Limits:
     return Limits(waits=waits, backlog=backlog)
 
 
-def measure(var_dir: Path, extent: Extent) -> Limits:
+def measure(places: Places, extent: Extent) -> Limits:
     """Measure on a database of its own, with fsync."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-limits-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=True)
-    try:
-        return uvloop.run(_measure(folder, postgres.start(), extent))
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with places("limits") as place:
+        return uvloop.run(_measure(place.folder, place.url, extent))
 
 
-def show(console: Console, var_dir: Path, *, quick: bool = False) -> Limits:
+def show(console: Console, places: Places, *, quick: bool = False) -> Limits:
     """Measure and print."""
     extent = QUICK if quick else FULL
-    limits = measure(var_dir, extent)
+    limits = measure(places, extent)
     table = Table(title=f"{_EVENTS_PER_S} events a second for {extent.endpoints} endpoints")
     for name in ("endpoints that hang", "events of others", "p50", "p99", "goal"):
         table.add_column(name, justify="right")
@@ -336,7 +328,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=100), var_dir, quick=parser.parse_args().quick)
+    show(Console(width=100), own_servers(var_dir), quick=parser.parse_args().quick)
 
 
 if __name__ == "__main__":

@@ -121,8 +121,10 @@ async def run(plan: Plan) -> Load:
     before, server_before, own_before = tally.total, cpu_s(plan.pid), time.process_time()
     start = time.perf_counter()
     await asyncio.sleep(plan.measured_s)
-    while tally.total == before and time.perf_counter() < start + _FIRST_ANSWER_S:
-        await asyncio.sleep(plan.measured_s)  # a short round on a busy machine has none yet
+    while _is_empty(plan, tally.total - before, server_before) and (
+        time.perf_counter() < start + _FIRST_ANSWER_S
+    ):
+        await asyncio.sleep(plan.measured_s)
     seconds = time.perf_counter() - start
     answers = tally.total - before
     server_cpu_s, own_cpu_s = cpu_s(plan.pid) - server_before, time.process_time() - own_before
@@ -139,6 +141,11 @@ async def run(plan: Plan) -> Load:
         wrong=tally.wrong,
         first_wrong=tally.first_wrong,
     )
+
+
+def _is_empty(plan: Plan, answers: int, server_before: float) -> bool:
+    """Tell whether a round has no figures yet, as a short one on a busy machine may have none."""
+    return not answers or cpu_s(plan.pid) == server_before
 
 
 def run_load(plan: Plan) -> Load:

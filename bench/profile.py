@@ -30,7 +30,9 @@ from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 from payintent_sandbox.postgres import Postgres, find_binaries
 
-_EXTENT = Extent(rounds=1, warm_s=1, round_s=10, callbacks=2_000, lists=(1, 1), pages=1)
+_EXTENT = Extent(
+    rounds=1, known=2_000, warm_s=1, round_s=10, callbacks=2_000, lists=(1, 1), pages=1
+)
 _RATE_PER_S = 250
 _CALLBACKS_PER_S = 200
 _SHOWN = 12

@@ -20,6 +20,7 @@ from payintent.storage.payer_sealing import PayerSealing
 
 _THREADS = 2
 _EXTRA_S = 60  # beyond its measured time, before we give pgbench up
+_TRANSACTIONS_PER_S = 100  # of each client, about
 _LONGER = (1, 5, 25)  # times as long, where nothing was done
 _TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: ([0-9]+)", re.MULTILINE)
@@ -113,7 +114,7 @@ def _pgbench(
         file.write(script.text)
         file.flush()
         command = [str(bin_dir / "pgbench"), "--no-vacuum", "--protocol=prepared"]
-        command += [f"--client={clients}", f"--jobs={_THREADS}", f"--time={max(1, round(seconds))}"]
+        command += [f"--client={clients}", f"--jobs={_THREADS}", _length(seconds)]
         command += [f"--host={place.hostname}", f"--port={place.port}"]
         command += [f"--username={place.username}", f"--file={file.name}"]
         command += [f"--define={name}={value}" for name, value in script.variables.items()]
@@ -125,6 +126,13 @@ def _pgbench(
             timeout=seconds + _EXTRA_S,
             check=False,
         )
+
+
+def _length(seconds: float) -> str:
+    """Say how long: pgbench counts whole seconds, and what is shorter in transactions."""
+    if seconds >= 1:
+        return f"--time={round(seconds)}"
+    return f"--transactions={max(1, round(seconds * _TRANSACTIONS_PER_S))}"
 
 
 def _script(head: str, recorder: _Recorder, ours: Mapping[object, str]) -> Script:

@@ -7,8 +7,6 @@ the same machine. The time includes the last commit.
 import argparse
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +23,11 @@ from bench import callbacks
 from bench.http import body_start
 from bench.installation import Installation, free_ports
 from bench.load import cpu_s, database_cpu_s
+from bench.places import Places, own_servers
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import open_installed_service, prepare_installation
-from payintent_sandbox.postgres import Postgres
 
 CALLBACKS_GOAL, DELIVERIES_GOAL, EXPIRY_GOAL = 3_000, 2_000, 10_000  # a second
 KINDS = ("settle", "deliver", "expire")
@@ -158,10 +156,12 @@ class _Bench:
         shop = await loop.create_server(_Receiver, "127.0.0.1", 0)
         port = shop.sockets[0].getsockname()[1]
         each = self.extent.deliveries // _ENDPOINTS
-        payment_ids: list[str] = []
-        for number in range(_ENDPOINTS):
-            merchant_id = await self._merchant(f"http://127.0.0.1:{port}/{number}")
-            payment_ids += await self._payments(merchant_id, each, "1 day")
+        urls = [f"http://127.0.0.1:{port}/{number}" for number in range(_ENDPOINTS)]
+        payment_ids = [
+            payment_id
+            for merchant_id in await self._merchants(urls)
+            for payment_id in await self._payments(merchant_id, each, "1 day")
+        ]
         with self.installation.worker() as pid:
             await self._until(
                 "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = "
@@ -181,7 +181,7 @@ class _Bench:
 
     async def expire(self) -> WorkRate:
         """Have a worker expire a backlog."""
-        merchant_id = await self._merchant(None)
+        [merchant_id] = await self._merchants([None])
         await self._payments(merchant_id, self.extent.expired, "1 hour")
         with self.installation.worker({"PAYINTENT_EXPIRE_EVERY_S": "0.05"}) as pid:
             await self._until(
@@ -214,14 +214,17 @@ class _Bench:
         )
         return [row["id"] for row in rows]
 
-    async def _merchant(self, callback_url: str | None) -> int:
+    async def _merchants(self, callback_urls: Sequence[str | None]) -> list[int]:
         service = await open_installed_service(self.installation.world)
+        actor = Actor("bench", "the benchmark's own")
         try:
-            operation = CreateMerchant(name="bench", callback_url=callback_url)
-            new = await service.run_operation(operation, Actor("bench", "the benchmark's own"))
+            made = [
+                await service.run_operation(CreateMerchant(name="bench", callback_url=url), actor)
+                for url in callback_urls
+            ]
         finally:
             await service.close()
-        return new.merchant.id
+        return [new.merchant.id for new in made]
 
     async def _until(self, query: str) -> None:
         async with asyncio.timeout(_WAIT_S):
@@ -264,23 +267,17 @@ async def _measure(folder: Path, url: str, extent: Extent, kinds: Sequence[str])
     return rates
 
 
-def measure(var_dir: Path, extent: Extent, kinds: Sequence[str] = KINDS) -> list[WorkRate]:
+def measure(places: Places, extent: Extent, kinds: Sequence[str] = KINDS) -> list[WorkRate]:
     """Measure on a database of its own, with fsync."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-work-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "postgres", durable=True)
-    try:
-        return uvloop.run(_measure(folder, postgres.start(), extent, kinds))
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with places("work") as place:
+        return uvloop.run(_measure(place.folder, place.url, extent, kinds))
 
 
 def show(
-    console: Console, var_dir: Path, *, quick: bool = False, kinds: Sequence[str] = KINDS
+    console: Console, places: Places, *, quick: bool = False, kinds: Sequence[str] = KINDS
 ) -> list[WorkRate]:
     """Measure and print."""
-    rates = measure(var_dir, QUICK if quick else FULL, kinds)
+    rates = measure(places, QUICK if quick else FULL, kinds)
     table = Table(title="as fast as one process can, on this machine", caption=_CAPTION)
     table.add_column("", no_wrap=True)
     for name in ("rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
@@ -306,7 +303,7 @@ def main() -> None:
     given = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=110), var_dir, quick=given.quick, kinds=given.kinds or KINDS)
+    show(Console(width=110), own_servers(var_dir), quick=given.quick, kinds=given.kinds or KINDS)
 
 
 if __name__ == "__main__":
