@@ -233,8 +233,8 @@ def _may_be(budget: Budget) -> str:
     return f"{least} {budget.plain(budget.limit)}{more}"
 
 
-async def _run(server_url: str, runs: int, *, lighthouse: bool) -> list[Figure]:
-    program = programs.find()
+async def _run(server_url: str, runs: int, *, quick: bool) -> list[Figure]:
+    program = programs.find_light() if quick else programs.find()
     if program is None:
         sys.exit(programs.MISSING)
     async with (
@@ -244,7 +244,7 @@ async def _run(server_url: str, runs: int, *, lighthouse: bool) -> list[Figure]:
     ):
         browser = await playwright.chromium.launch(executable_path=program)
         try:
-            return await measure(gallery, console, browser, runs, lighthouse=lighthouse)
+            return await measure(gallery, console, browser, runs, lighthouse=not quick)
         finally:
             await browser.close()
 
@@ -252,7 +252,9 @@ async def _run(server_url: str, runs: int, *, lighthouse: bool) -> list[Figure]:
 def main() -> None:
     """Measure, print, keep in `var/bench-web.json`; end with 1 where a budget is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one run, and without Lighthouse")
+    parser.add_argument(
+        "--quick", action="store_true", help="one run in the headless shell, and without Lighthouse"
+    )
     quick: bool = parser.parse_args().quick
     runs = 1 if quick else _RUNS
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
@@ -261,7 +263,7 @@ def main() -> None:
         Path(folder).chmod(0o711)  # so that the server's own user can reach its data
         postgres = Postgres(Path(folder) / "postgres", durable=False)
         try:
-            figures = asyncio.run(_run(postgres.start(), runs, lighthouse=not quick))
+            figures = asyncio.run(_run(postgres.start(), runs, quick=quick))
         finally:
             postgres.stop()
     console = Console(width=160)
