@@ -66,8 +66,9 @@ _REACHABLE = """() => {
   getSelection().collapse(document.body, 0);  // where the tab key goes on from
   return window.reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
 }"""
+_TAB = {"type": "rawKeyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
 _WHOLE = "window.reachable.every((one) => one.isConnected)"
-_FOCUSED = """() => {
+_FOCUSED = """(() => {
   const one = document.activeElement;
   if (!one || one === document.body) return null;
   const { outlineStyle, outlineWidth } = getComputedStyle(one);
@@ -75,7 +76,7 @@ _FOCUSED = """() => {
   return { at: window.reachable.indexOf(one), name: one.localName, top: top + scrollY,
     bottom: bottom + scrollY, left, right,
     outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
-}"""
+})()"""
 
 _SAID = """() => {
   const quoted = [...document.querySelectorAll("pre")];  // what others sent, word for word
@@ -149,9 +150,14 @@ async def _tabbed(page: Page) -> list[str]:
     found: list[str] = []
     reached: list[int] = []
     before: dict[str, Any] | None = None
+    # By the protocol of the browser itself: this goes a hundred times through some pages.
+    tools = await page.context.new_cdp_session(page)
     for _ in range(2 * len(names) + 2):
-        await page.keyboard.press("Tab")
-        now: dict[str, Any] | None = await page.evaluate(_FOCUSED)
+        await tools.send("Input.dispatchKeyEvent", _TAB)
+        answer = await tools.send(
+            "Runtime.evaluate", {"expression": _FOCUSED, "returnByValue": True}
+        )
+        now: dict[str, Any] | None = answer["result"].get("value")
         if now is None:
             break
         if reached and now["at"] == reached[-1]:
@@ -159,6 +165,7 @@ async def _tabbed(page: Page) -> list[str]:
         found += _judged(now, before)
         reached.append(now["at"])
         before = now
+    await tools.detach()
     missed = [names[at] for at in range(len(names)) if at not in reached]
     in_order = reached == sorted(reached) or [f"it goes {reached}"]
     return [
