@@ -5,17 +5,27 @@ import io
 import json
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import pytest
 
 from payintent import cli
 from payintent.config import Settings
+from payintent.gateways import packages
 from payintent.storage import availability
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
 OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Look once for what is installed on a path: this Python has many packages to look through."""
+    del path
+    return tuple(entry_points(group=group))
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,9 @@ class Terminal:
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
         # A busy machine may take as long to connect as a database that is away.
         patch.setattr(availability, "NOTICE_AFTER_S", PATIENCE_S)
+        patch.setattr(
+            packages, "entry_points", lambda *, group: _entry_points(group, tuple(sys.path))
+        )
         # Loggers are kept once they are configured, and would outlive this test's streams.
         patch.setattr("payintent.cli.common.configure_logging", lambda _: None)
 
