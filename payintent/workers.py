@@ -22,7 +22,7 @@ from payintent.log import get_logger
 from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
-from payintent.onchain.watch_loop import run_watch_loop
+from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
 from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
@@ -30,9 +30,9 @@ from payintent.payments.gateway_calls import EVERY_S
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
 from payintent.payments.seal_payer_data import PayerDataSealer
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.reconciliation.intake import take_files
-from payintent.reconciliation.s3_signature import S3Credentials
-from payintent.reconciliation.s3_source import S3Source
+from payintent.reconciliation.s3_source import open_s3_source
 from payintent.reconciliation.sources import FileSource, FolderSource
 from payintent.service import Service, open_worker_service
 from payintent.storage import (
@@ -149,6 +149,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, *written)),
         ("reconcile", settings.reconcile_every_s, lambda: reconcile(service)),
+        ("reconcile_chains", settings.reconcile_every_s, lambda: reconcile_chains(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
     ]
@@ -239,7 +240,7 @@ async def reconcile(service: Service) -> bool:
     if settings.settlement_folder:
         sources.append(FolderSource(settings.settlement_folder))
     if settings.settlement_s3_url:
-        sources.append(_s3_source(settings))
+        sources.append(open_s3_source(settings))
     for source in sources:
         try:
             await take_files(service.reconciliation_context, source)
@@ -248,13 +249,13 @@ async def reconcile(service: Service) -> bool:
     return False
 
 
-def _s3_source(settings: Settings) -> FileSource:
-    credentials = S3Credentials(
-        region=settings.settlement_s3_region,
-        key_id=settings.settlement_s3_key_id,
-        secret_key=settings.settlement_s3_secret_key.get_secret_value(),
-    )
-    return S3Source(settings.settlement_s3_url, credentials, settings.client_tls)
+async def reconcile_chains(service: Service) -> bool:
+    """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
+    settings, written = service.settings, (service.database, service.id_generator)
+    context = ChainComparison(settings, *written, open_configured_reader)
+    for slug in settings.endpoints:
+        await compare_chain(context, slug)
+    return False
 
 
 async def _write_gateway_calls(service: Service) -> bool:

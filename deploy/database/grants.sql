@@ -48,10 +48,15 @@ GRANT SELECT ON SEQUENCE ledger_entry_entry_number_seq TO payintent_api, payinte
 
 -- Runs of reconciliation, which workers make; the API opens one that failed again.
 GRANT SELECT, INSERT, UPDATE ON reconciliation_run TO payintent_api, payintent_worker;
-GRANT SELECT, INSERT ON reconciliation_sum, reconciliation_file
+GRANT SELECT, INSERT ON reconciliation_sum, reconciliation_file, reconciliation_balance
 TO payintent_api, payintent_worker;
+-- Of a chain's logs they add up piece by piece.
+GRANT SELECT, INSERT, UPDATE ON reconciliation_blocks TO payintent_api, payintent_worker;
+GRANT UPDATE ON reconciliation_sum TO payintent_api, payintent_worker;
 GRANT DELETE ON reconciliation_file TO payintent_api;
-GRANT SELECT ON reconciliation_run, reconciliation_sum TO payintent_read;
+GRANT SELECT ON reconciliation_run, reconciliation_sum, reconciliation_blocks,
+    reconciliation_balance
+TO payintent_read;
 
 -- Forgotten after their time.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting,

@@ -36,6 +36,7 @@ _ANSWER_CHARS_MAX = 200
 _HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
+_BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
 #: With columns that are written as words.
 _METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
 _RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
@@ -210,7 +211,9 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "payment.show": _payment,
     "webhooks.show": _event,
     "approval.approve": _approved,
-    "reconciliation.show": lambda shown: iter([(shown.run, None), (shown.sums, _SUMS)]),
+    "reconciliation.show": lambda shown: iter(
+        [(shown.run, None), (shown.sums, _SUMS), (shown.balances, _BALANCES)]
+    ),
     "reconciliation.retry": lambda shown: iter([(shown.run, None)]),
     "statement.export": _exported,
 }

@@ -234,6 +234,10 @@ class ChainReader(Protocol):
         """Call a contract without a transaction and return its result (`CallRevertedError`)."""
         ...
 
+    async def coins(self, endpoint: str, address: bytes, block: int) -> int:
+        """Read how much of the native coin an account has as of a block."""
+        ...
+
     async def block(self, endpoint: str, number: int) -> Block | None:
         """Read a block's header; None where the endpoint has no block of this number."""
         ...

@@ -8,8 +8,6 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import (
     Block,
@@ -26,8 +24,8 @@ from payintent.domain.evm import (
     Unanswered,
 )
 from payintent.evm.block_logs import block_log_calls, read_block_logs
-from payintent.evm.event_logs import PAID, REFUNDED, ContractLogs, read_logs
 from payintent.evm.hex_values import to_hex
+from payintent.evm.log_search import LogSearch, block_call
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
     RpcAnswer,
@@ -40,12 +38,20 @@ from payintent.evm.rpc import (
     open_http_session,
     result,
 )
-from payintent.evm.rpc_answers import read_block, read_bytes, read_receipt, read_rpc_number, read_tx
+from payintent.evm.rpc_answers import (
+    read_block,
+    read_bytes,
+    read_receipt,
+    read_rpc_number,
+    read_tx,
+    read_uint256,
+)
 
 if TYPE_CHECKING:
     import ssl
 
     import aiohttp
+    import msgspec
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
@@ -83,57 +89,6 @@ class ReaderConfig:
         by_count = self.finality is Finality.CONFIRMATIONS
         if by_count and self.confirmations < 1 and not self.instant_finality:
             raise ValueError("finality by confirmations needs at least one")
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """The blocks and contracts that one search for logs is about."""
-
-    start: int
-    end: int
-    contracts: frozenset[bytes]
-    before: int | None
-
-    def calls(self) -> list[RpcCall]:
-        blocks = [_block_call(self.end)]
-        if self.before is not None:
-            blocks.append(_block_call(self.before))
-        searched = {
-            "fromBlock": hex(self.start),
-            "toBlock": hex(self.end),
-            "address": sorted(to_hex(contract) for contract in self.contracts),
-            "topics": [[to_hex(PAID), to_hex(REFUNDED)]],
-        }
-        return [*blocks, RpcCall("eth_getLogs", [searched])]
-
-    def read(self, answers: list[RpcAnswer]) -> "_Found":
-        end = read_block(result(answers[0]), self.end)
-        before = None if self.before is None else read_block(result(answers[1]), self.before)
-        if end is None:
-            return _Found(None, before, None)
-        last = answers[-1]
-        if isinstance(last, RpcErrorAnswer) and self.start < self.end:
-            return _Found(end, before, None)
-        last = result(last)  # the refusal of a single block does not depend on the span
-        try:
-            logs = read_logs(last, self.contracts, self.start, self.end)
-        except msgspec.MsgspecError:
-            raise  # not a list of logs at all
-        except ValueError:
-            raise RpcAnswerError(RpcFault.LOGS) from None
-        of_end = {log.block_hash for both in logs for log in both if log.block_number == self.end}
-        if of_end - {end.hash}:
-            raise RpcAnswerError(RpcFault.LOGS)
-        return _Found(end, before, logs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The result of a search; no logs means that the endpoint refused it."""
-
-    end: Block | None
-    before: Block | None
-    logs: ContractLogs | None
 
 
 class RpcChainReader(ChainReader):
@@ -190,7 +145,7 @@ class RpcChainReader(ChainReader):
         """Search blocks for logs (`EndpointBehindError`, `BlockRangeTooLargeError`)."""
         if not contracts or not 0 <= start <= end:  # to a node no contracts means all contracts
             raise ValueError("a search needs contracts and blocks")
-        search = _Search(start, end, frozenset(contracts), before)
+        search = LogSearch(start, end, frozenset(contracts), before)
         found = await self._ask(endpoint, search.calls(), search.read)
         if found.end is None or (before is not None and found.before is None):
             raise EndpointBehindError(
@@ -255,6 +210,14 @@ class RpcChainReader(ChainReader):
             raise ChainUnavailableError(f"{endpoint} refuses a call")
         return result_or_revert
 
+    async def coins(self, endpoint: str, address: bytes, block: int) -> int:
+        """Read how much of the native coin an account has as of a block."""
+        calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
+        found = await self._ask(endpoint, calls, _read_coins)
+        if found is None:
+            raise ChainUnavailableError(f"{endpoint} does not tell the coins of block {block}")
+        return found
+
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read the code of an account as of the latest block; empty where it has none."""
         calls = [RpcCall("eth_getCode", [to_hex(address), "latest"])]
@@ -263,7 +226,7 @@ class RpcChainReader(ChainReader):
     async def block(self, endpoint: str, number: int) -> Block | None:
         """Read a block's header; None where the endpoint has no block of this number."""
         read = partial(_read_block_at, number=number)
-        return await self._ask(endpoint, [_block_call(number)], read)
+        return await self._ask(endpoint, [block_call(number)], read)
 
     async def _ask(
         self,
@@ -275,7 +238,7 @@ class RpcChainReader(ChainReader):
         """Ask an endpoint; before its first answer, and after a failure, check its identity."""
         chosen = self._endpoints[endpoint]
         if not chosen.identified:
-            who = [RpcCall("eth_chainId", []), _block_call(0)]
+            who = [RpcCall("eth_chainId", []), block_call(0)]
             await chosen.ask(who, self._identify, timeout_s)
             chosen.identified = True
         return await chosen.ask(calls, read, timeout_s)
@@ -299,16 +262,16 @@ class RpcChainReader(ChainReader):
     async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
         # The finalized block first: a block that appears in between must not look like a wrong
         # answer.
-        calls = [_block_call("finalized"), _block_call("latest")]
+        calls = [block_call("finalized"), block_call("latest")]
         final, latest = await self._ask(endpoint, calls, self._read_heads, self._heads_timeout_s)
         return ChainHeads(endpoint, latest, final)
 
     async def _heads_by_count(self, endpoint: str) -> ChainHeads:
-        calls = [_block_call("latest")]
+        calls = [block_call("latest")]
         latest = await self._ask(endpoint, calls, _read_latest, self._heads_timeout_s)
         number = max(0, latest.number - self._config.confirmations)
         read = partial(_read_block_at, number=number)
-        final = await self._ask(endpoint, [_block_call(number)], read, self._heads_timeout_s)
+        final = await self._ask(endpoint, [block_call(number)], read, self._heads_timeout_s)
         if final is None:
             raise EndpointBehindError(f"{endpoint} lacks block {number}")
         return ChainHeads(endpoint, latest, final)
@@ -365,7 +328,7 @@ def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
 
 def _read_each(
     tx_hashes: Sequence[bytes],
-    read: Callable[[msgspec.Raw, bytes], _Read],
+    read: "Callable[[msgspec.Raw, bytes], _Read]",
     answers: list[RpcAnswer],
 ) -> list[_Read]:
     return [
@@ -393,6 +356,7 @@ def _read_code(answers: list[RpcAnswer]) -> bytes:
     return read_bytes(result(answers[0]))
 
 
-def _block_call(block: int | str) -> RpcCall:
-    tag = hex(block) if isinstance(block, int) else block
-    return RpcCall("eth_getBlockByNumber", [tag, False])
+def _read_coins(answers: list[RpcAnswer]) -> int | None:
+    # A node that has forgotten the state of a block says so: it is no failure of the endpoint.
+    [answer] = answers
+    return None if isinstance(answer, RpcErrorAnswer) else read_uint256(answer)

@@ -36,7 +36,7 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
             found, differences = await compare_file(tx, comparison)
             if not self.foresees_cases:
                 return found
-            check_count(found)
+            check_count(found.found)
             new = make_cases(context.id_generator, self.comparison.provider, differences)
             return replace(found, opened=await reconciliation.count_new_cases(tx, new))
 
@@ -62,7 +62,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         """Open the cases, and schedule inquiries that may settle differences."""
         comparison = _in_utc(self.comparison)
         found, differences = await compare_file(tx, comparison)
-        check_count(found)
+        check_count(found.found)
         opened = await cases.open_cases(
             tx, make_cases(context.id_generator, comparison.provider, differences)
         )

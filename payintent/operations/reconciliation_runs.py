@@ -9,8 +9,9 @@ from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, argument, option
 from payintent.operations.validation import check_list_limit, is_database_id, quote_input
-from payintent.storage import accounts, reconciliation_runs
+from payintent.storage import accounts, reconciliation_blocks, reconciliation_runs
 from payintent.storage.database import Executor, Tx
+from payintent.storage.reconciliation_blocks import ReceiverBalance
 from payintent.storage.reconciliation_runs import STATUSES, RunRecord
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
@@ -21,6 +22,7 @@ class RunDetails:
 
     run: RunRecord
     sums: list[ReconciliationSum]
+    balances: list[ReceiverBalance]  # of a contract's receiver
 
 
 class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
 
 
 class ShowReconciliationRun(ReadOperation[RunDetails], frozen=True, kw_only=True):
-    """Show a comparison, and what gateway, service, ledger and merchants have by currency."""
+    """Show a comparison: what each side has by currency, and what is at a contract's receiver."""
 
     action: ClassVar[str] = "reconciliation.show"
     run_id: Annotated[UUID, argument("As `reconciliation list` has it.")]
@@ -91,4 +93,8 @@ async def _details(database: Executor, run_id: UUID) -> RunDetails:
     found = await reconciliation_runs.get(database, run_id)
     if found is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no run {run_id}")
-    return RunDetails(run=found, sums=await reconciliation_runs.list_sums(database, run_id))
+    return RunDetails(
+        run=found,
+        sums=await reconciliation_runs.list_sums(database, run_id),
+        balances=await reconciliation_blocks.list_balances(database, run_id),
+    )

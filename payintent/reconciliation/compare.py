@@ -83,18 +83,25 @@ class ReconciliationInput:
 
 
 def make_cases(
-    id_generator: IdGenerator, provider: str, differences: Sequence[ReconciliationDifference]
+    id_generator: IdGenerator,
+    provider: str,
+    differences: Sequence[ReconciliationDifference],
+    *,
+    is_timed: bool = True,
 ) -> list[NewCase]:
-    """Make a case of each difference."""
-    return [_case(id_generator.new_id(), provider, difference) for difference in differences]
+    """Make a case of each difference; its text has the line's time where that is exact."""
+    return [
+        _case(id_generator.new_id(), provider, difference, is_timed=is_timed)
+        for difference in differences
+    ]
 
 
-def check_count(found: ReconciliationResult) -> None:
+def check_count(found: int) -> None:
     """Refuse more differences than a day can have."""
-    if found.found > OPENED_MAX:
+    if found > OPENED_MAX:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
-            f"{found.found} differences are too many for cases: is it the file of "
+            f"{found} differences are too many for cases: is it the file of "
             f"another account? nothing was written",
         )
 
@@ -198,7 +205,9 @@ def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationT
     )
 
 
-def _case(case_id: UUID, provider: str, difference: ReconciliationDifference) -> NewCase:
+def _case(
+    case_id: UUID, provider: str, difference: ReconciliationDifference, *, is_timed: bool
+) -> NewCase:
     origin = MoneyOrigin(
         merchant_id=difference.merchant_id,
         payment_id=difference.payment_id,
@@ -210,11 +219,11 @@ def _case(case_id: UUID, provider: str, difference: ReconciliationDifference) ->
         origin=origin,
         capture_id=difference.capture_id,
         refund_id=difference.refund_id,
-        subject=_subject(provider, difference),
+        subject=_subject(provider, difference, is_timed=is_timed),
     )
 
 
-def _subject(provider: str, difference: ReconciliationDifference) -> str:
+def _subject(provider: str, difference: ReconciliationDifference, *, is_timed: bool = True) -> str:
     """Describe the difference; the same text each time, for it identifies the case."""
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_TOLD_MAX:
@@ -226,7 +235,8 @@ def _subject(provider: str, difference: ReconciliationDifference) -> str:
     elif difference.what == "different":
         how = f"{told_there} there, {told_here} here"
     else:
-        how = f"{told_there or told_here} at {format_timestamp(difference.at)}"
+        how = told_there or told_here
+        how += f" at {format_timestamp(difference.at)}" if is_timed else ""
         status = difference.refund_status if difference.what == "extra" else None
         how += f", ours is {status}" if status else ""
     return f"{provider} {difference.type} {reference}: {difference.what}, {how}"

@@ -133,7 +133,7 @@ async def _compare(
         if not await reconciliation_runs.lock(tx, run):
             return None
         found, differences = await compare_file(tx, comparison)
-        check_count(found)
+        check_count(found.found)
         opened = await cases.open_cases(tx, make_cases(context.id_generator, provider, differences))
         await reconciliation.request_inquiries(tx)
         ended = RunEnd(

@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 from yarl import URL
 
+from payintent.config import Settings
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.sources import (
     FILES_MAX,
@@ -148,6 +149,16 @@ class S3Source:
                 auto_decompress=False,
             )
         return self._session
+
+
+def open_s3_source(settings: Settings) -> S3Source:
+    """Open the bucket that the settings name."""
+    credentials = S3Credentials(
+        region=settings.settlement_s3_region,
+        key_id=settings.settlement_s3_key_id,
+        secret_key=settings.settlement_s3_secret_key.get_secret_value(),
+    )
+    return S3Source(settings.settlement_s3_url, credentials, settings.client_tls)
 
 
 def _parse_page(body: bytes) -> _Page:

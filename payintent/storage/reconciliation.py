@@ -7,6 +7,7 @@ from decimal import Decimal
 from operator import attrgetter
 from uuid import UUID
 
+from payintent.domain.ledger import clearing
 from payintent.domain.settlement_file import ProviderFileLine
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
@@ -32,6 +33,12 @@ class ReconciliationScope:
     since: datetime
     until: datetime
     decimals: Mapping[str, int]  # of minor units; MINOR_DECIMALS_ELSE for other currencies
+    chain: str | None = None  # of accounts that are gateway contracts
+
+    @property
+    def clearing(self) -> list[str]:
+        """Name the accounts of the ledger that have the money itself."""
+        return [clearing(account, self.chain) for account in self.accounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +134,14 @@ async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
     await tx.copy("provider_line", _LINE_COLUMNS, map(_read_columns, lines))
 
 
+async def analyze_lines(tx: Tx) -> None:
+    """Let the planner know how many lines were loaded."""
+    await tx.fetch("ANALYZE provider_line")
+
+
 async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
     """Return lines that repeat an earlier one, with both line numbers; load all lines before."""
-    await tx.fetch("ANALYZE provider_line")
+    await analyze_lines(tx)
     rows = await tx.fetch(
         """
         SELECT max(number) AS number, min(number) AS first
@@ -153,12 +165,19 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 
 async def compare(tx: Tx, scope: ReconciliationScope) -> None:
     """Find the differences. A line's payment or refund is looked up in all of time."""
+    await compare_lines(tx, scope)
+    accounts = list(scope.accounts)
+    units = list(scope.decimals), list(scope.decimals.values())
+    await tx.fetch(_PAYMENTS_HERE, accounts, *units, scope.since, scope.until)
+    await tx.fetch(_REFUNDS_HERE, accounts, *units, scope.since, scope.until)
+
+
+async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find the lines that we have otherwise, or not at all."""
     accounts = list(scope.accounts)
     units = list(scope.decimals), list(scope.decimals.values())
     await tx.fetch(_PAYMENTS_THERE, accounts, *units)
     await tx.fetch(_REFUNDS_THERE, accounts, *units)
-    await tx.fetch(_PAYMENTS_HERE, accounts, *units, scope.since, scope.until)
-    await tx.fetch(_REFUNDS_HERE, accounts, *units, scope.since, scope.until)
 
 
 #: The planner takes most lines for different. LIMIT has it look up the few that are, one by one,

@@ -169,16 +169,24 @@ async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         ended.until,
         ended.opened,
     )
-    sums = ended.sums
+    await add_sums(tx, run_id, ended.sums)
+
+
+async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> None:
+    """Add what each side says to what the run has already."""
     await tx.fetch(
         """
-        INSERT INTO reconciliation_sum
+        INSERT INTO reconciliation_sum AS s
             (run_id, type, currency, lines, records, gateway, service, ledger, merchants)
         SELECT $1, type, currency, lines, records, gateway::numeric, service::numeric,
             ledger::numeric, merchants::numeric
         FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
             $8::text[], $9::text[])
             AS s (type, currency, lines, records, gateway, service, ledger, merchants)
+        ON CONFLICT (run_id, type, currency) DO UPDATE
+        SET lines = s.lines + excluded.lines, records = s.records + excluded.records,
+            gateway = s.gateway + excluded.gateway, service = s.service + excluded.service,
+            ledger = s.ledger + excluded.ledger, merchants = s.merchants + excluded.merchants
         """,
         run_id,
         [side.type for side in sums],

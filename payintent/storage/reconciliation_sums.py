@@ -44,8 +44,8 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
         """
     )
     units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_PAYMENTS, *units)
-    await tx.fetch(_REFUNDS, *units)
+    await tx.fetch(_PAYMENTS, *units, scope.clearing)
+    await tx.fetch(_REFUNDS, *units, scope.clearing)
     await tx.fetch(_DIFFERING_PAYMENTS)
     await tx.fetch(_DIFFERING_REFUNDS)
 
@@ -56,6 +56,7 @@ _PAYMENTS: LiteralString = (
         SELECT r.fact_id, sum(e.amount) AS amount
         FROM provider_record r
         JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'capture'
+            AND e.debit = ANY($3::text[])
         WHERE r.type = 'payment'
         GROUP BY r.fact_id
     ), stated AS (
@@ -102,6 +103,7 @@ _REFUNDS: LiteralString = (
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     LEFT JOIN payment p ON p.id = f.payment_id
     LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'
+        AND e.credit = ANY($3::text[])
     WHERE r.type = 'refund'
     """
 )

@@ -1024,6 +1024,27 @@ CREATE UNLOGGED TABLE public.rate_state (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE public.reconciliation_balance (
+    run_id uuid NOT NULL,
+    currency text NOT NULL,
+    block bigint NOT NULL,
+    receiver numeric,
+    refunders numeric,
+    ledger numeric NOT NULL,
+    expected numeric
+);
+
+CREATE TABLE public.reconciliation_blocks (
+    run_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    first_block bigint NOT NULL,
+    last_block bigint NOT NULL,
+    next_block bigint NOT NULL,
+    differences integer DEFAULT 0 NOT NULL,
+    opened integer DEFAULT 0 NOT NULL,
+    CONSTRAINT reconciliation_blocks_order CHECK (((first_block <= next_block) AND (next_block <= (last_block + 1))))
+);
+
 CREATE TABLE public.reconciliation_file (
     source text NOT NULL,
     account_id bigint NOT NULL,
@@ -1049,7 +1070,7 @@ CREATE TABLE public.reconciliation_run (
     ended_at timestamp with time zone,
     CONSTRAINT reconciliation_run_ended CHECK (((status = 'running'::text) = (ended_at IS NULL))),
     CONSTRAINT reconciliation_run_problem CHECK (((status = 'failed'::text) = (problem <> ''::text))),
-    CONSTRAINT reconciliation_run_source CHECK ((source = ANY (ARRAY['folder'::text, 's3'::text]))),
+    CONSTRAINT reconciliation_run_source CHECK ((source = ANY (ARRAY['folder'::text, 's3'::text, 'chain'::text, 'api'::text]))),
     CONSTRAINT reconciliation_run_status CHECK ((status = ANY (ARRAY['running'::text, 'matched'::text, 'differs'::text, 'failed'::text])))
 );
 
@@ -1458,6 +1479,12 @@ ALTER TABLE ONLY public.rate_limit
 ALTER TABLE ONLY public.rate_state
     ADD CONSTRAINT rate_state_pkey PRIMARY KEY (merchant_id, class);
 
+ALTER TABLE ONLY public.reconciliation_balance
+    ADD CONSTRAINT reconciliation_balance_pkey PRIMARY KEY (run_id, currency);
+
+ALTER TABLE ONLY public.reconciliation_blocks
+    ADD CONSTRAINT reconciliation_blocks_pkey PRIMARY KEY (run_id);
+
 ALTER TABLE ONLY public.reconciliation_file
     ADD CONSTRAINT reconciliation_file_pkey PRIMARY KEY (source, account_id, name, version);
 
@@ -1545,11 +1572,15 @@ CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
 CREATE INDEX chain_receipt_address ON public.chain_receipt USING btree (final_at) WHERE (payer IS NOT NULL);
 
+CREATE INDEX chain_receipt_block ON public.chain_receipt USING btree (account_id, block);
+
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
 CREATE INDEX chain_receipt_payer_address ON public.chain_receipt USING btree (payer);
 
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
+
+CREATE INDEX chain_refund_block ON public.chain_refund USING btree (account_id, block);
 
 CREATE INDEX chain_refund_new ON public.chain_refund USING btree (chain, block, log_index) WHERE (disposition IS NULL);
 
@@ -1660,6 +1691,8 @@ CREATE INDEX payout_of_merchant ON public.payout USING btree (merchant_id, id);
 CREATE UNIQUE INDEX payout_once ON public.payout USING btree (merchant_id, reference) WHERE (reversed_at IS NULL);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
+
+CREATE INDEX reconciliation_blocks_newest ON public.reconciliation_blocks USING btree (account_id, last_block);
 
 CREATE INDEX reconciliation_file_run ON public.reconciliation_file USING btree (run_id);
 
@@ -1922,6 +1955,15 @@ ALTER TABLE ONLY public.provider_account
 
 ALTER TABLE ONLY public.rate_limit
     ADD CONSTRAINT rate_limit_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.reconciliation_balance
+    ADD CONSTRAINT reconciliation_balance_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.reconciliation_run(id);
+
+ALTER TABLE ONLY public.reconciliation_blocks
+    ADD CONSTRAINT reconciliation_blocks_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.reconciliation_blocks
+    ADD CONSTRAINT reconciliation_blocks_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.reconciliation_run(id);
 
 ALTER TABLE ONLY public.reconciliation_file
     ADD CONSTRAINT reconciliation_file_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);

@@ -768,6 +768,9 @@ BROKEN: list[tuple[str, str]] = [
         INSERT INTO reconciliation_sum (run_id, type, currency, lines, records, gateway, service,
             ledger, merchants)
         SELECT id, 'gift', 'USD', 0, 0, 0, 0, 0, 0 FROM reconciliation_run"""),
+    ("reconciliation_blocks_order", ADD_RUN + """;
+        INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
+        SELECT id, account_id, 5, 9, 11 FROM reconciliation_run"""),
     ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
     ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
     ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),

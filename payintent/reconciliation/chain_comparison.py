@@ -1,0 +1,281 @@
+"""Once a day each contract's final logs are compared with captures, refunds and the ledger.
+
+A piece of blocks is read first, then compared in one transaction that also moves the run on: a
+worker that dies goes on after its last piece, and no request is made within a transaction.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from payintent.config import Settings
+from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
+from payintent.domain.errors import (
+    ChainUnavailableError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.domain.evm import ChainReader
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.reconciliation.compare import OPENED_MAX, check_count, make_cases
+from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
+from payintent.reconciliation.intake import RUNS, SOURCE_FAILURES
+from payintent.reconciliation.receiver_balances import make_balances, read_holdings
+from payintent.storage import (
+    cases,
+    reconciliation,
+    reconciliation_blocks,
+    reconciliation_runs,
+    reconciliation_sums,
+)
+from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
+from payintent.storage.cases import NewCase
+from payintent.storage.database import Database, Tx
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.chains import ChainRecord, TokenRecord
+from payintent.storage.reconciliation import ReconciliationScope
+from payintent.storage.reconciliation_blocks import BlockRun, DueContract
+from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd
+
+SOURCE = "chain"
+_log = get_logger("reconciliation")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainComparison:
+    """What contracts' logs are compared with, and what opens the reader of a chain."""
+
+    settings: Settings
+    database: Database
+    id_generator: IdGenerator
+    open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A run that is ours, of a contract of a chain."""
+
+    database: Database
+    id_generator: IdGenerator
+    reader: ChainReader
+    chain: ChainRecord
+    contract: DueContract
+    tokens: list[TokenRecord]
+    claimed: ClaimedRun
+
+
+async def compare_chain(context: ChainComparison, slug: str) -> None:
+    """Compare what is due of a chain's contracts, unless another worker does that now."""
+    if not await reconciliation_blocks.list_due(context.database, slug):
+        return
+    url = context.settings.database_direct_url or context.settings.database_url
+    try:
+        async with hold_advisory_lock(url, f"compare:{slug}") as lock:
+            chain = await chains.get_chain(context.database, slug)
+            if not lock.held or chain is None:
+                return
+            guarded = replace(context, database=context.database.guarded_by(lock.prove))
+            await compare_contracts(guarded, chain)
+    except (ChainUnavailableError, LockLostError, OSError) as error:
+        SOURCE_FAILURES.labels(SOURCE).inc()
+        _log.warning("reconciliation_source_unavailable", source=slug, why=str(error))
+
+
+async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> None:
+    """Compare what is due of a chain's contracts; the caller sees to it that nobody else does."""
+    reader = context.open_reader(context.settings, chain)
+    if reader is None:
+        return
+    database = context.database
+    try:
+        tokens = await chains.list_tokens(database, chain.slug)
+        for contract in await reconciliation_blocks.list_due(database, chain.slug):
+            begun = await _begin(context, reader, chain, contract, tokens)
+            if begun is None:
+                continue
+            claimed, run = begun
+            work = _Work(
+                database=database,
+                id_generator=context.id_generator,
+                reader=reader,
+                chain=chain,
+                contract=contract,
+                tokens=tokens,
+                claimed=claimed,
+            )
+            await _run(work, run)
+    finally:
+        await reader.close()
+
+
+async def _begin(
+    context: ChainComparison,
+    reader: ChainReader,
+    chain: ChainRecord,
+    contract: DueContract,
+    tokens: list[TokenRecord],
+) -> tuple[ClaimedRun, BlockRun] | None:
+    """Claim the run that is open, or a new one; None where there is nothing to compare."""
+    database, run = context.database, contract.open_run
+    if run is not None:
+        claimed = await reconciliation_runs.claim(database, _new_run(chain, contract, run))
+        return (claimed, run) if claimed.is_ours else None
+    last = await reconciliation_blocks.find_last_block(database, chain.slug)
+    if last is None or last < contract.next_block:
+        return None
+    holdings = await read_holdings(reader, tokens, contract.receiver, chain.refunders, last)
+    run = BlockRun(
+        run_id=context.id_generator.new_id(),
+        first_block=contract.next_block,
+        last_block=last,
+        next_block=contract.next_block,
+        differences=0,
+        opened=0,
+    )
+    async with database.transaction() as tx:
+        claimed = await reconciliation_runs.claim(tx, _new_run(chain, contract, run))
+        if not claimed.is_ours:
+            return None
+        entered = await reconciliation_blocks.sum_ledger(tx, chain.slug, contract.receiver, last)
+        balances = make_balances(holdings, entered, last)
+        await reconciliation_blocks.add(tx, contract.account_id, run, balances)
+    return claimed, run
+
+
+def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun:
+    name = f"{chain.slug} blocks {run.first_block} to {run.last_block}"
+    return NewRun(
+        id=run.run_id,
+        account_id=contract.account_id,
+        source=SOURCE,
+        name=name,
+        sha256=hashlib.sha256(name.encode()).hexdigest(),
+    )
+
+
+async def _run(work: _Work, run: BlockRun) -> None:
+    """Compare a run's blocks to the end; where that cannot be done, the run says why."""
+    try:
+        advanced: BlockRun | None = run
+        while advanced is not None:
+            piece = await read_piece(
+                work.reader, work.contract.address, advanced.next_block, advanced.last_block
+            )
+            advanced = await _compare(work, advanced, piece)
+    except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
+        raise  # its lease ends, and it goes on there
+    except RefusedError as refused:
+        await _fail(work, refused.message)
+    except Exception as error:  # noqa: BLE001 - a contract that we cannot compare stops no other
+        _log.error("reconciliation_run_failed", run=str(work.claimed.id), exc_info=error)
+        await _fail(work, f"an error of the service: {type(error).__name__}")
+
+
+async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | None:
+    """Compare a piece, open cases and move on; None: that was the last one, or is another's."""
+    async with work.database.transaction() as tx:
+        if not await reconciliation_runs.lock(tx, work.claimed):
+            return None
+        found = await _find_differences(tx, work, run, piece)
+        check_count(found)
+        run = replace(run, next_block=piece.last_block + 1, differences=run.differences + found)
+        run = replace(run, opened=run.opened + await _open_cases(tx, work))
+        ended = None
+        if piece.last_block == run.last_block:
+            run = await _check_balances(tx, work, run)
+            ended = RunEnd(
+                status="differs" if run.differences else "matched",
+                until=piece.at,
+                opened=run.opened,
+            )
+            await reconciliation_runs.end(tx, run.run_id, ended)
+        await reconciliation_blocks.advance(tx, run)
+    if ended is None:
+        return run
+    _note(work, run, ended.status)
+    return None
+
+
+async def _find_differences(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> int:
+    """Load a piece's lines, compare them and add up what each side has."""
+    account_id, blocks = work.contract.account_id, (run.next_block, piece.last_block)
+    kept = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
+    currencies = name_tokens(work.tokens) | kept
+    decimals = dict.fromkeys(_unknown_currencies(piece, currencies), 0)
+    decimals |= {token.symbol: token.decimals for token in work.tokens}
+    lines = make_lines(piece, work.contract.receiver, work.chain.refunders, currencies, decimals)
+    await reconciliation.create_tables(tx)
+    await reconciliation.add(tx, lines)
+    await reconciliation.analyze_lines(tx)
+    scope = ReconciliationScope(
+        accounts=[account_id],
+        since=piece.at,
+        until=piece.at,
+        decimals=decimals,
+        chain=work.chain.slug,
+    )
+    await reconciliation.compare_lines(tx, scope)
+    await reconciliation_blocks.find_missing(tx, scope, *blocks)
+    await reconciliation_sums.compare_books(tx, scope)
+    await reconciliation_runs.add_sums(tx, run.run_id, await reconciliation_sums.sum_sides(tx))
+    counts = await reconciliation.count_differences(tx)
+    return sum(count for (_, what), count in counts.items() if what != "lines")
+
+
+def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[str]:
+    tokens = {log.token for log in (*piece.paid, *piece.refunded)}
+    named = {currencies.get(token, f"0x{token.hex()}") for token in tokens}
+    return named | set(currencies.values())
+
+
+async def _open_cases(tx: Tx, work: _Work) -> int:
+    differences = await reconciliation.list_differences(tx, OPENED_MAX)
+    new = make_cases(work.id_generator, work.chain.slug, differences, is_timed=False)
+    opened = await cases.open_cases(tx, new)
+    await reconciliation.request_inquiries(tx)
+    return len(opened)
+
+
+async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
+    """Open a case for each token that the receiver has less of than it must have."""
+    balances = await reconciliation_blocks.list_balances(tx, run.run_id)
+    short = [balance for balance in balances if balance.short]
+    receiver = f"0x{work.contract.receiver.hex()}"
+    new = [
+        NewCase(
+            id=work.id_generator.new_id(),
+            kind=CaseKind.RECONCILIATION,
+            origin=UNKNOWN_ORIGIN,
+            # The same text each day, while as much is missing: it identifies the case.
+            subject=f"{work.chain.slug} receiver {receiver}: {balance.short:f} {balance.currency}"
+            " less than the ledger has that came, and was neither given back nor taken out",
+        )
+        for balance in short
+    ]
+    opened = await cases.open_cases(tx, new)
+    return replace(run, differences=run.differences + len(short), opened=run.opened + len(opened))
+
+
+async def _fail(work: _Work, problem: str) -> None:
+    run_id: UUID = work.claimed.id
+    async with work.database.transaction() as tx:
+        if not await reconciliation_runs.lock(tx, work.claimed):
+            return
+        await reconciliation_runs.end(tx, run_id, RunEnd(status="failed", problem=problem))
+    RUNS.labels("failed").inc()
+    _log.error("reconciliation_failed", run=str(run_id), problem=problem)
+
+
+def _note(work: _Work, run: BlockRun, status: str) -> None:
+    RUNS.labels(status).inc()
+    _log.info(
+        "reconciliation_ended",
+        run=str(run.run_id),
+        gateway_account=work.contract.account_id,
+        status=status,
+        differences=run.differences,
+    )

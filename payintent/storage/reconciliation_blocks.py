@@ -1,0 +1,288 @@
+"""Runs that compare a contract's logs: which blocks, how far they are, and receivers' balances."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+from payintent.storage.reconciliation import ReconciliationScope
+
+_DECIMALS = "coalesce(u.decimals, 2)"  # as of the other comparisons
+_DUE_HOURS = 24
+_CONTRACTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRun:
+    """A run over blocks, as far as it is."""
+
+    run_id: UUID
+    first_block: int
+    last_block: int
+    next_block: int
+    differences: int
+    opened: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueContract:
+    """A contract whose logs are to be compared: its run that is open, or where the next begins."""
+
+    account_id: int
+    address: bytes
+    receiver: bytes
+    next_block: int
+    open_run: BlockRun | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverBalance:
+    """What a receiver has of a token as of a block, and what the ledger has, in its units."""
+
+    currency: str
+    block: int
+    receiver: str | None  # None: no endpoint told it
+    refunders: str | None  # what the senders of refunds have beside it
+    ledger: str
+    expected: str | None  # at least so much; None: nothing is expected
+
+    @property
+    def short(self) -> Decimal:
+        """Return how much less is there than is expected; 0 where that cannot be said."""
+        if self.expected is None or self.receiver is None or self.refunders is None:
+            return Decimal(0)
+        there = Decimal(self.receiver) + Decimal(self.refunders)
+        return max(Decimal(0), Decimal(self.expected) - there)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSum:
+    """What the ledger has of a token at a receiver, and whether an operator has entered it too."""
+
+    minor: int
+    is_kept: bool  # payouts or adjustments of it were entered
+
+
+async def list_due(database: Executor, chain: str) -> list[DueContract]:
+    """List a chain's contracts with an open run, or whose last one began a day ago or never."""
+    rows = await database.fetch(
+        """
+        SELECT k.account_id, k.address, k.receiver,
+            coalesce(n.next_block, k.deployed_block) AS start, n.status = 'running' AS is_open,
+            n.run_id, n.first_block, n.last_block, n.next_block, n.differences, n.opened
+        FROM chain_contract k
+        JOIN provider_account a ON a.id = k.account_id AND a.livemode
+        LEFT JOIN LATERAL (
+            SELECT b.*, r.status, r.created_at
+            FROM reconciliation_blocks b
+            JOIN reconciliation_run r ON r.id = b.run_id
+            WHERE b.account_id = k.account_id
+            ORDER BY r.status = 'running' DESC, b.last_block DESC, b.first_block DESC
+            LIMIT 1
+        ) n ON true
+        WHERE k.chain = $1 AND (n.run_id IS NULL OR n.status = 'running'
+            OR n.created_at <= clock() - make_interval(hours => $2))
+        ORDER BY k.account_id
+        LIMIT $3
+        """,
+        chain,
+        _DUE_HOURS,
+        _CONTRACTS_MAX,
+    )
+    columns = ("run_id", "first_block", "last_block", "next_block", "differences", "opened")
+    return [
+        DueContract(
+            account_id=row["account_id"],
+            address=row["address"],
+            receiver=row["receiver"],
+            next_block=row["start"],
+            open_run=BlockRun(**{name: row[name] for name in columns}) if row["is_open"] else None,
+        )
+        for row in rows
+    ]
+
+
+async def find_last_block(database: Executor, chain: str) -> int | None:
+    """Return the last final block whose payments and refunds have taken effect with us."""
+    row = await database.row(
+        """
+        SELECT least(u.block, coalesce((
+            SELECT min(f.block) - 1 FROM chain_refund f
+            WHERE f.chain = u.chain AND f.disposition IS NULL), u.block)) AS block
+        FROM chain_cursor u
+        WHERE u.chain = $1 AND u.halted IS NULL
+        """,
+        chain,
+    )
+    return row["block"] if row else None
+
+
+async def add(tx: Tx, account_id: int, run: BlockRun, balances: Sequence[ReceiverBalance]) -> None:
+    """Add the blocks of a run that was claimed, and what is at the receiver."""
+    await tx.fetch(
+        """
+        INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
+        VALUES ($1, $2, $3, $4, $3)
+        """,
+        run.run_id,
+        account_id,
+        run.first_block,
+        run.last_block,
+    )
+    await tx.fetch(
+        """
+        INSERT INTO reconciliation_balance
+            (run_id, currency, block, receiver, refunders, ledger, expected)
+        SELECT $1, currency, $2, receiver::numeric, refunders::numeric, ledger::numeric,
+            expected::numeric
+        FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+            AS b (currency, receiver, refunders, ledger, expected)
+        """,
+        run.run_id,
+        run.last_block,
+        [balance.currency for balance in balances],
+        [balance.receiver for balance in balances],
+        [balance.refunders for balance in balances],
+        [balance.ledger for balance in balances],
+        [balance.expected for balance in balances],
+    )
+
+
+async def advance(tx: Tx, run: BlockRun) -> None:
+    """Write how far a locked run is, and what it found so far."""
+    await tx.fetch(
+        """
+        UPDATE reconciliation_blocks
+        SET next_block = $2, differences = $3, opened = $4
+        WHERE run_id = $1
+        """,
+        run.run_id,
+        run.next_block,
+        run.differences,
+        run.opened,
+    )
+
+
+async def list_balances(database: Executor, run_id: UUID) -> list[ReceiverBalance]:
+    """List what was at a run's receiver."""
+    rows = await database.fetch(
+        """
+        SELECT currency, block, trim_scale(receiver)::text AS receiver,
+            trim_scale(refunders)::text AS refunders, trim_scale(ledger)::text AS ledger,
+            trim_scale(expected)::text AS expected
+        FROM reconciliation_balance
+        WHERE run_id = $1
+        ORDER BY currency
+        """,
+        run_id,
+    )
+    return [ReceiverBalance(**row) for row in rows]
+
+
+async def sum_ledger(tx: Tx, chain: str, receiver: bytes, block: int) -> Mapping[str, LedgerSum]:
+    """Sum the ledger's accounts of a receiver by currency, without what came after a block."""
+    rows = await tx.fetch(
+        """
+        WITH account AS (
+            SELECT k.account_id, 'chain_receiver:' || k.account_id AS name
+            FROM chain_contract k
+            WHERE k.chain = $1 AND k.receiver = $2
+        )
+        SELECT currency, sum(amount)::text AS minor, bool_or(is_kept) AS is_kept
+        FROM (
+            SELECT e.currency, CASE WHEN e.debit = a.name THEN e.amount ELSE -e.amount END
+                AS amount, e.fact IN ('gateway_payout', 'adjustment') AS is_kept
+            FROM ledger_entry e
+            JOIN account a ON a.name IN (e.debit, e.credit)
+            WHERE e.chain = $1
+            UNION ALL
+            SELECT c.currency, -c.amount_minor, false
+            FROM account a
+            JOIN chain_receipt r ON r.account_id = a.account_id AND r.block > $3
+            JOIN capture c ON c.receipt_id = r.id
+        ) moved
+        GROUP BY currency
+        LIMIT $4
+        """,
+        chain,
+        receiver,
+        block,
+        _CONTRACTS_MAX,
+    )
+    return {
+        row["currency"]: LedgerSum(minor=int(row["minor"]), is_kept=row["is_kept"]) for row in rows
+    }
+
+
+async def list_currencies(
+    tx: Tx, account_id: int, first_block: int, last_block: int
+) -> dict[bytes, str]:
+    """Return the currencies that we keep tokens of these blocks in, by the token's address."""
+    rows = await tx.fetch(
+        """
+        SELECT DISTINCT r.token, c.currency
+        FROM chain_receipt r
+        JOIN capture c ON c.receipt_id = r.id
+        WHERE r.account_id = $1 AND r.block BETWEEN $2 AND $3
+        LIMIT $4
+        """,
+        account_id,
+        first_block,
+        last_block,
+        _CONTRACTS_MAX,
+    )
+    return {row["token"]: row["currency"] for row in rows}
+
+
+async def find_missing(
+    tx: Tx, scope: ReconciliationScope, first_block: int, last_block: int
+) -> None:
+    """Find captures and refunds of ours in these blocks that the lines lack."""
+    units = list(scope.decimals), list(scope.decimals.values())
+    accounts = list(scope.accounts)
+    await tx.fetch(_PAYMENTS_HERE, accounts, *units, first_block, last_block)
+    await tx.fetch(_REFUNDS_HERE, accounts, *units, first_block, last_block)
+
+
+_PAYMENTS_HERE = f"""
+    WITH missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, capture_id)
+        SELECT 'payment', 'missing', c.reference,
+            c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
+            p.merchant_id, c.payment_id, c.id
+        FROM chain_receipt r
+        JOIN capture c ON c.receipt_id = r.id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        LEFT JOIN payment p ON p.id = c.payment_id
+        WHERE r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5
+            AND NOT EXISTS (
+                SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
+            )
+        ORDER BY r.block, r.log_index
+        RETURNING capture_id, here_currency, here
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT capture_id, 'payment', here_currency, here FROM missing
+"""
+_REFUNDS_HERE = f"""
+    WITH missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, refund_id, refund_status)
+        SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
+            f.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, f.updated_at,
+            f.merchant_id, f.payment_id, f.id, f.status
+        FROM chain_refund r
+        JOIN refund f ON f.id = r.refund_id
+        JOIN capture c ON c.id = f.capture_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        WHERE r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5
+            AND f.status = 'SUCCEEDED'
+            AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = f.id)
+        ORDER BY r.block, r.log_index
+        RETURNING refund_id, here_currency, here
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT refund_id, 'refund', here_currency, here FROM missing
+"""
