@@ -3,11 +3,11 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
 # Imported at the start, before processes are forked: the service imports them where they are used.
 import payintent.payments.inquire_sessions  # pyright: ignore[reportUnusedImport]
@@ -27,11 +27,13 @@ from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
+from payintent.payments.leased_tasks import STEP_FAILURES, LeasedTaskRunner
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
 from payintent.payments.seal_payer_data import PayerDataSealer
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.movements import MovementComparison, compare_movements
 from payintent.reconciliation.s3_source import open_s3_source
 from payintent.reconciliation.sources import FileSource, FolderSource
 from payintent.service import Service, open_worker_service
@@ -68,10 +70,7 @@ _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
 _LEDGER_LOGGED_MAX = 20
 RECENT_HOURS = 24
-_IN_FLIGHT_MAX = 200
-_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
-STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
 OLDEST = Gauge(
     "payintent_processing_oldest_seconds",
     "Age of the PROCESSING payment whose time is over first, or was",
@@ -149,6 +148,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("ledger", _LEDGER_EVERY_S, lambda: check_ledger(service)),
         ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, *written)),
         ("reconcile", settings.reconcile_every_s, lambda: reconcile(service)),
+        ("reconcile_api", settings.reconcile_every_s, lambda: reconcile_movements(service)),
         ("reconcile_chains", settings.reconcile_every_s, lambda: reconcile_chains(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
@@ -249,6 +249,13 @@ async def reconcile(service: Service) -> bool:
     return False
 
 
+async def reconcile_movements(service: Service) -> bool:
+    """Compare what gateways' reporting APIs list of the days that are over."""
+    context = service.reconciliation_context
+    await compare_movements(MovementComparison(service.settings, context, service.accounts))
+    return False
+
+
 async def reconcile_chains(service: Service) -> bool:
     """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
     settings, written = service.settings, (service.database, service.id_generator)
@@ -319,68 +326,8 @@ def open_mail_sender(service: Service) -> MailSender:
     )
 
 
-T = TypeVar("T")
-
-
-class _LeasedTaskRunner(Generic[T]):
-    """Works on many leased rows at once, each in a task of its own, a bounded number per account.
-
-    A row is leased while a task works on it, so that after any failure it is due again.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        batch_max: int,
-        take: Callable[[int, Sequence[int]], Awaitable[list[T]]],
-        account_of: Callable[[T], int],
-        work: Callable[[T], Awaitable[None]],
-    ) -> None:
-        self._name = name
-        self._batch_max = batch_max
-        self._take = take
-        self._account_of = account_of
-        self._work = work
-        self._under_way: dict[asyncio.Task[None], int] = {}
-
-    async def step(self) -> bool:
-        """Claim what is due; True where there may be more."""
-        limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
-        if limit <= 0:
-            return False
-        taken = await self._take(limit, self._busy())
-        for item in taken:
-            task = asyncio.create_task(self._look_after(item))
-            self._under_way[task] = self._account_of(item)
-            task.add_done_callback(self._under_way.pop)
-        return len(taken) == limit
-
-    async def finish(self) -> None:
-        """Wait for what is under way."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _busy(self) -> list[int]:
-        counts: dict[int, int] = {}
-        for account_id in self._under_way.values():
-            counts[account_id] = counts.get(account_id, 0) + 1
-        return [
-            account_id
-            for account_id, count in counts.items()
-            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
-        ]
-
-    async def _look_after(self, item: T) -> None:
-        try:
-            await self._work(item)
-        except (StorageUnavailableError, LockTimeoutError) as error:
-            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the lease makes the row due again
-            STEP_FAILURES.labels(self._name).inc()
-            _log.error("step_failed", step=self._name, exc_info=error)
-
-
-def _session_inquirers(service: Service) -> _LeasedTaskRunner[DueSession]:
-    return _LeasedTaskRunner(
+def _session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
+    return LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
         lambda limit, busy: sessions.claim_due(service.database, limit, _LEASE_S, busy),
@@ -389,8 +336,8 @@ def _session_inquirers(service: Service) -> _LeasedTaskRunner[DueSession]:
     )
 
 
-def _submitters(service: Service) -> _LeasedTaskRunner[DueRefund]:
-    return _LeasedTaskRunner(
+def _submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
+    return LeasedTaskRunner(
         "refund",
         service.settings.inquire_batch_max,
         lambda limit, busy: refunds.claim_due(service.database, limit, _LEASE_S, busy),

@@ -39,7 +39,8 @@ GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_ap
 GRANT SELECT ON payout TO payintent_worker;
 -- And what gateways paid out to the operator, which workers read from the gateways' files too.
 GRANT SELECT, INSERT ON gateway_payout TO payintent_api, payintent_worker;
-GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout TO payintent_api;
+GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout
+TO payintent_api, payintent_worker;
 
 -- Statements, which workers make and nobody changes.
 GRANT SELECT, INSERT ON statement TO payintent_api, payintent_worker;

@@ -24,5 +24,18 @@ async def record_gateway_payout(tx: Tx, new: NewGatewayPayout) -> bool:
     return False
 
 
+async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
+    """Enter that a payout has come back; False where none of this reference stands."""
+    standing = await gateway_payouts.find_standing(tx, account_id, reference)
+    if standing is None:
+        return False
+    await gateway_payouts.lock(tx, standing.payout.id)
+    if await gateway_payouts.find_standing(tx, account_id, reference) is None:
+        return False
+    await gateway_payouts.reverse(tx, standing.payout.id, who, "the gateway lists it as come back")
+    await ledger.add(tx, gateway_payout_entries(standing.payout, reversal=True))
+    return True
+
+
 def _amounts(payout: GatewayPayout) -> tuple[int, int, str]:
     return payout.amount_minor, payout.fee_minor, payout.currency

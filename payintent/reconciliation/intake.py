@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -68,7 +69,19 @@ async def take_files(context: ReconciliationContext, source: FileSource) -> None
             _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
 
 
-async def compare_list(context: ReconciliationContext, new: NewRun, path: Path) -> UUID | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundList:
+    """A list on this machine; the times are those whose records it must have."""
+
+    path: Path
+    sha256: str
+    since: datetime | None = None  # None: the time of its first line, and a while
+    until: datetime | None = None  # None: the time of its last line
+
+
+async def compare_list(
+    context: ReconciliationContext, new: NewRun, found: FoundList
+) -> UUID | None:
     """Compare a list as a run of its own; gives the run, None while another worker does it."""
     run = await reconciliation_runs.claim(context.database, new)
     if run.has_ended:
@@ -78,7 +91,7 @@ async def compare_list(context: ReconciliationContext, new: NewRun, path: Path) 
     if run.attempts > _ATTEMPTS_MAX:
         await _fail(context, run, f"it was begun {_ATTEMPTS_MAX} times and never ended")
     else:
-        await _run(context, new, run, path)
+        await _run(context, new, run, found)
     return run.id
 
 
@@ -88,22 +101,25 @@ async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> 
         account_id=file.account_id,
         source=file.source,
         name=file.name,
-        sha256=await asyncio.to_thread(_digest, path),
+        sha256=await asyncio.to_thread(read_digest, path),
     )
-    run_id = await compare_list(context, new, path)
+    run_id = await compare_list(context, new, FoundList(path=path, sha256=new.sha256))
     if run_id is not None:
         await reconciliation_runs.mark_taken(context.database, file, run_id)
 
 
-def _digest(path: Path) -> str:
+def read_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
-async def _run(context: ReconciliationContext, new: NewRun, run: ClaimedRun, path: Path) -> None:
+async def _run(
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
+) -> None:
     """Compare a list; where that cannot be done, the run says why."""
     try:
-        found = await _compare(context, new, run, path)
+        found = await _compare(context, new, run, listed)
     except (StorageUnavailableError, LockTimeoutError):
         raise  # its lease ends, and it is begun again
     except InvalidProviderFileError as bad:
@@ -119,15 +135,19 @@ async def _run(context: ReconciliationContext, new: NewRun, run: ClaimedRun, pat
 
 
 async def _compare(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, path: Path
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
 ) -> ReconciliationResult | None:
     """Compare, open cases and end the run in one transaction; None: it is another worker's now."""
     providers = await reconciliation_runs.list_accounts(context.database, [new.account_id])
     provider = providers[new.account_id]
     comparison = ReconciliationInput(
-        file=ProviderFile(path=path, sha256=new.sha256, layouts=context.layouts(provider)),
+        file=ProviderFile(
+            path=listed.path, sha256=listed.sha256, layouts=context.layouts(provider)
+        ),
         provider=provider,
         account_id=new.account_id,
+        since=listed.since,
+        until=listed.until,
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):

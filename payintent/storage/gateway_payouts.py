@@ -126,6 +126,20 @@ async def find_standing(
     return None if row is None else _record(row)
 
 
+async def find_last(
+    database: Executor, account_id: int, reference: str
+) -> GatewayPayoutRecord | None:
+    """Return the payout of an account with the gateway's reference, of several the last one."""
+    row = await database.row(
+        _SELECT
+        + "WHERE p.account_id = $1 AND p.reference = $2"
+        + " ORDER BY p.reversed_at IS NULL DESC, p.id DESC LIMIT 1",
+        account_id,
+        reference,
+    )
+    return None if row is None else _record(row)
+
+
 async def list_gateway_payouts(
     database: Executor, wanted: GatewayPayoutFilter, limit: int
 ) -> list[GatewayPayoutRecord]:

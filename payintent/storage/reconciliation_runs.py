@@ -292,6 +292,38 @@ async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]
     return [ReconciliationSum(**row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportingAccount:
+    """A live account at a gateway that reports, and its runs by that."""
+
+    account_id: int
+    provider: str
+    merchant_id: int | None
+    last_name: str | None  # of the run of the last day; None: there is none
+    open_name: str | None  # of a run that has not ended
+
+
+async def list_reporting(
+    database: Executor, providers: Sequence[str], source: str
+) -> list[ReportingAccount]:
+    """List the live accounts of gateways that report; names of runs sort by their days."""
+    rows = await database.fetch(
+        """
+        SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS last_name,
+            min(r.name) FILTER (WHERE r.status = 'running') AS open_name
+        FROM provider_account a
+        LEFT JOIN reconciliation_run r ON r.account_id = a.id AND r.source = $2
+        WHERE a.provider = ANY($1::text[]) AND a.livemode AND a.enabled
+        GROUP BY a.id
+        ORDER BY a.id
+        LIMIT 100000
+        """,
+        providers,
+        source,
+    )
+    return [ReportingAccount(**row) for row in rows]
+
+
 async def count_recent(database: Executor, hours: int) -> dict[str, int]:
     """Count the runs of the last hours that failed, and those that differ."""
     rows = await database.fetch(

@@ -73,7 +73,7 @@ async def _begun(world: World, path: Path) -> NewRun:
         account_id=world.account_id,
         source="folder",
         name=path.name,
-        sha256=intake._digest(path),
+        sha256=intake.read_digest(path),
     )
     assert (await reconciliation_runs.claim(world.service.database, new)).is_ours
     return new
@@ -169,7 +169,7 @@ async def test_the_same_content_under_another_name_is_not_compared_again(
     put(f"payment,cap-1,,1.00,THB,{_AT}", account=other)
     assert [one.account_id for one in await _take(world, tmp_path)] == [other, run.account_id]
     read: list[Path] = []
-    monkeypatch.setattr(intake, "_digest", read.append)
+    monkeypatch.setattr(intake, "read_digest", read.append)
     await _take(world, tmp_path)
     assert read == []
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from payintent.domain import ids
+from payintent.domain.balance_movement import MovementPage
 from payintent.domain.gateway import (
     AccountCheck,
     CallbackAnswer,
@@ -30,6 +32,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.stripe import reporting
 from payintent.gateways.stripe.account_check import mistaken_credentials, read_balance
 from payintent.gateways.stripe.api import (
     DECIMALS,
@@ -149,6 +152,18 @@ class StripeGateway:
         """Retrieve the balance, once the keys look as Stripe's do."""
         mistaken = mistaken_credentials(account)
         return mistaken or read_balance(account, await self._get(account, "/balance"), self._now())
+
+    async def list_movements(
+        self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
+    ) -> MovementPage | OutcomeUnknown:
+        """List payments, refunds and payouts among Stripe's balance transactions."""
+        return await _in_time(reporting.list_movements(self._get, account, since, until, after))
+
+    async def sum_payout_fees(
+        self, account: GatewayAccount, reference: str
+    ) -> int | OutcomeUnknown:
+        """Sum what Stripe kept of what a payout settled, in as many requests as it takes."""
+        return await reporting.sum_payout_fees(self._get, account, reference)
 
     async def _inquire(
         self, account: GatewayAccount, session: GatewaySessionRef

@@ -9,10 +9,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from localstripe import server, webhooks
 
+from payintent_sandbox.emulators.stripe.balance import Balance
 from payintent_sandbox.emulators.stripe.disputes import Disputes
 from payintent_sandbox.emulators.stripe.element import Element
 from payintent_sandbox.emulators.stripe.events import Endpoint, Events
-from payintent_sandbox.emulators.stripe.front import ApiFront, keep_in_memory
+from payintent_sandbox.emulators.stripe.front import ApiFront, keep_in_memory, read_secret
 from payintent_sandbox.emulators.stripe.model import CARDS, AccountRecords, Json, Keys, RefusalError
 
 #: The events that localstripe signs and sends itself; `Events` sends all others.
@@ -44,6 +45,7 @@ class StripeEmulator:
         self.events = Events()
         self.element = Element(records, self.events, url)
         self.disputes = Disputes(self.events)
+        self.balance = Balance(records, self.disputes)
         self.front = ApiFront(records, self.events, self.disputes)
         if endpoint is not None:
             self._set_endpoint(endpoint)
@@ -102,6 +104,19 @@ class StripeEmulator:
         fields = await _read_fields(request)
         return self.disputes.decide(request.match_info["id"], fields["status"])
 
+    def balance_transactions(self, request: web.Request) -> Json:
+        """List what moved an account's balance."""
+        return self.balance.list_transactions(read_secret(request), dict(request.query))
+
+    async def pay_out(self, request: web.Request) -> Json:
+        """Pay out an account's balance, as Stripe does daily."""
+        fields = await _read_fields(request)
+        return self.balance.pay_out(fields["secret_key"], fields["currency"])
+
+    async def fail_payout(self, request: web.Request) -> Json:
+        """Let a payout come back."""
+        return self.balance.fail(request.match_info["id"])
+
     def _set_endpoint(self, endpoint: Endpoint) -> None:
         self.events.endpoint = endpoint
         register = cast("Callable[..., None]", webhooks.register_webhook)  # pyright: ignore[reportUnknownMemberType]
@@ -121,19 +136,23 @@ def make_app(emulator: StripeEmulator) -> web.Application:
     app.router.add_post("/element/authenticate", _json_handler(emulator.authenticate))
     app.router.add_put("/_sandbox/webhook", _json_handler(emulator.set_webhook))
     app.router.add_post("/_sandbox/refunds/{id}", _json_handler(emulator.decide))
+    app.router.add_post("/_sandbox/payouts", _json_handler(emulator.pay_out))
+    app.router.add_post("/_sandbox/payouts/{id}/fail", _json_handler(emulator.fail_payout))
     app.router.add_post("/_sandbox/disputes", _json_handler(emulator.dispute))
     app.router.add_post("/_sandbox/disputes/{id}", _json_handler(emulator.decide_dispute))
-    app.middlewares.insert(0, _outermost(emulator.front))
+    app.middlewares.insert(0, _outermost(emulator))
     app.cleanup_ctx.append(emulator.run)
     return app
 
 
-def _outermost(front: ApiFront) -> Middleware:
+def _outermost(emulator: StripeEmulator) -> Middleware:
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            if request.path == "/v1/balance_transactions":  # localstripe has an older shape of it
+                return web.json_response(emulator.balance_transactions(request))
             if request.path.startswith(("/v1/", "/_config/")):
-                return await front.pass_on(request, handler)
+                return await emulator.front.pass_on(request, handler)
             return await request.match_info.handler(request)  # localstripe checks keys on all paths
         except RefusalError as refusal:
             return web.json_response({"error": refusal.error}, status=refusal.status)

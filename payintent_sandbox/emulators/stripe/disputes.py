@@ -15,12 +15,17 @@ _DECIDED = {"won", "lost"}
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
+#: A name of its own, the dispute, the reporting category, amount, currency and time.
+Movement = tuple[str, str, str, int, str, int]
+
+
 class Disputes:
     """The disputes of all accounts."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._disputes: dict[str, Json] = {}
+        self._movements: list[Movement] = []
 
     def open(self, fields: dict[str, str]) -> Json:
         """Dispute a payment intent that was paid: the money is withdrawn at once."""
@@ -41,6 +46,7 @@ class Disputes:
             "created": now,
         }
         self._disputes[dispute["id"]] = dispute
+        self._move(dispute, "dispute", -intent.amount)
         self._events.send("charge.dispute.created", dispute)
         self._events.send("charge.dispute.funds_withdrawn", dispute)
         return dispute
@@ -56,8 +62,21 @@ class Disputes:
         decided = status in _DECIDED
         self._events.send(f"charge.dispute.{'closed' if decided else 'updated'}", dispute)
         if status == "won":
+            self._move(dispute, "dispute_reversal", dispute["amount"])
             self._events.send("charge.dispute.funds_reinstated", dispute)
         return dispute
+
+    def find(self, dispute_id: str) -> Json | None:
+        """Give a dispute; None where there is none of this id."""
+        return self._disputes.get(dispute_id)
+
+    def movements(self) -> list[Movement]:
+        """List what disputes have taken and given back."""
+        return list(self._movements)
+
+    def _move(self, dispute: Json, category: str, amount: int) -> None:
+        name, at = f"txn_{secrets.token_hex(12)}", int(time.time())
+        self._movements.append((name, dispute["id"], category, amount, dispute["currency"], at))
 
     def holds(self, intent_id: str) -> bool:
         """Tell whether an intent has a dispute that forbids refunds."""

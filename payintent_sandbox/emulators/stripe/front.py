@@ -41,7 +41,7 @@ class ApiFront:
 
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what Stripe refuses; let localstripe handle the rest, once per key."""
-        secret = _secret(request)
+        secret = read_secret(request)
         self.records.check(secret)
         body = await request.read()
         for name in _NAMES.findall(request.path_qs) + _NAMES.findall(body.decode(errors="replace")):
@@ -147,7 +147,8 @@ def keep_in_memory() -> None:
     cast("Any", store).dump_to_disk = lambda: None
 
 
-def _secret(request: web.Request) -> str:
+def read_secret(request: web.Request) -> str:
+    """Read the secret key of a request; empty where it has none."""
     scheme, _, word = request.headers.get("Authorization", "").partition(" ")
     if scheme == "Basic":
         try:

@@ -1,0 +1,83 @@
+"""Stripe's reporting: balance transactions of a span of time, and what a payout settled."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from urllib.parse import urlencode
+
+import msgspec
+
+from payintent.domain.balance_movement import MovementPage
+from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from payintent.gateways.http_client import HttpAnswer, unusable
+from payintent.gateways.stripe.api import from_stripe_units
+from payintent.gateways.stripe.balance import (
+    PAGE,
+    PAGES_MAX,
+    StripeBalancePage,
+    StripeBalanceTransaction,
+    read_movement,
+    sum_fees,
+)
+
+_OK = 200
+_REFUSED = frozenset({400, 404})
+_PATH = "/balance_transactions"
+
+Get = Callable[[GatewayAccount, str], Awaitable[HttpAnswer | OutcomeUnknown]]
+
+
+async def list_movements(
+    get: Get, account: GatewayAccount, since: datetime, until: datetime, after: str | None
+) -> MovementPage | OutcomeUnknown:
+    """Read a page of transactions that were created from `since` to before `until`."""
+    query = {
+        "created[gte]": str(int(since.timestamp())),
+        "created[lt]": str(int(until.timestamp())),
+        "expand[]": "data.source",
+        "limit": str(PAGE),
+    }
+    if after is not None:
+        query["starting_after"] = after
+    page = _read(await get(account, f"{_PATH}?{urlencode(query)}"))
+    if isinstance(page, OutcomeUnknown):
+        return page
+    try:
+        read = [read_movement(found) for found in page.data]
+    except ValueError:
+        return OutcomeUnknown(detail="a balance transaction has an amount that is too fine")
+    return MovementPage(
+        movements=[movement for movement in read if movement is not None],
+        after=page.data[-1].id if page.has_more and page.data else None,
+    )
+
+
+async def sum_payout_fees(
+    get: Get, account: GatewayAccount, reference: str
+) -> int | OutcomeUnknown:
+    """Sum what Stripe kept of what a payout settled; of a payout by hand Stripe tells nothing."""
+    query = {"payout": reference, "limit": str(PAGE)}
+    found = list[StripeBalanceTransaction]()
+    for _ in range(PAGES_MAX):
+        answer = await get(account, f"{_PATH}?{urlencode(query)}")
+        if isinstance(answer, HttpAnswer) and answer.status in _REFUSED:
+            return 0
+        page = _read(answer)
+        if isinstance(page, OutcomeUnknown):
+            return page
+        found += page.data
+        if not page.has_more or not page.data:
+            currency = page.data[-1].currency.upper() if page.data else ""
+            return from_stripe_units(sum_fees(found), currency)
+        query["starting_after"] = page.data[-1].id
+    return OutcomeUnknown(detail="too many transactions of a payout to look through")
+
+
+def _read(answer: HttpAnswer | OutcomeUnknown) -> StripeBalancePage | OutcomeUnknown:
+    if isinstance(answer, OutcomeUnknown):
+        return answer
+    if answer.status != _OK:
+        return unusable(answer.status, "balance transactions")
+    try:
+        return msgspec.json.decode(answer.body, type=StripeBalancePage)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return unusable(answer.status, "balance transactions")

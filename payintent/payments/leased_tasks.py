@@ -1,0 +1,75 @@
+"""Work on leased rows: many at once, a bounded number for each gateway account."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from prometheus_client import Counter
+
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.log import get_logger
+
+_log = get_logger("workers")
+_IN_FLIGHT_MAX = 200
+_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
+
+STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+
+T = TypeVar("T")
+
+
+class LeasedTaskRunner(Generic[T]):
+    """Works on many leased rows at once, each in a task of its own, a bounded number per account.
+
+    A row is leased while a task works on it, so that after any failure it is due again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch_max: int,
+        take: Callable[[int, Sequence[int]], Awaitable[list[T]]],
+        account_of: Callable[[T], int],
+        work: Callable[[T], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._batch_max = batch_max
+        self._take = take
+        self._account_of = account_of
+        self._work = work
+        self._under_way: dict[asyncio.Task[None], int] = {}
+
+    async def step(self) -> bool:
+        """Claim what is due; True where there may be more."""
+        limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
+        if limit <= 0:
+            return False
+        taken = await self._take(limit, self._busy())
+        for item in taken:
+            task = asyncio.create_task(self._look_after(item))
+            self._under_way[task] = self._account_of(item)
+            task.add_done_callback(self._under_way.pop)
+        return len(taken) == limit
+
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _busy(self) -> list[int]:
+        counts: dict[int, int] = {}
+        for account_id in self._under_way.values():
+            counts[account_id] = counts.get(account_id, 0) + 1
+        return [
+            account_id
+            for account_id, count in counts.items()
+            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
+        ]
+
+    async def _look_after(self, item: T) -> None:
+        try:
+            await self._work(item)
+        except (StorageUnavailableError, LockTimeoutError) as error:
+            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the lease makes the row due again
+            STEP_FAILURES.labels(self._name).inc()
+            _log.error("step_failed", step=self._name, exc_info=error)

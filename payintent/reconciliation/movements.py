@@ -1,0 +1,281 @@
+"""Each day what a gateway's reporting API lists is compared, and its payouts are recorded."""
+
+import asyncio
+import csv
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TextIO
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
+from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
+from payintent.domain.currencies import minor_decimals
+from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from payintent.domain.ledger import GatewayPayout
+from payintent.domain.money import EXACT, format_amount
+from payintent.json_format import format_timestamp
+from payintent.log import get_logger
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_payouts import record_gateway_payout, reverse_gateway_payout
+from payintent.reconciliation.generic_layout import HEADER
+from payintent.reconciliation.intake import (
+    SOURCE_FAILURES,
+    FoundList,
+    ReconciliationContext,
+    compare_list,
+    read_digest,
+)
+from payintent.storage import cases, gateway_payouts, payments, reconciliation_runs
+from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
+from payintent.storage.cases import NewCase
+from payintent.storage.gateway_payouts import NewGatewayPayout
+from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
+
+SOURCE = "api"
+WHO = "reconciliation"
+#: What was paid or sent a while ago, and that we learned of in the day, is listed too.
+OVERLAP_DAYS = 3
+#: A day is asked for so much later: a gateway's list is complete then.
+PATIENCE = timedelta(hours=1)
+PAGES_MAX = 100_000  # of a day
+PAYOUTS_MAX = 10_000
+_NAME = "balance transactions "
+_log = get_logger("reconciliation")
+
+
+class UnlistedError(Exception):
+    """A gateway does not list what is asked for; the next look tries again."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was written of a list, and the payouts that it has."""
+
+    payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
+
+
+@dataclass(frozen=True, slots=True)
+class MovementComparison:
+    """What gateways' lists are compared with, and how gateways are asked."""
+
+    settings: Settings
+    context: ReconciliationContext
+    accounts: GatewayAccounts
+
+
+async def compare_movements(comparison: MovementComparison) -> None:
+    """Compare the days that are over of every live account whose gateway reports."""
+    accounts, database = comparison.accounts, comparison.context.database
+    providers = [
+        name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
+    ]
+    now = await payments.now(database)
+    for account in await reconciliation_runs.list_reporting(database, providers, SOURCE):
+        await _compare_days(comparison, account, now)
+
+
+async def _compare_days(
+    comparison: MovementComparison, account: ReportingAccount, now: datetime
+) -> None:
+    """Compare the days of an account that are due, one after the other."""
+    while (day := _due_day(account, now)) is not None:
+        if not await _compare_alone(comparison, account, day):
+            return
+        account = replace(
+            account, open_name=None, last_name=max(account.last_name or "", _name(day))
+        )
+
+
+def _due_day(account: ReportingAccount, now: datetime) -> date | None:
+    """Return the first day that is over and not compared; yesterday where none ever was."""
+    over = (now - PATIENCE).date() - timedelta(days=1)
+    if account.open_name is not None:
+        return _day_of(account.open_name)
+    if account.last_name is None:
+        return over
+    day = _day_of(account.last_name) + timedelta(days=1)
+    return day if day <= over else None
+
+
+def _name(day: date) -> str:
+    return f"{_NAME}{day.isoformat()}"
+
+
+def _day_of(name: str) -> date:
+    return date.fromisoformat(name.removeprefix(_NAME))
+
+
+async def _compare_alone(
+    comparison: MovementComparison, account: ReportingAccount, day: date
+) -> bool:
+    """Compare a day unless another worker does; False where it has not ended."""
+    settings = comparison.settings
+    url = settings.database_direct_url or settings.database_url
+    try:
+        async with hold_advisory_lock(url, f"movements:{account.account_id}") as lock:
+            return lock.held and await _compare(comparison, account, day)
+    except (UnlistedError, LockLostError, OSError) as error:
+        SOURCE_FAILURES.labels(SOURCE).inc()
+        _log.warning(
+            "reconciliation_source_unavailable",
+            source=f"{account.provider} {account.account_id}",
+            why=str(error) or type(error).__name__,
+        )
+        return False
+
+
+async def _compare(comparison: MovementComparison, account: ReportingAccount, day: date) -> bool:
+    begin = datetime.combine(day, time(), UTC)
+    until = begin + timedelta(days=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "list.csv"
+        written = await _write(comparison.accounts, account, path, begin, until)
+        await _record_payouts(comparison, account, written.payouts)
+        name = _name(day)
+        new = NewRun(
+            id=comparison.context.id_generator.new_id(),
+            account_id=account.account_id,
+            source=SOURCE,
+            name=name,
+            sha256=hashlib.sha256(name.encode()).hexdigest(),
+        )
+        found = FoundList(
+            path=path,
+            sha256=await asyncio.to_thread(read_digest, path),
+            since=begin,
+            until=until - timedelta(microseconds=1),
+        )
+        return await compare_list(comparison.context, new, found) is not None
+
+
+async def _write(
+    accounts: GatewayAccounts,
+    account: ReportingAccount,
+    path: Path,
+    begin: datetime,
+    until: datetime,
+) -> _Written:
+    """Write a gateway's list as a file of our own layout, page by page."""
+    gateway, credentials = await _connect(accounts, account)
+    written, after = _Written(), None
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow(HEADER)
+        for _ in range(PAGES_MAX):
+            page = await gateway.list_movements(
+                credentials, begin - timedelta(days=OVERLAP_DAYS), until, after
+            )
+            if isinstance(page, OutcomeUnknown):
+                raise UnlistedError(page.detail)
+            _add(file, written, page.movements)
+            after = page.after
+            if after is None:
+                return written
+    raise UnlistedError("the list has too many pages")
+
+
+async def _connect(
+    accounts: GatewayAccounts, account: ReportingAccount
+) -> tuple[ReportingGateway, GatewayAccount]:
+    connection = await accounts.connect(account.account_id, account.provider)
+    if connection is None or not isinstance(connection.gateway, ReportingGateway):
+        raise UnlistedError("no account or adapter")
+    return connection.gateway, connection.account
+
+
+def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) -> None:
+    rows = csv.writer(file)
+    for movement in movements:
+        if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}:
+            written.payouts.append(movement)
+            continue
+        ours = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
+        rows.writerow(
+            (
+                movement.kind.value,
+                movement.reference,
+                ours,
+                _units(movement.amount_minor, movement.currency),
+                movement.currency,
+                format_timestamp(movement.at),
+            )
+        )
+    if len(written.payouts) > PAYOUTS_MAX:
+        raise UnlistedError("the list has too many payouts")
+
+
+async def _record_payouts(
+    comparison: MovementComparison, account: ReportingAccount, payouts: list[BalanceMovement]
+) -> None:
+    """Record payouts that are not, the oldest first, and those that came back."""
+    gateway, credentials = await _connect(comparison.accounts, account)
+    database = comparison.context.database
+    for payout in sorted(payouts, key=lambda payout: payout.at):
+        if payout.kind is MovementKind.PAYOUT_BACK:
+            async with database.transaction() as tx:
+                await reverse_gateway_payout(tx, account.account_id, payout.reference, WHO)
+            continue
+        found = await gateway_payouts.find_last(database, account.account_id, payout.reference)
+        if found is None:
+            fee_minor = await gateway.sum_payout_fees(credentials, payout.reference)
+            if isinstance(fee_minor, OutcomeUnknown):
+                raise UnlistedError(fee_minor.detail)
+            await _record(comparison, account, payout, fee_minor)
+        elif found.reversed_at is None:
+            await _compare_payout(comparison, account, payout, found.payout)
+
+
+async def _record(
+    comparison: MovementComparison,
+    account: ReportingAccount,
+    payout: BalanceMovement,
+    fee_minor: int,
+) -> None:
+    new = NewGatewayPayout(
+        payout=GatewayPayout(
+            id=comparison.context.id_generator.new_id(),
+            account_id=account.account_id,
+            merchant_id=account.merchant_id,
+            amount_minor=payout.amount_minor,
+            fee_minor=fee_minor,
+            currency=payout.currency,
+            chain=None,
+        ),
+        reference=payout.reference,
+        paid_on=payout.paid_on,
+        recorded_by=WHO,
+    )
+    async with comparison.context.database.transaction() as tx:
+        await record_gateway_payout(tx, new)
+
+
+async def _compare_payout(
+    comparison: MovementComparison,
+    account: ReportingAccount,
+    payout: BalanceMovement,
+    recorded: GatewayPayout,
+) -> None:
+    """Open a case where a person has recorded a payout with another amount: theirs stands."""
+    theirs = f"{_units(payout.amount_minor, payout.currency)} {payout.currency}"
+    ours = f"{_units(recorded.amount_minor, recorded.currency)} {recorded.currency}"
+    if theirs == ours:
+        return
+    new = NewCase(
+        id=comparison.context.id_generator.new_id(),
+        kind=CaseKind.RECONCILIATION,
+        origin=UNKNOWN_ORIGIN,
+        subject=f"{account.provider} payout {payout.reference[:120]}: different, {theirs} there,"
+        f" {ours} here",
+    )
+    async with comparison.context.database.transaction() as tx:
+        await cases.open_cases(tx, [new])
+
+
+def _units(amount_minor: int, currency: str) -> str:
+    decimals = minor_decimals(currency)
+    return format_amount(Decimal(amount_minor).scaleb(-decimals, EXACT), decimals)

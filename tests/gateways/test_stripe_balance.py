@@ -1,0 +1,199 @@
+"""Stripe's balance transactions: what each is taken for, and how pages are asked for."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
+from payintent.domain.gateway import OutcomeUnknown
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.stripe.balance import PAGE, StripeBalanceTransaction, read_movement
+from tests.gateways.stripe_saying import NOW, Saying, saying
+
+AT = 1_795_300_000
+DAY = datetime(2026, 11, 21, tzinfo=UTC)
+CHARGE: dict[str, Any] = {
+    "id": "ch_1",
+    "object": "charge",
+    "amount": 159_000,
+    "currency": "thb",
+    "payment_intent": "pi_1",
+    "status": "succeeded",
+}
+
+
+@pytest.fixture
+async def gateway() -> AsyncGenerator[StripeGateway]:
+    http = GatewayHttpClient(timeout_s=30, answer_bytes_max=256 * 1024)
+    yield StripeGateway(http, now=NOW.timestamp)
+    await http.close()
+
+
+@pytest.fixture
+async def stripe() -> AsyncGenerator[Saying]:
+    async with saying() as stripe:
+        yield stripe
+        assert stripe.answers == []
+
+
+def transaction(**changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": "txn_1",
+        "object": "balance_transaction",
+        "amount": 159_000,
+        "available_on": AT + 86_400,
+        "created": AT,
+        "currency": "thb",
+        "description": None,
+        "exchange_rate": None,
+        "fee": 4_641,
+        "fee_details": [],
+        "net": 154_359,
+        "reporting_category": "charge",
+        "source": CHARGE,
+        "status": "pending",
+        "type": "charge",
+    }
+    return found | changes
+
+
+def movement(**changes: Any) -> BalanceMovement | None:
+    read = msgspec.json.encode(transaction(**changes))
+    return read_movement(msgspec.json.decode(read, type=StripeBalanceTransaction))
+
+
+def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "url": "/v1/balance_transactions",
+        "data": list(transactions),
+        "has_more": more,
+    }
+
+
+def test_a_charge_is_a_payment_by_its_intent_in_the_currency_that_was_paid() -> None:
+    found = movement(currency="usd", amount=4_500, exchange_rate=0.0283)
+    assert found is not None
+    assert (found.kind, found.reference) == (MovementKind.PAYMENT, "pi_1")
+    assert (found.amount_minor, found.currency) == (159_000, "THB")
+    assert found.at == datetime.fromtimestamp(AT, UTC)
+
+
+def test_a_charge_that_was_captured_in_part_has_what_was_captured() -> None:
+    found = movement(source=CHARGE | {"amount_captured": 100_000})
+    assert found is not None
+    assert found.amount_minor == 100_000
+
+
+def refund(**changes: Any) -> dict[str, Any]:
+    return {
+        "reporting_category": "refund",
+        "type": "refund",
+        "amount": -59_000,
+        "source": {
+            "id": "re_1",
+            "object": "refund",
+            "amount": 59_000,
+            "currency": "thb",
+            "status": "succeeded",
+        }
+        | changes,
+    }
+
+
+def test_a_refund_names_ours_and_one_that_has_failed_or_waits_is_none() -> None:
+    refund_id = uuid4()
+    found = movement(**refund(metadata={"refund_id": ids.format_id(ids.REFUND, refund_id)}))
+    assert found is not None
+    assert (found.kind, found.our_id, found.amount_minor) == (
+        MovementKind.REFUND,
+        refund_id,
+        59_000,
+    )
+    for status in ("failed", "canceled", "pending", "requires_action"):
+        assert movement(**refund(status=status)) is None
+
+
+def test_a_payout_is_what_came_to_the_bank_and_one_that_came_back_is_told_apart() -> None:
+    source = {"id": "po_1", "object": "payout", "amount": 154_359, "currency": "thb"}
+    out = movement(reporting_category="payout", type="payout", amount=-154_359, source=source)
+    back = movement(
+        reporting_category="payout_reversal", type="payout_failure", amount=154_359, source=source
+    )
+    assert out is not None
+    assert back is not None
+    assert (out.kind, back.kind) == (MovementKind.PAYOUT, MovementKind.PAYOUT_BACK)
+    assert out.amount_minor == back.amount_minor == 154_359
+    assert out.paid_on == datetime.fromtimestamp(AT + 86_400, UTC).date()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": None},
+        {"source": "ch_1"},
+        {"reporting_category": "fee", "type": "stripe_fee"},
+        {"reporting_category": "dispute", "type": "adjustment"},
+    ],
+)
+def test_what_is_none_of_these_is_left_out(changes: dict[str, Any]) -> None:
+    assert movement(**changes) is None
+
+
+async def test_a_page_is_asked_for_by_its_span_and_where_the_last_one_ended(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    assert isinstance(gateway, ReportingGateway)
+    stripe.say(page(transaction(), transaction(id="txn_2", reporting_category="tax"), more=True))
+    stripe.say(page())
+    found = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), None)
+    assert not isinstance(found, OutcomeUnknown)
+    assert ([one.reference for one in found.movements], found.after) == (["pi_1"], "txn_2")
+    last = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), found.after)
+    assert not isinstance(last, OutcomeUnknown)
+    assert (last.movements, last.after) == ([], None)
+    first, second = stripe.asked
+    assert first.path == "/v1/balance_transactions"
+    assert first.form == {
+        "created[gte]": str(int(DAY.timestamp())),
+        "created[lt]": str(int(DAY.timestamp()) + 86_400),
+        "expand[]": "data.source",
+        "limit": str(PAGE),
+    }
+    assert second.form == first.form | {"starting_after": "txn_2"}
+
+
+async def test_what_was_kept_of_a_payout_is_every_fee_of_all_its_pages(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    own = transaction(id="txn_3", reporting_category="payout", type="payout", fee=100)
+    whole = transaction(id="txn_2", reporting_category="fee", amount=-250, fee=0, net=-250)
+    stripe.say(page(own, whole, more=True))
+    stripe.say(page(transaction()))
+    assert await gateway.sum_payout_fees(stripe.account, "po_1") == 100 + 250 + 4_641
+    assert [asked.form.get("starting_after") for asked in stripe.asked] == [None, "txn_2"]
+    assert {asked.form["payout"] for asked in stripe.asked} == {"po_1"}
+
+
+async def test_of_a_payout_by_hand_stripe_tells_no_fee(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.refuse(400, message="Balance transaction history can only be filtered on automatic")
+    assert await gateway.sum_payout_fees(stripe.account, "po_1") == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"object": "list"}'])
+async def test_what_cannot_be_read_is_no_list(
+    gateway: StripeGateway, stripe: Saying, body: bytes
+) -> None:
+    stripe.say(body)
+    stripe.say(body, 503)
+    for _ in range(2):
+        found = await gateway.list_movements(stripe.account, DAY, DAY, None)
+        assert isinstance(found, OutcomeUnknown)

@@ -1,0 +1,292 @@
+"""Each day Stripe's balance transactions are compared, and its payouts are recorded once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from payintent.config import Settings
+from payintent.domain.gateway import OutcomeUnknown, SessionCreated
+from payintent.domain.payment import Payment
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.operations.accounts import AddAccount
+from payintent.operations.cases import ListCases
+from payintent.operations.gateway_payouts import (
+    GatewayPayoutView,
+    ListGatewayPayouts,
+    RecordGatewayPayout,
+    ReverseGatewayPayout,
+)
+from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
+from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.service import Service, open_service
+from payintent.storage.advisory_lock import hold_advisory_lock
+from payintent.storage.ledger_check import find_differences
+from payintent.storage.reconciliation_runs import RunRecord
+from payintent.workers import reconcile_movements
+from tests.payments.refunding import asked, work
+from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
+from tests.support.stripe import SECRET_KEY, Buyer, credentials, running_stripe
+from tests.support.world import World
+
+_DAY_S = 86_400
+_LATER_S = 3_700  # so much after midnight a day is compared
+
+
+@pytest.fixture
+def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
+        yield url
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=256 * 1024)
+    service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
+    yield service
+    await service.close()
+    await http.close()
+
+
+class Shop:
+    """A merchant's card at the sandbox's Stripe, and buyers who pay with it."""
+
+    def __init__(self, world: World, url: str, http: aiohttp.ClientSession) -> None:
+        self.world, self.url, self.http = world, url, http
+        self.account_id = self.method = self.days = 0
+
+    async def open(self) -> None:
+        account = await self.world.perform(
+            AddAccount(provider="stripe", base_url=self.url, credentials=credentials(self.url))
+        )
+        self.account_id = account.id
+        card = AddPaymentMethod(
+            merchant_id=self.world.merchant_id,
+            account_id=account.id,
+            kind="card",
+            label="Stripe",
+            currencies=["THB"],
+        )
+        self.method = (await self.world.perform(card)).id
+
+    async def sell(self) -> Payment:
+        """Have a payment of 1590.00 THB made, and let its session be asked about."""
+        payment = await self.pay()
+        service = self.world.service
+        await self.world.rows("UPDATE session SET inquire_at = clock()")
+        from payintent.storage import sessions
+
+        for due in await sessions.claim_due(service.database, 10, 60.0, []):
+            await service.session_inquirer.inquire(due)
+        assert await self.world.status(payment) == "PAID"
+        return payment
+
+    async def pay(self) -> Payment:
+        """Have a payment made that we do not know of yet."""
+        payment = await self.world.create()
+        selected = await self.world.select(payment, self.method)
+        [row] = await self.world.rows(
+            "SELECT reference, next_action FROM session WHERE id = $1", selected.session.id
+        )
+        action = row["next_action"]
+        created = SessionCreated(
+            reference=row["reference"],
+            next_action=json.loads(action) if isinstance(action, str) else action,
+        )
+        await Buyer(self.url, self.http).pay(created)
+        return payment
+
+    async def pay_out(self) -> str:
+        return (await self._ask("payouts", secret_key=SECRET_KEY, currency="thb"))["id"]
+
+    async def fail(self, payout: str) -> None:
+        await self._ask(f"payouts/{payout}/fail")
+
+    async def _ask(self, path: str, **fields: str) -> Any:
+        async with self.http.post(f"{self.url}/_sandbox/{path}", json=fields) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def next_day(self) -> list[RunRecord]:
+        """Let a day be over, and compare what is due; gives the runs, newest first."""
+        self.days += 1
+        await self.world.move_clock(self.days * _DAY_S + _LATER_S)
+        return await self.compare()
+
+    async def compare(self) -> list[RunRecord]:
+        await compare_movements(self.comparison)
+        return await self.world.perform(ListReconciliationRuns())
+
+    @property
+    def comparison(self) -> MovementComparison:
+        service = self.world.service
+        return MovementComparison(
+            service.settings, service.reconciliation_context, service.accounts
+        )
+
+    async def payouts(self) -> list[GatewayPayoutView]:
+        return await self.world.perform(ListGatewayPayouts())
+
+    async def subjects(self) -> list[str]:
+        return sorted(case.subject or "" for case in await self.world.perform(ListCases()))
+
+
+@pytest.fixture
+async def shop(world: World, stripe_url: str) -> AsyncIterator[Shop]:
+    async with aiohttp.ClientSession() as http:
+        shop = Shop(world, stripe_url, http)
+        await shop.open()
+        yield shop
+
+
+async def test_payments_and_refunds_that_agree_are_a_matched_run_of_their_day(shop: Shop) -> None:
+    payment = await shop.sell()
+    await shop.sell()
+    await asked(shop.world, payment, "590.00")
+    assert await work(shop.world) == 1
+    [run] = await shop.next_day()
+    assert (run.status, run.source, run.lines, run.opened) == ("matched", "api", 3, 0)
+    sums = (await shop.world.perform(ShowReconciliationRun(run_id=run.id))).sums
+    assert [(side.type, side.lines, side.records, side.gateway) for side in sums] == [
+        ("payment", 2, 2, "3180"),
+        ("refund", 1, 1, "590"),
+    ]
+    assert {side.service == side.ledger == side.merchants for side in sums} == {True}
+    assert await shop.compare() == [run]
+    assert await shop.subjects() == []
+
+
+async def test_a_payment_that_we_do_not_know_is_a_case_and_asked_about(shop: Shop) -> None:
+    payment = await shop.pay()
+    [run] = await shop.next_day()
+    assert (run.status, run.opened) == ("differs", 1)
+    [subject] = await shop.subjects()
+    assert subject.startswith("stripe payment pi_")
+    assert ": extra, 1590.00 THB at " in subject
+    assert await shop.world.status(payment) != "PAID"
+
+
+async def test_a_capture_that_stripe_does_not_list_is_a_case(shop: Shop) -> None:
+    await shop.sell()
+    await shop.world.rows("UPDATE capture SET reference = 'pi_other'")
+    [run] = await shop.next_day()
+    assert (run.status, run.opened) == ("differs", 2)
+    there, here = await shop.subjects()
+    assert {": extra, " in there, ": missing, " in here} == {True} or "pi_other: missing" in there
+
+
+async def test_every_day_that_is_over_is_compared_once(shop: Shop) -> None:
+    await shop.sell()
+    [first] = await shop.next_day()
+    shop.days += 2
+    runs = await shop.next_day()
+    assert [run.status for run in runs] == ["matched"] * 4
+    assert runs[-1] == first
+    assert len({run.name for run in runs}) == 4
+    # A payment is listed for some days after its own, and none of it is missed then.
+    assert [run.lines for run in runs] == [1, 1, 1, 1]
+
+
+async def test_a_payout_is_recorded_once_with_what_stripe_kept(shop: Shop) -> None:
+    await shop.sell()
+    await shop.sell()
+    reference = await shop.pay_out()
+    await shop.next_day()
+    await shop.next_day()
+    [payout] = await shop.payouts()
+    assert (payout.reference, payout.recorded_by) == (reference, "reconciliation")
+    kept = 2 * (159_000 * 29 // 1_000 + 30)
+    assert (int(payout.amount_minor), int(payout.fee_minor)) == (318_000 - kept, kept)
+    [row] = await shop.world.rows(
+        "SELECT sum(CASE WHEN debit LIKE 'gateway_clearing:%' THEN amount ELSE -amount END) AS left"
+        " FROM ledger_entry WHERE 'gateway_clearing:' || $1 IN (debit, credit)",
+        str(shop.account_id),
+    )
+    assert row["left"] == 0
+    assert await find_differences(shop.world.service.database) == []
+
+
+async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
+    await shop.sell()
+    reference = await shop.pay_out()
+    await shop.next_day()
+    await shop.fail(reference)
+    await shop.world.rows("DELETE FROM reconciliation_sum")
+    await shop.world.rows("DELETE FROM reconciliation_run")
+    await shop.compare()
+    await shop.next_day()
+    [payout] = await shop.payouts()
+    assert payout.reversed_by == "reconciliation"
+    assert await find_differences(shop.world.service.database) == []
+
+
+async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutView:
+    return await shop.world.perform(
+        RecordGatewayPayout(
+            account_id=shop.account_id, amount=amount, currency="THB", reference=reference
+        )
+    )
+
+
+async def test_a_payout_that_a_person_recorded_otherwise_stands_and_is_a_case(shop: Shop) -> None:
+    await shop.sell()
+    reference = await shop.pay_out()
+    await _record(shop, reference, "1.00")
+    await shop.next_day()
+    [payout] = await shop.payouts()
+    assert payout.amount == "1.00"
+    assert await shop.subjects() == [
+        f"stripe payout {reference}: different, 1543.59 THB there, 1.00 THB here"
+    ]
+
+
+async def test_a_payout_that_a_person_reversed_is_not_recorded_again(shop: Shop) -> None:
+    await shop.sell()
+    reference = await shop.pay_out()
+    recorded = await _record(shop, reference, "1.00")
+    await shop.world.perform(ReverseGatewayPayout(payout_id=recorded.id, note="not ours"))
+    await shop.next_day()
+    [payout] = await shop.payouts()
+    assert payout.reversed_by != "reconciliation"
+
+
+async def test_a_gateway_that_is_away_is_asked_again_and_no_run_begins(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.sell()
+
+    async def away(*args: Any) -> OutcomeUnknown:
+        return OutcomeUnknown(detail=f"away {len(args)}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StripeGateway, "list_movements", away)
+        assert await shop.next_day() == []
+    assert [run.status for run in await shop.compare()] == ["matched"]
+
+
+async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
+    await shop.sell()
+    await shop.world.move_clock(_DAY_S + _LATER_S)
+    await asyncio.gather(*(compare_movements(shop.comparison) for _ in range(3)))
+    [run] = await shop.compare()
+    assert (run.status, run.attempts) == ("matched", 1)
+    url = shop.world.service.settings.database_url
+    shop.days += 1
+    async with hold_advisory_lock(url, f"movements:{shop.account_id}") as lock:
+        assert lock.held
+        assert await shop.next_day() == [run]
+
+
+async def test_a_worker_compares_the_accounts_that_report(shop: Shop) -> None:
+    await shop.sell()
+    await shop.world.move_clock(_DAY_S + _LATER_S)
+    assert await reconcile_movements(replace(shop.world.service)) is False
+    [run] = await shop.world.perform(ListReconciliationRuns())
+    assert (run.account_id, run.status) == (shop.account_id, "matched")

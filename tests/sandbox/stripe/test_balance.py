@@ -1,0 +1,103 @@
+"""The sandbox's balance transactions, read with Stripe's own library."""
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+import stripe
+
+from payintent.domain.gateway import SessionCreated
+from tests.support import stripe as sandbox
+from tests.support.stripe import Buyer, running_stripe
+
+
+@pytest.fixture
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
+        yield url
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as http:
+        yield http
+
+
+def client(url: str, http: aiohttp.ClientSession, key: str) -> stripe.StripeClient:
+    return stripe.StripeClient(
+        key,
+        base_addresses={"api": url},
+        http_client=stripe.AIOHTTPClient(session=http),
+        max_network_retries=0,
+    )
+
+
+@pytest.fixture
+def api(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
+    return client(url, http, sandbox.SECRET_KEY)
+
+
+async def _pay(api: stripe.StripeClient, url: str, http: aiohttp.ClientSession) -> str:
+    intent = await api.v1.payment_intents.create_async({"amount": 10_000, "currency": "usd"})
+    card = {"publishable_key": sandbox.PUBLISHABLE_KEY, "client_secret": intent.client_secret}
+    created = SessionCreated(
+        reference=intent.id, next_action={"type": "embedded_card", "embedded_card": card}
+    )
+    await Buyer(url, http).pay(created)
+    return intent.id
+
+
+async def _list(api: stripe.StripeClient, **query: Any) -> list[stripe.BalanceTransaction]:
+    page = await api.v1.balance_transactions.list_async(query)  # pyright: ignore[reportArgumentType]
+    return [found async for found in page.auto_paging_iter()]
+
+
+async def test_each_movement_has_its_category_fee_and_source(
+    api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
+) -> None:
+    intent = await _pay(api, url, http)
+    await api.v1.refunds.create_async({"payment_intent": intent, "amount": 1_000})
+    disputed = await _pay(api, url, http)
+    dispute = await Buyer(url, http).dispute(disputed)
+    await Buyer(url, http).decide_dispute(dispute, "won")
+    found = await _list(api, limit=2, expand=["data.source"])
+    assert sorted((txn.reporting_category, txn.amount, txn.fee, txn.net) for txn in found) == [
+        ("charge", 10_000, 320, 9_680),
+        ("charge", 10_000, 320, 9_680),
+        ("dispute", -10_000, 0, -10_000),
+        ("dispute_reversal", 10_000, 0, 10_000),
+        ("refund", -1_000, 0, -1_000),
+    ]
+    sources: dict[str, Any] = {txn.reporting_category: txn.source for txn in found}
+    assert sources["charge"].payment_intent in {intent, disputed}
+    assert (sources["refund"].object, sources["dispute"].id) == ("refund", dispute)
+
+
+async def test_an_account_sees_its_own_and_a_span_of_time(
+    api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
+) -> None:
+    await _pay(api, url, http)
+    [found] = await _list(api)
+    assert await _list(api, created={"gte": found.created, "lt": found.created + 1}) == [found]
+    assert await _list(api, created={"gte": found.created + 1}) == []
+    assert await _list(api, created={"lt": found.created}) == []
+    other = client(url, http, sandbox.OTHER_SECRET_KEY)
+    assert await _list(other) == []
+
+
+async def test_a_payout_names_what_it_settled_and_can_come_back(
+    api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
+) -> None:
+    await _pay(api, url, http)
+    asked = {"secret_key": sandbox.SECRET_KEY, "currency": "usd"}
+    async with http.post(f"{url}/_sandbox/payouts", json=asked) as answer:
+        payout = await answer.json()
+    settled = await _list(api, payout=payout["id"])
+    assert sorted((txn.type, txn.net) for txn in settled) == [("charge", 9_680), ("payout", -9_680)]
+    async with http.post(f"{url}/_sandbox/payouts", json=asked) as answer:
+        assert answer.status == 400
+    async with http.post(f"{url}/_sandbox/payouts/{payout['id']}/fail", json={}) as answer:
+        assert (await answer.json())["status"] == "failed"
+    [back] = await _list(api, type="payout_failure")
+    assert (back.reporting_category, back.amount) == ("payout_reversal", 9_680)
