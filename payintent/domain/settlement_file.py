@@ -34,3 +34,5 @@ class FileLayout:
     read: Callable[[int, Sequence[str]], ProviderFileLine | None]
     has_header: bool = True  # the first line names columns
     encoding: str = "utf-8-sig"
+    #: Its lines name the order that was paid, of us or of the gateway, and refunds have no name.
+    names_orders: bool = False

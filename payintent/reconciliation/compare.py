@@ -14,8 +14,12 @@ from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.money import format_amount
 from payintent.id_generator import IdGenerator
 from payintent.json_format import format_timestamp
-from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
-from payintent.storage import reconciliation, reconciliation_sums
+from payintent.reconciliation.provider_file import (
+    InvalidProviderFileError,
+    ProviderFile,
+    find_layout,
+)
+from payintent.storage import reconciliation, reconciliation_orders, reconciliation_sums
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
@@ -154,7 +158,7 @@ async def compare_file(
     Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
     """
     accounts = await find_accounts(tx, comparison)
-    await _load(tx, comparison.file)
+    await _load(tx, comparison.file, accounts)
     since, until = await _find_period(tx, comparison)
     scope = ReconciliationScope(
         accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
@@ -180,12 +184,15 @@ async def compare_file(
     return found, differences
 
 
-async def _load(tx: Tx, file: ProviderFile) -> None:
+async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> None:
     await reconciliation.create_tables(tx)
     lines = file.read()
     # Lines are read in a thread: whoever shares the process is not held up by a long file.
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
         await reconciliation.add(tx, batch)
+    layout = find_layout(file.path, file.layouts)
+    if layout is not None and layout.names_orders:
+        await reconciliation_orders.resolve_orders(tx, accounts, MINOR_DECIMALS)
     if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
         raise InvalidProviderFileError(
             [f"line {repeated}: it stands on line {first} already" for repeated, first in again]

@@ -44,6 +44,7 @@ from payintent.gateways.ecpay.api import (
 )
 from payintent.gateways.ecpay.check_mac import sign_form, verify_form
 from payintent.gateways.ecpay.refunds import inquire_trade_refund, refund_trade
+from payintent.gateways.ecpay.settlement_file import LAYOUTS
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.minor_units import read_capture, to_gateway
 
@@ -101,6 +102,7 @@ class EcpayGateway:
         refunds=RefundSupport.PARTS,
         refund_is_idempotent=False,
         origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
+        layouts=LAYOUTS,
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:

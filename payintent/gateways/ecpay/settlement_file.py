@@ -1,0 +1,74 @@
+"""ECPay's file of what it settled of cards (FundingReconDetail), in the published columns."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+from payintent.domain.errors import quote_input
+from payintent.domain.settlement_file import FileLayout, ProviderFileLine
+
+#: Serial number, authorization number and code, order, dates of transaction and of request,
+#: amount, service fee, amount that is paid.
+COLUMNS = (
+    *("序號", "授權單號", "授權碼", "訂單編號", "交易日期", "請款日期", "交易金額", "服務費"),
+    "撥款金額",
+)
+_ORDER, _PAID_AT, _REQUESTED_AT, _AMOUNT = 3, 4, 5, 6
+_CURRENCY = "TWD"
+_TAIPEI = timezone(timedelta(hours=8))
+_ORDER_NUMBER = re.compile(r"[0-9A-Za-z]{1,20}")
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
+_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
+
+
+def _matches(first: Sequence[str]) -> bool:
+    """Compare the names of columns; some stand with a unit in brackets behind them."""
+    names = [cell.strip() for cell in first]
+    return len(names) >= len(COLUMNS) and all(
+        name.startswith(column) for name, column in zip(names, COLUMNS, strict=False)
+    )
+
+
+def _read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
+    cells = [cell.strip().strip("'=\"") for cell in row]
+    if len(cells) < len(COLUMNS):
+        return None  # a sum or a note at the end
+    order, amount = cells[_ORDER], cells[_AMOUNT].replace(",", "")
+    if not _ORDER_NUMBER.fullmatch(order):
+        raise ValueError(f"the order's number is none: {quote_input(order)}")
+    if not _WHOLE.fullmatch(amount) or int(amount) == 0:
+        raise ValueError(f"the amount must be whole dollars, not {quote_input(amount)}")
+    gives_back = int(amount) < 0
+    return ProviderFileLine(
+        number=number,
+        type="refund" if gives_back else "payment",
+        reference=order,
+        our_id=None,
+        amount=Decimal(abs(int(amount))),
+        currency=_CURRENCY,
+        at=_time(cells[_REQUESTED_AT if gives_back else _PAID_AT]),
+    )
+
+
+def _time(text: str) -> datetime:
+    """Parse a time of Taipei; a day counts from its start."""
+    for form in _FORMATS:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=_TAIPEI).astimezone(UTC)
+        except ValueError:
+            continue
+    raise ValueError(f"the date must be such as 2026/11/21 09:30:00, not {quote_input(text)}")
+
+
+#: ECPay does not say which letters its file is in.
+LAYOUTS = tuple(
+    FileLayout(
+        name=f"ecpay-settlement-{encoding}",
+        matches=_matches,
+        read=_read,
+        encoding=encoding,
+        names_orders=True,
+    )
+    for encoding in ("utf-8-sig", "big5")
+)

@@ -1,0 +1,76 @@
+"""Lines that name orders: which capture or refund of ours each of them is about."""
+
+from collections.abc import Mapping, Sequence
+
+from payintent.storage.database import Tx
+
+_NEAR_DAYS = 7
+_DECIMALS = "coalesce(u.decimals, 2)"  # as of the other comparisons
+
+
+async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
+    """Give loaded lines the references of what they are about; others keep their order's.
+
+    An order is our session's reference, or the capture's. A refund is one of its capture of the
+    same amount, that was done within a week of the line; of several, each line has one.
+    """
+    await tx.fetch("ANALYZE provider_line")
+    await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _NEAR_DAYS)
+    await tx.fetch(_PAYMENTS, accounts)
+
+
+_CAPTURE = """
+    SELECT c.id, c.reference
+    FROM capture c
+    WHERE c.account_id = ANY($1::bigint[]) AND c.reference = l.reference
+    UNION ALL
+    SELECT c.id, c.reference
+    FROM session s
+    JOIN capture c ON c.session_id = s.id
+    WHERE s.reference = l.reference AND s.account_id = ANY($1::bigint[])
+    LIMIT 1
+"""
+_PAYMENTS = f"""
+    UPDATE provider_line line
+    SET reference = found.reference
+    FROM (
+        SELECT l.number, c.reference
+        FROM provider_line l
+        JOIN LATERAL ({_CAPTURE}) c ON true
+        WHERE l.type = 'payment'
+    ) found
+    WHERE line.number = found.number
+"""
+_REFUNDS = f"""
+    WITH lines AS (
+        SELECT l.number, l.amount, l.currency, l.at, c.id AS capture_id,
+            row_number() OVER (PARTITION BY l.reference, l.amount ORDER BY l.at, l.number) AS place
+        FROM provider_line l
+        LEFT JOIN LATERAL ({_CAPTURE}) c ON true
+        WHERE l.type = 'refund'
+    ), span AS (
+        SELECT capture_id, min(at) - make_interval(days => $4) AS since,
+            max(at) + make_interval(days => $4) AS until
+        FROM lines
+        WHERE capture_id IS NOT NULL
+        GROUP BY capture_id
+    ), ours AS (
+        SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{_DECIMALS} AS amount,
+            row_number() OVER (PARTITION BY r.capture_id, r.amount_minor
+                ORDER BY r.updated_at, r.id) AS place
+        FROM span
+        JOIN refund r ON r.capture_id = span.capture_id
+            AND r.updated_at BETWEEN span.since AND span.until
+        JOIN capture c ON c.id = r.capture_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+        WHERE r.status = 'SUCCEEDED'
+    )
+    UPDATE provider_line line
+    SET our_id = ours.id,
+        reference = coalesce(ours.id::text, line.reference || ' ' || line.amount || ' '
+            || lines.place)
+    FROM lines
+    LEFT JOIN ours ON ours.capture_id = lines.capture_id AND ours.amount = lines.amount
+        AND ours.place = lines.place
+    WHERE line.number = lines.number
+"""

@@ -1,0 +1,127 @@
+"""ECPay's settlement files are compared by the orders that their lines name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from payintent.domain.payment import Payment
+from payintent.domain.settlement_file import FileLayout
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.ecpay.settlement_file import COLUMNS, LAYOUTS
+from payintent.operations.cases import ListCases
+from payintent.operations.reconciliation_runs import ListReconciliationRuns
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.sources import FolderSource
+from payintent.storage.reconciliation_runs import RunRecord
+from tests.payments.refund_gateway import RefundGateway
+from tests.payments.refunding import asked, work
+from tests.support.fakes import FakeGateway, captured
+from tests.support.world import World
+
+_FORM = "YYYY/MM/DD HH24:MI:SS"
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def _paid(world: World, trade_no: str) -> tuple[Payment, str]:
+    """Have a payment of 1590 TWD made; gives it, and our number of its trade."""
+    payment = await world.create(currency="TWD", amount=Decimal(1590), amount_text="1590")
+    session = (await world.select(payment)).session
+    number = f"A{trade_no}"
+    await world.rows("UPDATE session SET reference = $2 WHERE id = $1", session.id, number)
+    [row] = await world.rows("SELECT total_minor FROM session WHERE id = $1", session.id)
+    await world.report(
+        payment,
+        session.id,
+        captured(int(row["total_minor"]), reference=trade_no, currency="TWD"),
+    )
+    assert await world.status(payment) == "PAID"
+    return payment, number
+
+
+def _layouts(provider: str) -> Sequence[FileLayout]:
+    del provider
+    return LAYOUTS
+
+
+async def _now(world: World) -> str:
+    [row] = await world.rows(
+        f"SELECT to_char(clock() AT TIME ZONE 'Asia/Taipei', '{_FORM}') AS now"
+    )
+    return row["now"]
+
+
+async def _take(
+    world: World, folder: Path, *lines: str, encoding: str = "utf-8-sig", name: str = "a.csv"
+) -> RunRecord:
+    """Put a file of lines, each an order and an amount, into the account's folder."""
+    now = await _now(world)
+    rows = [",".join(COLUMNS)]
+    for number, line in enumerate(lines, 1):
+        order, amount = line.split()
+        rows.append(f"{number},1234{number},777777,{order},{now},{now},{amount},-44,1546")
+    path = folder / str(world.account_id) / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
+    context = replace(world.service.reconciliation_context, layouts=_layouts)
+    await take_files(context, FolderSource(str(folder)))
+    return (await world.perform(ListReconciliationRuns()))[0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8", "big5"])
+async def test_payments_are_found_by_our_number_or_by_theirs(
+    world: World, tmp_path: Path, encoding: str
+) -> None:
+    assert EcpayGateway.capabilities.layouts == LAYOUTS
+    await _paid(world, "2611210001")
+    _, second = await _paid(world, "2611210002")
+    run = await _take(world, tmp_path, "2611210001 1590", f"{second} 1590", encoding=encoding)
+    assert (run.status, run.lines, run.problem) == ("matched", 2, "")
+
+
+async def test_refunds_are_found_by_order_and_amount_each_once(
+    world: World, tmp_path: Path
+) -> None:
+    payment, number = await _paid(world, "2611210001")
+    for amount in ("300", "300", "90"):
+        await asked(world, payment, amount)
+    assert await work(world) == 3
+    lines = [f"{number} 1590", f"{number} -300", f"{number} -90", f"{number} -300"]
+    run = await _take(world, tmp_path, *lines)
+    assert (run.status, run.lines) == ("matched", 4)
+
+
+async def test_a_refund_that_we_did_not_make_and_an_unknown_order_are_cases(
+    world: World, tmp_path: Path
+) -> None:
+    payment, number = await _paid(world, "2611210001")
+    await asked(world, payment, "300")
+    assert await work(world) == 1
+    lines = [f"{number} 1590", f"{number} -300", f"{number} -300", "Z9 500"]
+    run = await _take(world, tmp_path, *lines)
+    assert (run.status, run.opened) == ("differs", 2)
+    subjects = sorted(case.subject or "" for case in await world.perform(ListCases()))
+    assert subjects[0].startswith("fake payment Z9: extra, 500")
+    assert subjects[1].startswith(f"fake refund {number} 300 2: extra, 300")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("A1 12.5", "the amount must be whole dollars"),
+        ("A1 0", "the amount must be whole dollars"),
+        ("A-1 5", "the order's number is none"),
+    ],
+)
+async def test_a_line_that_cannot_be_read_fails_its_file(
+    world: World, tmp_path: Path, line: str, problem: str
+) -> None:
+    run = await _take(world, tmp_path, line)
+    assert run.status == "failed"
+    assert run.problem.startswith(f"line 2: {problem}")
