@@ -168,6 +168,27 @@ async def test_a_refund_whose_entry_is_off_is_a_case(refunding: RefundWorld) -> 
     assert subject.startswith("native refund ")
 
 
+async def test_a_refund_that_has_not_taken_effect_waits_for_the_next_run(
+    refunding: RefundWorld,
+) -> None:
+    ground = refunding.ground
+    payment, _ = await refunding.paid("USDT")
+    await refunding.ask(payment)
+    await refunding.turn()
+    await ground.final()
+    done = "UPDATE chain_refund SET disposition = $1, refund_id = $2 RETURNING block"
+    [row] = await ground.world.rows("SELECT refund_id FROM chain_refund")
+    [late] = await ground.world.rows(done, None, None)
+    shown = await _compare(ground)
+    assert [(side.type, side.lines) for side in shown.sums] == [("payment", 1)]
+    [blocks] = await ground.world.rows("SELECT last_block FROM reconciliation_blocks")
+    assert blocks["last_block"] == late["block"] - 1
+    await ground.world.rows(done, "settles", row["refund_id"])
+    shown = await _next_day(ground)
+    assert [(side.type, side.lines) for side in shown.sums] == [("refund", 1)]
+    assert shown.run.status == "matched"
+
+
 async def _empty_receiver(ground: ChainWorld, token: str = _TAKEN) -> None:
     """Take all of a token out of the receiver, as the operator does by hand."""
     receiver, place = ground.deployment.receiver, ground.deployment.token(token)
