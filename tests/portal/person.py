@@ -91,7 +91,7 @@ def form_token(answer: Answer) -> str:
 
 def words(answer: Answer) -> str:
     """What a page says, without its tags."""
-    body = answer.body.decode().partition("<body>")[2]
+    body = answer.body.decode().partition("<body>")[2].replace("<wbr>", "")
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
 
 

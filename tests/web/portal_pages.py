@@ -13,6 +13,7 @@ from payintent.operations.members import InviteMember
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.storage import outbox
 from payintent.storage.outbox import AttemptRecord
+from tests.api.refunding import send
 from tests.portal.arrange import close_a_day
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -78,6 +79,7 @@ async def arrange_portal(world: World) -> PortalScene:
         reason="The cover was torn",
     )
     await world.service.refund_creator.create(refund)
+    await send(world)  # its status is the longest there is
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     for number in (1, 2):
         attempt = AttemptRecord(
