@@ -4,14 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct
 
 from payintent.domain import ids
-from payintent.domain.balance_movement import MovementPage
 from payintent.domain.gateway import (
     AccountCheck,
     CallbackAnswer,
@@ -32,7 +31,6 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
-from payintent.gateways.stripe import reporting
 from payintent.gateways.stripe.account_check import mistaken_credentials, read_balance
 from payintent.gateways.stripe.api import (
     DECIMALS,
@@ -50,6 +48,9 @@ from payintent.gateways.stripe.api import (
     to_stripe_units,
     verify_signature,
 )
+
+if TYPE_CHECKING:
+    from payintent.domain.balance_movement import MovementPage
 
 API_VERSION = "2026-10-28.endive"
 #: Stripe.js of the same release.
@@ -155,14 +156,18 @@ class StripeGateway:
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
-    ) -> MovementPage | OutcomeUnknown:
+    ) -> "MovementPage | OutcomeUnknown":
         """List payments, refunds and payouts among Stripe's balance transactions."""
+        from payintent.gateways.stripe import reporting
+
         return await _in_time(reporting.list_movements(self._get, account, since, until, after))
 
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
     ) -> int | OutcomeUnknown:
         """Sum what Stripe kept of what a payout settled, in as many requests as it takes."""
+        from payintent.gateways.stripe import reporting
+
         return await reporting.sum_payout_fees(self._get, account, reference)
 
     async def _inquire(
