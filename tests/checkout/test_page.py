@@ -75,7 +75,8 @@ async def test_the_page_tells_how_each_payment_stands(api: Api, status: str) -> 
     page = await _show(api, created)
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert _TITLES[status] in page.body.decode()
-    assert "Pay Nimbus Books" in page.body.decode()
+    heading = "Pay Nimbus Books" if status in {"PENDING", "PROCESSING"} else "Nimbus Books"
+    assert f"<h1>{heading}</h1>" in page.body.decode()
     assert "1,590.00" in page.body.decode()
     assert ("/select" in page.body.decode()) == (status in {"PENDING", "PROCESSING"})
     assert ("/cancel" in page.body.decode()) == (status == "PENDING")

@@ -45,6 +45,8 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         await ground.look()
         await till.page.get_by_role("link", name="Check status").click()
         await till.says("It counts as paid when it is final")
+        for text in ("left to pay", "Open until", "When you have paid"):
+            await expect(till.page.get_by_text(text)).to_have_count(0)
         await till.settle()
         await till.page.get_by_role("link", name="Check status").click()
         await till.shows_paid(payment)
