@@ -146,6 +146,7 @@ class Service:
             check_account=self.accounts.check,
             repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,
+            currencies=self.accounts.currencies,
             refund_creator=self.refund_creator,
             origins=self._origins(),
             retention=self.settings.retention,
@@ -244,6 +245,7 @@ class Service:
             database=self.database,
             id_generator=self.id_generator,
             layouts=self._layouts,
+            currencies=self.accounts.currencies,
         )
 
     def _layouts(self, provider: str) -> Sequence[FileLayout]:

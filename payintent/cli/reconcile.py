@@ -1,4 +1,4 @@
-"""`payintent reconcile`: a provider's own list of payments and refunds, held against ours."""
+"""`payintent reconcile`: a provider's own list of payments, refunds and payouts, beside ours."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -45,7 +45,9 @@ def reconcile(
     until: datetime | None = typer.Option(
         None, "--to", help="Up to this time, UTC; left out: its last line."
     ),
-    apply: bool = typer.Option(False, "--apply", help="Open a case for each difference."),
+    apply: bool = typer.Option(
+        False, "--apply", help="Open a case for each difference, and record payouts."
+    ),
     why: str = Why,
     yes: bool = Yes,
     dry_run: bool = DryRun,
@@ -69,7 +71,8 @@ def reconcile(
     except typer.Exit as ended:  # the refusal is printed already
         raise typer.Exit(_TROUBLE) from ended
     done = f"opened, {found.asked} asked about at once" if apply else ""
-    _show(found, "would be opened" if dry_run else done, as_json=as_json)
+    is_done = apply and not dry_run
+    _show(found, "would be opened" if dry_run else done, is_done=is_done, as_json=as_json)
     raise typer.Exit(_DIFFERS if found.found else 0)
 
 
@@ -113,7 +116,7 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def _show(found: ReconciliationResult, opened: str, *, as_json: bool) -> None:
+def _show(found: ReconciliationResult, opened: str, *, is_done: bool, as_json: bool) -> None:
     if as_json:
         print_record(found, as_json=True)
         return
@@ -122,8 +125,22 @@ def _show(found: ReconciliationResult, opened: str, *, as_json: bool) -> None:
         print(difference)
     if (more := found.found - len(found.differences)) > 0:
         print(f"and {more} more")
+    if found.payouts.lines:
+        _show_payouts(found, "recorded" if is_done else "would be recorded")
     if opened:
         print(f"{found.opened} cases {opened}")
+
+
+def _show_payouts(found: ReconciliationResult, done: str) -> None:
+    payouts = found.payouts
+    for payout in found.new_payouts:
+        print(f"{payout}, {done}")
+    if (more := payouts.new - len(found.new_payouts)) > 0:
+        print(f"and {more} more")
+    print(
+        f"{payouts.lines} payouts: {payouts.new} {done}, {payouts.repeated} recorded before, "
+        f"{payouts.reversed} reversed before, {payouts.different} different"
+    )
 
 
 def _end(problems: list[str]) -> NoReturn:

@@ -61,7 +61,7 @@ class GatewayCapabilities:
     remote_refunds: bool = True  # somebody outside is asked for refunds
     test_only: bool = False  # no money moves there: only test accounts are at it
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
-    #: Of the gateway's own files of payments and refunds.
+    #: Of the gateway's own files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()
 
 

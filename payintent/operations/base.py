@@ -65,6 +65,7 @@ class OperationContext:
     #: Providers that do a refund once per id, however often it is sent.
     repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
+    currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
     refund_creator: RefundCreator
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
     retention: Mapping[RetentionRule, int]  # by rule, after how many days; 0: never

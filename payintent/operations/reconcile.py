@@ -1,4 +1,7 @@
-"""A gateway's own list compared with our records: each difference opens one case."""
+"""A gateway's own list compared with our records: each difference opens one case.
+
+Its payouts are recorded.
+"""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -9,11 +12,10 @@ from payintent.operations.validation import as_utc
 from payintent.reconciliation.compare import (
     ReconciliationInput,
     ReconciliationResult,
-    check_count,
     compare_file,
     find_accounts,
-    make_cases,
 )
+from payintent.reconciliation.listed_payouts import PayoutRecorder
 from payintent.storage import cases, reconciliation
 from payintent.storage.database import Tx
 
@@ -30,19 +32,18 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
         """Return the differences; nothing is written."""
-        comparison = _in_utc(self.comparison)
+        comparison = _complete(context, self.comparison)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
-            found, differences = await compare_file(tx, comparison)
+            compared = await compare_file(tx, comparison, None)
             if not self.foresees_cases:
-                return found
-            check_count(found.found)
-            new = make_cases(context.id_generator, self.comparison.provider, differences)
-            return replace(found, opened=await reconciliation.count_new_cases(tx, new))
+                return compared.found
+            new = compared.make_cases(context.id_generator)
+            return replace(compared.found, opened=await reconciliation.count_new_cases(tx, new))
 
 
 class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file, and open a case for each difference that has none."""
+    """Compare a file, open a case for each difference that has none, and record its payouts."""
 
     action: ClassVar[str] = "reconcile"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -50,33 +51,41 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
     comparison: ReconciliationInput
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe how many cases are opened."""
+        """Describe how many cases are opened, and how many payouts are recorded."""
         compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
-        return [f"{(await compare.read(context)).opened} cases are opened"]
+        foreseen = await compare.read(context)
+        payouts = foreseen.payouts.new
+        return [f"{foreseen.opened} cases are opened"] + (
+            [f"{payouts} payouts are recorded"] if payouts else []
+        )
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown provider or account."""
-        await find_accounts(context.database, _in_utc(self.comparison))
+        await find_accounts(context.database, _complete(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
-        """Open the cases, and schedule inquiries that may settle differences."""
-        comparison = _in_utc(self.comparison)
-        found, differences = await compare_file(tx, comparison)
-        check_count(found.found)
-        opened = await cases.open_cases(
-            tx, make_cases(context.id_generator, comparison.provider, differences)
-        )
+        """Open the cases, record payouts, and schedule inquiries that may settle differences."""
+        recorder = PayoutRecorder(id_generator=context.id_generator, who=context.who)
+        compared = await compare_file(tx, _complete(context, self.comparison), recorder)
+        opened = await cases.open_cases(tx, compared.make_cases(context.id_generator))
         inquired = await reconciliation.request_inquiries(tx)
-        return replace(found, opened=len(opened), asked=inquired)
+        return replace(compared.found, opened=len(opened), asked=inquired)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Record the counts; the lines stay in the file."""
-        return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
+        return {
+            "tallies": result.tallies,
+            "payouts": result.payouts,
+            "opened": result.opened,
+            "asked": result.asked,
+        }
 
 
-def _in_utc(comparison: ReconciliationInput) -> ReconciliationInput:
+def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
+    """Give the times their zone, and the currencies that the gateway takes."""
     return replace(
         comparison,
+        currencies=context.currencies.get(comparison.provider),
         since=as_utc("since", comparison.since),
         until=as_utc("until", comparison.until),
     )

@@ -83,6 +83,14 @@ class GatewayAccounts:
         return {name: gateway.capabilities.countries for name, gateway in self._gateways.items()}
 
     @property
+    def currencies(self) -> Mapping[str, frozenset[str] | None]:
+        """Return the currencies that each provider's gateway takes; None: any."""
+        decimals = {name: gateway.capabilities.decimals for name, gateway in self._gateways.items()}
+        return {
+            name: None if found is None else frozenset(found) for name, found in decimals.items()
+        }
+
+    @property
     def test_only(self) -> frozenset[str]:
         """Return the providers that only test accounts are at."""
         return frozenset(

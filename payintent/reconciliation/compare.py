@@ -12,8 +12,16 @@ from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.money import format_amount
+from payintent.domain.settlement_file import PayoutLine
 from payintent.id_generator import IdGenerator
 from payintent.json_format import format_timestamp
+from payintent.reconciliation.listed_payouts import (
+    PayoutRecorder,
+    PayoutTally,
+    describe_payout,
+    make_payout_cases,
+)
+from payintent.reconciliation.payout_lines import check_payouts, put_payouts_aside, settle_lines
 from payintent.reconciliation.provider_file import (
     InvalidProviderFileError,
     ProviderFile,
@@ -62,17 +70,34 @@ class ReconciliationResult:
     until: datetime
     sha256: str
     tallies: list[ReconciliationTally]
+    payouts: PayoutTally
     sums: list[ReconciliationSum]
     opened: int  # new cases only
     asked: int  # sessions and refunds that gateways are asked about now
     differences: list[str]  # the first of them
+    new_payouts: list[str]  # recorded, or to be recorded: the first of them
 
     @property
     def found(self) -> int:
         """Count the differences of all types and kinds."""
-        return sum(
+        return self.payouts.different + sum(
             tally.missing + tally.extra + tally.different + tally.books for tally in self.tallies
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFile:
+    """The result of a comparison, and what its cases are about."""
+
+    found: ReconciliationResult
+    differences: Sequence[ReconciliationDifference]  # at most as many as may become cases
+    payouts: Sequence[str]  # what each side says of those that we have otherwise
+
+    def make_cases(self, id_generator: IdGenerator) -> list[NewCase]:
+        """Make a case of each difference; refuse more than a day can have."""
+        check_count(self.found.found)
+        cases = make_cases(id_generator, self.found.provider, self.differences)
+        return cases + make_payout_cases(id_generator, self.payouts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +109,7 @@ class ReconciliationInput:
     account_id: int | None = None
     since: datetime | None = None  # None: the time of the file's first line, and `LAG_S`
     until: datetime | None = None  # None: the time of its last line
+    currencies: frozenset[str] | None = None  # that the gateway takes; None: any
 
 
 def make_cases(
@@ -136,10 +162,17 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
     return [account_id]
 
 
-async def _find_period(tx: Tx, comparison: ReconciliationInput) -> tuple[datetime, datetime]:
-    """Find whose records are expected in the list; refuse one that has no time."""
+async def _find_period(
+    tx: Tx, comparison: ReconciliationInput, payouts: Sequence[PayoutLine]
+) -> tuple[datetime, datetime]:
+    """Find whose records are expected in the list; refuse one that has no time.
+
+    Payouts count for no period: in a list of payouts alone nothing else is expected.
+    """
     since, until = comparison.since, comparison.until
     first, last = await reconciliation.find_times(tx)
+    if first is None and payouts:
+        first = last = max(payout.at for payout in payouts)
     if since is None and first is not None:
         since = first + timedelta(seconds=LAG_S)
     until = until or last
@@ -151,15 +184,16 @@ async def _find_period(tx: Tx, comparison: ReconciliationInput) -> tuple[datetim
 
 
 async def compare_file(
-    tx: Tx, comparison: ReconciliationInput
-) -> tuple[ReconciliationResult, Sequence[ReconciliationDifference]]:
-    """Load the file and find the differences; returns at most as many as may become cases.
+    tx: Tx, comparison: ReconciliationInput, recorder: PayoutRecorder | None
+) -> ComparedFile:
+    """Load the file, find the differences, and record its payouts where there is a recorder.
 
     Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
     """
     accounts = await find_accounts(tx, comparison)
-    await _load(tx, comparison.file, accounts)
-    since, until = await _find_period(tx, comparison)
+    payouts = await _load(tx, comparison.file, accounts)
+    check_payouts(comparison.provider, comparison.currencies, accounts, payouts)
+    since, until = await _find_period(tx, comparison, payouts)
     scope = ReconciliationScope(
         accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
     )
@@ -167,6 +201,8 @@ async def compare_file(
     await reconciliation_sums.compare_books(tx, scope)
     counts = await reconciliation.count_differences(tx)
     differences = await reconciliation.list_differences(tx, OPENED_MAX)
+    settled, sums = await settle_lines(tx, comparison.provider, accounts[0], payouts, recorder)
+    subjects = [_subject(comparison.provider, found) for found in differences[:_TOLD_MAX]]
     found = ReconciliationResult(
         provider=comparison.provider,
         account_id=comparison.account_id,
@@ -174,19 +210,21 @@ async def compare_file(
         until=scope.until,
         sha256=comparison.file.sha256,
         tallies=[_tally(counts, type_) for type_ in _TYPES],
-        sums=await reconciliation_sums.sum_sides(tx),
+        payouts=settled.tally,
+        sums=await reconciliation_sums.sum_sides(tx) + sums,
         opened=0,
         asked=0,
-        differences=[
-            _subject(comparison.provider, difference) for difference in differences[:_TOLD_MAX]
-        ],
+        differences=[*subjects, *settled.different][:_TOLD_MAX],
+        new_payouts=[describe_payout(payout) for payout in settled.new[:_TOLD_MAX]],
     )
-    return found, differences
+    return ComparedFile(found=found, differences=differences, payouts=settled.different)
 
 
-async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> None:
+async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
+    """Load the lines of payments and refunds; returns those of payouts."""
     await reconciliation.create_tables(tx)
-    lines = file.read()
+    payouts = dict[str, PayoutLine]()
+    lines = put_payouts_aside(file.read(), payouts)
     # Lines are read in a thread: whoever shares the process is not held up by a long file.
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
         await reconciliation.add(tx, batch)
@@ -197,6 +235,7 @@ async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> None:
         raise InvalidProviderFileError(
             [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
         )
+    return list(payouts.values())
 
 
 def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:

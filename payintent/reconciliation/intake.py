@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,16 +17,16 @@ from payintent.log import get_logger
 from payintent.reconciliation.compare import (
     ReconciliationInput,
     ReconciliationResult,
-    check_count,
     compare_file,
-    make_cases,
 )
+from payintent.reconciliation.listed_payouts import PayoutRecorder
 from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.storage import cases, reconciliation, reconciliation_runs
 from payintent.storage.database import Database
 from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun, RunEnd
 
+WHO = "reconciliation"
 _log = get_logger("reconciliation")
 _ATTEMPTS_MAX = 5  # a run that ended its worker so often is given up
 _PROBLEM_CHARS_MAX = 1_000
@@ -41,11 +41,17 @@ SOURCE_FAILURES = Counter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
-    """The database, ids and layouts that lists are compared with."""
+    """The database, ids, layouts and currencies that lists are compared with."""
 
     database: Database
     id_generator: IdGenerator
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
+    currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
+
+    @property
+    def recorder(self) -> PayoutRecorder:
+        """Return who records the payouts of lists."""
+        return PayoutRecorder(id_generator=self.id_generator, who=WHO)
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -148,13 +154,14 @@ async def _compare(
         account_id=new.account_id,
         since=listed.since,
         until=listed.until,
+        currencies=context.currencies.get(provider),
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
             return None
-        found, differences = await compare_file(tx, comparison)
-        check_count(found.found)
-        opened = await cases.open_cases(tx, make_cases(context.id_generator, provider, differences))
+        compared = await compare_file(tx, comparison, context.recorder)
+        opened = await cases.open_cases(tx, compared.make_cases(context.id_generator))
+        found = compared.found
         await reconciliation.request_inquiries(tx)
         ended = RunEnd(
             status="differs" if found.found else "matched",

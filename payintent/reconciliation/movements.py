@@ -7,44 +7,44 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import TextIO
 
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
-from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
-from payintent.domain.currencies import minor_decimals
 from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
-from payintent.domain.ledger import GatewayPayout
-from payintent.domain.money import EXACT, format_amount
+from payintent.domain.money import format_smallest_units
+from payintent.domain.settlement_file import ListedPayout
 from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.gateway_payouts import record_gateway_payout, reverse_gateway_payout
+from payintent.payments.gateway_payouts import reverse_gateway_payout
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import (
     SOURCE_FAILURES,
+    WHO,
     FoundList,
     ReconciliationContext,
     compare_list,
     read_digest,
 )
+from payintent.reconciliation.listed_payouts import (
+    PAYOUTS_MAX,
+    PayoutAccount,
+    make_payout_cases,
+    settle_payouts,
+)
 from payintent.storage import cases, gateway_payouts, payments, reconciliation_runs
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
-from payintent.storage.cases import NewCase
-from payintent.storage.gateway_payouts import NewGatewayPayout
 from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
 
 SOURCE = "api"
-WHO = "reconciliation"
 #: What was paid or sent a while ago, and that we learned of in the day, is listed too.
 OVERLAP_DAYS = 3
 #: A day is asked for so much later: a gateway's list is complete then.
 PATIENCE = timedelta(hours=1)
 PAGES_MAX = 100_000  # of a day
-PAYOUTS_MAX = 10_000
 _NAME = "balance transactions "
 _log = get_logger("reconciliation")
 
@@ -200,7 +200,9 @@ def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) 
                 movement.kind.value,
                 movement.reference,
                 ours,
-                _units(movement.amount_minor, movement.currency),
+                format_smallest_units(
+                    movement.amount_minor, movement.currency, None, on_chain=False
+                ),
                 movement.currency,
                 format_timestamp(movement.at),
             )
@@ -213,69 +215,42 @@ async def _record_payouts(
     comparison: MovementComparison, account: ReportingAccount, payouts: list[BalanceMovement]
 ) -> None:
     """Record payouts that are not, the oldest first, and those that came back."""
-    gateway, credentials = await _connect(comparison.accounts, account)
-    database = comparison.context.database
     for payout in sorted(payouts, key=lambda payout: payout.at):
         if payout.kind is MovementKind.PAYOUT_BACK:
-            async with database.transaction() as tx:
+            async with comparison.context.database.transaction() as tx:
                 await reverse_gateway_payout(tx, account.account_id, payout.reference, WHO)
-            continue
-        found = await gateway_payouts.find_last(database, account.account_id, payout.reference)
-        if found is None:
-            fee_minor = await gateway.sum_payout_fees(credentials, payout.reference)
-            if isinstance(fee_minor, OutcomeUnknown):
-                raise UnlistedError(fee_minor.detail)
-            await _record(comparison, account, payout, fee_minor)
-        elif found.reversed_at is None:
-            await _compare_payout(comparison, account, payout, found.payout)
+        else:
+            await _settle(comparison, account, await _ask_fee(comparison, account, payout))
 
 
-async def _record(
-    comparison: MovementComparison,
-    account: ReportingAccount,
-    payout: BalanceMovement,
-    fee_minor: int,
-) -> None:
-    new = NewGatewayPayout(
-        payout=GatewayPayout(
-            id=comparison.context.id_generator.new_id(),
-            account_id=account.account_id,
-            merchant_id=account.merchant_id,
-            amount_minor=payout.amount_minor,
-            fee_minor=fee_minor,
-            currency=payout.currency,
-            chain=None,
-        ),
+async def _ask_fee(
+    comparison: MovementComparison, account: ReportingAccount, payout: BalanceMovement
+) -> ListedPayout:
+    """Ask what the gateway kept of a payout that was never recorded."""
+    gateway, credentials = await _connect(comparison.accounts, account)
+    fee_minor = None
+    database = comparison.context.database
+    if not await gateway_payouts.find_last(database, account.account_id, [payout.reference]):
+        fee_minor = await gateway.sum_payout_fees(credentials, payout.reference)
+        if isinstance(fee_minor, OutcomeUnknown):
+            raise UnlistedError(fee_minor.detail)
+    return ListedPayout(
         reference=payout.reference,
+        amount_minor=payout.amount_minor,
+        fee_minor=fee_minor,
+        currency=payout.currency,
         paid_on=payout.paid_on,
-        recorded_by=WHO,
     )
-    async with comparison.context.database.transaction() as tx:
-        await record_gateway_payout(tx, new)
 
 
-async def _compare_payout(
-    comparison: MovementComparison,
-    account: ReportingAccount,
-    payout: BalanceMovement,
-    recorded: GatewayPayout,
+async def _settle(
+    comparison: MovementComparison, account: ReportingAccount, payout: ListedPayout
 ) -> None:
-    """Open a case where a person has recorded a payout with another amount: theirs stands."""
-    theirs = f"{_units(payout.amount_minor, payout.currency)} {payout.currency}"
-    ours = f"{_units(recorded.amount_minor, recorded.currency)} {recorded.currency}"
-    if theirs == ours:
-        return
-    new = NewCase(
-        id=comparison.context.id_generator.new_id(),
-        kind=CaseKind.RECONCILIATION,
-        origin=UNKNOWN_ORIGIN,
-        subject=f"{account.provider} payout {payout.reference[:120]}: different, {theirs} there,"
-        f" {ours} here",
+    """Record a payout, or open a case where a person has recorded it with another amount."""
+    context = comparison.context
+    paying = PayoutAccount(
+        id=account.account_id, provider=account.provider, merchant_id=account.merchant_id
     )
-    async with comparison.context.database.transaction() as tx:
-        await cases.open_cases(tx, [new])
-
-
-def _units(amount_minor: int, currency: str) -> str:
-    decimals = minor_decimals(currency)
-    return format_amount(Decimal(amount_minor).scaleb(-decimals, EXACT), decimals)
+    async with context.database.transaction() as tx:
+        settled = await settle_payouts(tx, paying, [payout], context.recorder)
+        await cases.open_cases(tx, make_payout_cases(context.id_generator, settled.different))

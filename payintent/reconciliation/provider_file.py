@@ -1,4 +1,4 @@
-"""A gateway's own list of payments and refunds: a CSV file, streamed line by line."""
+"""A gateway's own list of payments, refunds and payouts: a CSV file, streamed line by line."""
 
 import csv
 import hashlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from payintent.domain.errors import quote_input
-from payintent.domain.settlement_file import FileLayout, ProviderFileLine
+from payintent.domain.settlement_file import FileLayout, PayoutLine, ProviderFileLine
 from payintent.reconciliation.generic_layout import GENERIC, HEADER
 
 _TOLD_MAX = 20
@@ -45,7 +45,7 @@ class ProviderFile:
     layouts: Sequence[FileLayout] = field(default=(), repr=False, compare=False)
     progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
 
-    def read(self) -> Iterator[ProviderFileLine]:
+    def read(self) -> Iterator[ProviderFileLine | PayoutLine]:
         """Yield the lines; raises `InvalidProviderFileError` with the first bad ones.
 
         It is raised too where the file is not that of the digest.
@@ -128,7 +128,7 @@ class _Watched(io.RawIOBase):
 
 def _parsed(
     path: Path, layouts: Sequence[FileLayout], digest: Any, progress: Callable[[int], None]
-) -> Iterator[ProviderFileLine | str]:
+) -> Iterator[ProviderFileLine | PayoutLine | str]:
     """Yield each line, or what is wrong with it."""
     layout = find_layout(path, layouts)
     try:
@@ -137,7 +137,7 @@ def _parsed(
             if layout is None:
                 while watched.read(_LINE_CHARS_MAX):
                     pass
-                yield f"line 1: the header must be {','.join(HEADER)}"
+                yield f"line 1: the header must be {','.join(HEADER)}, with or without fee after it"
                 return
             text = io.TextIOWrapper(watched, encoding=layout.encoding, newline="")
             yield from _rows(csv.reader(_bounded(text), strict=True), layout)
@@ -147,7 +147,7 @@ def _parsed(
 
 def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
     """Find the layout that a file's first line shows; None where it has none of them."""
-    for layout in (GENERIC, *layouts):
+    for layout in (*GENERIC, *layouts):
         try:
             with path.open("rb") as raw:
                 text = raw.readline(_LINE_CHARS_MAX).decode(layout.encoding)
@@ -159,7 +159,7 @@ def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
     return None
 
 
-def _rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | str]:
+def _rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | PayoutLine | str]:
     read = layout.read
     try:
         if layout.has_header:

@@ -1,10 +1,11 @@
 """Payouts of gateways: what each has paid out of its accounts, once for each of its references."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
-from payintent.domain.ledger import GatewayPayout
+from payintent.domain.ledger import GatewayPayout, clearing
 from payintent.storage.database import Executor, Row, Tx
 
 _LAST = UUID(int=2**128 - 1)
@@ -127,17 +128,70 @@ async def find_standing(
 
 
 async def find_last(
-    database: Executor, account_id: int, reference: str
-) -> GatewayPayoutRecord | None:
-    """Return the payout of an account with the gateway's reference, of several the last one."""
-    row = await database.row(
+    database: Executor, account_id: int, references: Sequence[str]
+) -> dict[str, GatewayPayoutRecord]:
+    """Return the payouts of an account by the gateway's references, of several the last one."""
+    rows = await database.fetch(
         _SELECT
-        + "WHERE p.account_id = $1 AND p.reference = $2"
-        + " ORDER BY p.reversed_at IS NULL DESC, p.id DESC LIMIT 1",
+        + """
+        JOIN (
+            SELECT DISTINCT ON (g.reference) g.id
+            FROM gateway_payout g
+            WHERE g.account_id = $1 AND g.reference = ANY($2::text[])
+            ORDER BY g.reference, g.reversed_at IS NULL DESC, g.id DESC
+        ) last ON last.id = p.id
+        """,
         account_id,
-        reference,
+        references,
     )
-    return None if row is None else _record(row)
+    return {row["reference"]: _record(row) for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutSum:
+    """Payouts of a gateway in one currency: how many, and how much in its minor units."""
+
+    currency: str
+    payouts: int
+    amount_minor: int
+    ledger_minor: int  # what the ledger has of them
+    merchants_minor: int  # and of it, of merchants
+
+
+async def sum_standing(
+    database: Executor, account_id: int, references: Sequence[str]
+) -> list[PayoutSum]:
+    """Sum the payouts of an account with these references that are not reversed."""
+    rows = await database.fetch(
+        """
+        SELECT p.currency, count(*) AS payouts, sum(p.amount_minor) AS amount_minor,
+            coalesce(sum(e.amount), 0) AS ledger_minor,
+            coalesce(sum(e.amount) FILTER (WHERE e.merchant_id IS NOT NULL), 0) AS merchants_minor
+        FROM gateway_payout p
+        LEFT JOIN LATERAL (
+            SELECT l.merchant_id,
+                CASE WHEN l.credit = $3 THEN l.amount ELSE -l.amount END AS amount
+            FROM ledger_entry l
+            WHERE l.fact_id = p.id AND l.fact = 'gateway_payout' AND l.leg = 'whole'
+        ) e ON true
+        WHERE p.account_id = $1 AND p.reference = ANY($2::text[]) AND p.reversed_at IS NULL
+        GROUP BY p.currency
+        ORDER BY p.currency
+        """,
+        account_id,
+        references,
+        clearing(account_id, None),
+    )
+    return [
+        PayoutSum(
+            currency=row["currency"],
+            payouts=row["payouts"],
+            amount_minor=int(row["amount_minor"]),
+            ledger_minor=int(row["ledger_minor"]),
+            merchants_minor=int(row["merchants_minor"]),
+        )
+        for row in rows
+    ]
 
 
 async def list_gateway_payouts(

@@ -1084,7 +1084,7 @@ CREATE TABLE public.reconciliation_sum (
     service numeric NOT NULL,
     ledger numeric NOT NULL,
     merchants numeric NOT NULL,
-    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text])))
+    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'payout'::text])))
 );
 
 CREATE TABLE public.refund (

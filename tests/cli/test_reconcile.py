@@ -71,6 +71,26 @@ def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: 
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 
 
+def test_payouts_are_told_until_they_are_applied(terminal: Terminal, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}", f"payout,po_1,,9.00,THB,{_AT}")
+    for more in ((), ("--apply", "--dry-run")):
+        told = _reconcile(terminal, path, *more)
+        assert told.status == 0
+        assert told.out.splitlines()[3:5] == [
+            "payout po_1: 9.00 THB, would be recorded",
+            "1 payouts: 1 would be recorded, 0 recorded before, 0 reversed before, 0 different",
+        ]
+        assert terminal.run("gateway-payout", "list", "--json").json == []
+    applied = _reconcile(terminal, path, "--apply")
+    assert applied.out.splitlines()[3] == "payout po_1: 9.00 THB, recorded"
+    again = _reconcile(terminal, path, "--apply")
+    assert (again.status, again.out.splitlines()[3]) == (
+        *(0, "1 payouts: 0 recorded, 1 recorded before, 0 reversed before, 0 different"),
+    )
+    [payout] = terminal.run("gateway-payout", "list", "--json").json
+    assert (payout["reference"], payout["fee_minor"]) == ("po_1", "0")
+
+
 def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
     terminal: Terminal, settings: Settings, tmp_path: Path
 ) -> None:

@@ -18,10 +18,13 @@ from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayRefundState, RefundReport, VerifiedCallback
 from payintent.domain.payment import Payment
+from payintent.domain.settlement_file import ProviderFileLine
 from payintent.operations.accounts import AddAccount
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cases import ListCases, ResolveCase
+from payintent.operations.gateway_payouts import ListGatewayPayouts
 from payintent.operations.keys import IssueApiKey
+from payintent.operations.ledger import CheckLedger
 from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.payments.settle_refund import settle_refund
 from payintent.reconciliation import compare
@@ -36,7 +39,7 @@ from payintent.storage import refunds
 from tests.operations.stage import waiting_refunds
 from tests.support.contracts import offer_tokens
 from tests.support.fakes import captured
-from tests.support.world import World
+from tests.support.world import ACTOR, World
 
 _HEADER = ",".join(HEADER)
 _LONG_AGO, _FAR_AWAY = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -327,7 +330,15 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
     ("line", "problem"),
     [
         ("payment,a,,1.00,THB", "there are 5 columns, not 6"),
-        ("payout,a,,1.00,THB,{at}", "type must be payment or refund, not 'payout'"),
+        ("payment,a,,1.00,THB,{at},", "there are 7 columns, not 6"),
+        ("fee,a,,1.00,THB,{at}", "type must be payment, refund or payout, not 'fee'"),
+        ("payout,,,1.00,THB,{at}", "reference has 1 to 200"),
+        ("payout,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payout,a,,-1.00,THB,{at}", "amount must be a plain decimal above zero"),
+        ("payout,a,,1.001,THB,{at}", "amount of a payout in THB has at most 2 decimals"),
+        ("payout,a,,1.1,JPY,{at}", "amount of a payout in JPY has at most 0 decimals, not '1.1'"),
+        ("payout,a,,1.00,USDT,{at}", "pays out in a currency of banks, not in 'USDT'"),
+        ("payout,a,,1.00,TH1,{at}", "pays out in a currency of banks, not in 'TH1'"),
         ("payment,,,1.00,THB,{at}", "reference has 1 to 200"),
         ("payment,{long},,1.00,THB,{at}", "reference has 1 to 200"),
         ("payment,a\x00,,1.00,THB,{at}", "reference has 1 to 200"),
@@ -356,6 +367,27 @@ def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: st
     assert len(told) < 200
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("payment,a,,1.00,THB,{at}", "there are 6 columns, not 7"),
+        ("payment,a,,1.00,THB,{at},0.10", "a payout alone has a fee, no payment: '0.10'"),
+        ("refund,a,,1.00,THB,{at},0", "a payout alone has a fee, no refund: '0'"),
+        ("payout,a,,1.00,THB,{at},-0.10", "fee must be a plain decimal"),
+        ("payout,a,,1.00,THB,{at},1%", "fee must be a plain decimal"),
+        ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB has at most 2 decimals"),
+    ],
+)
+def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem: str) -> None:
+    fine = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
+    path = write(*fine, line.format(at=_AT), header=f"{_HEADER},fee")
+    with pytest.raises(InvalidProviderFileError) as bad:
+        read_provider_file(path)
+    [told] = bad.value.problems
+    assert told.startswith("line 4: ")
+    assert problem in told
+
+
 def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
     with pytest.raises(InvalidProviderFileError) as bad:
         read_provider_file(write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000]))
@@ -366,8 +398,12 @@ def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
 
 
 def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
-    header = "line 1: the header must be type,reference,our_reference,amount,currency,at"
+    header = (
+        "line 1: the header must be type,reference,our_reference,amount,currency,at, "
+        "with or without fee after it"
+    )
     cases = [
+        (write(header=f"{_HEADER},fees", name="fees.csv"), header),
         (write(header="type,reference"), header),
         (write(header=_HEADER.replace(",", ";")), header),
         (tmp_path, f"'{tmp_path}'"[:40]),
@@ -392,7 +428,9 @@ def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
         read.last,
         datetime(2026, 11, 21, 8, tzinfo=UTC),
     )
-    assert [one.reference for one in read.read()] == ["é"]
+    [line] = read.read()
+    assert isinstance(line, ProviderFileLine)
+    assert line.reference == "é"
 
 
 async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
@@ -436,6 +474,60 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
     with pytest.raises(RefusedError, match="the file has no lines: say from when to when"):
         await _compare(world, empty, until=None)
     assert (await _compare(world, empty)).found == 0
+
+
+async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
+    world: World, write: Write
+) -> None:
+    await _paid(world, "cap-1")
+    payouts = (f"payout,po_1,,1543.89,THB,{_AT},46.11", f"payout,po_2,,7.00,THB,{_AT},")
+    path = write(f"payment,cap-1,,1590.00,THB,{_AT},", *payouts, header=f"{_HEADER},fee")
+    told = ["payout po_1: 1543.89 THB and a fee of 46.11", "payout po_2: 7.00 THB"]
+    foreseen = await _compare(world, path)
+    assert (foreseen.found, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
+    assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
+    apply = ReconcileProviderFile(comparison=_comparison(path))
+    changes = await world.service.describe(apply, ACTOR)
+    assert changes == ["0 cases are opened", "2 payouts are recorded"]
+    assert await world.perform(ListGatewayPayouts()) == []
+    applied = await _reconcile(world, path)
+    assert (applied.payouts.lines, applied.payouts.new, applied.new_payouts) == (2, 2, told)
+    again = await _reconcile(world, path)
+    assert (again.payouts.new, again.payouts.repeated, again.new_payouts) == (0, 2, [])
+    recorded = await world.perform(ListGatewayPayouts())
+    assert {payout.reference for payout in recorded} == {"po_1", "po_2"}
+    assert "reconciliation" not in {payout.recorded_by for payout in recorded}
+    assert await world.perform(CheckLedger()) == []
+    [last, *_] = await world.perform(ListAuditEntries(of="reconcile"))
+    assert json.dumps(last.details).count("po_1") == 0
+
+
+async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_applied(
+    world: World, write: Write
+) -> None:
+    path = write(f"payout,po_1,,1.00,THB,{_AT}")
+    await _reconcile(world, path, since=None, until=None)
+    write(f"payout,po_1,,2.00,THB,{_AT}")
+    told = "fake payout po_1: different, 2.00 THB there, 1.00 THB here"
+    foreseen = await _compare(world, path, since=None, until=None)
+    assert (foreseen.found, foreseen.differences) == (1, [told])
+    assert await world.perform(ListCases()) == []
+    applied = await _reconcile(world, path, since=None, until=None)
+    assert (applied.opened, applied.payouts.different) == (1, 1)
+    assert [case.subject for case in await world.perform(ListCases())] == [told]
+
+
+async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
+    world: World, write: Write
+) -> None:
+    other = await world.other_account("http://other.test", signing_secret="x")
+    path = write(f"payout,po_1,,1.00,THB,{_AT}")
+    for perform in (_compare, _reconcile):
+        with pytest.raises(RefusedError, match="fake has several accounts: name theirs"):
+            await perform(world, path)
+    await _reconcile(world, path, account_id=other)
+    [payout] = await world.perform(ListGatewayPayouts())
+    assert payout.account_id == other
 
 
 async def test_what_a_test_account_took_is_looked_for_in_no_file(

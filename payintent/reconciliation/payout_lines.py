@@ -1,0 +1,87 @@
+"""The payouts of a file: put aside while it is read, checked, and recorded."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.settlement_file import PayoutLine, ProviderFileLine
+from payintent.reconciliation.listed_payouts import (
+    PAYOUTS_MAX,
+    PayoutAccount,
+    PayoutRecorder,
+    SettledPayouts,
+    settle_payouts,
+    sum_payouts,
+)
+from payintent.reconciliation.provider_file import InvalidProviderFileError
+from payintent.storage import gateway_payouts
+from payintent.storage.database import Tx
+from payintent.storage.reconciliation_sums import ReconciliationSum
+
+_TOLD_MAX = 20
+
+
+def put_payouts_aside(
+    lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
+) -> Iterator[ProviderFileLine]:
+    """Yield the lines of payments and refunds, and keep those of payouts by their references.
+
+    Raises `InvalidProviderFileError` for a payout that stands there twice, and for too many.
+    """
+    for line in lines:
+        if isinstance(line, ProviderFileLine):
+            yield line
+            continue
+        first = payouts.setdefault(line.payout.reference, line)
+        if first is not line:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: it stands on line {first.number} already"]
+            )
+        if len(payouts) > PAYOUTS_MAX:
+            raise InvalidProviderFileError(
+                [f"line {line.number}: a file has at most {PAYOUTS_MAX} payouts"]
+            )
+
+
+def check_payouts(
+    provider: str,
+    currencies: Collection[str] | None,
+    accounts: Sequence[int],
+    lines: Sequence[PayoutLine],
+) -> None:
+    """Refuse payouts of nobody knows which account, and in a currency that its gateway has not."""
+    if lines and len(accounts) > 1:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"the file has payouts, and {provider} has several accounts: name theirs (--account)",
+        )
+    bad = [
+        line for line in lines if currencies is not None and line.payout.currency not in currencies
+    ]
+    if bad:
+        raise InvalidProviderFileError(
+            [
+                f"line {line.number}: {provider} takes no {line.payout.currency}, and pays none out"
+                for line in bad[:_TOLD_MAX]
+            ]
+        )
+
+
+async def settle_lines(
+    tx: Tx,
+    provider: str,
+    account_id: int,
+    lines: Sequence[PayoutLine],
+    recorder: PayoutRecorder | None,
+) -> tuple[SettledPayouts, list[ReconciliationSum]]:
+    """Record payouts, or say what would be recorded, and sum what each side says of them."""
+    if not lines:
+        return SettledPayouts(), []
+    paying = await gateway_payouts.find_paying_account(tx, account_id)
+    account = PayoutAccount(
+        id=account_id,
+        provider=provider,
+        merchant_id=None if paying is None else paying.merchant_id,
+    )
+    payouts = [line.payout for line in lines]
+    settled = await settle_payouts(tx, account, payouts, recorder)
+    return settled, await sum_payouts(tx, account_id, payouts)

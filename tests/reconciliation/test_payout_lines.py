@@ -1,0 +1,260 @@
+"""Payouts in a gateway's file are recorded once, with their run; what a person recorded stands."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from payintent.domain.errors import StorageUnavailableError
+from payintent.operations.cases import ListCases
+from payintent.operations.gateway_payouts import (
+    GatewayPayoutView,
+    ListGatewayPayouts,
+    RecordGatewayPayout,
+    ReverseGatewayPayout,
+)
+from payintent.operations.ledger import CheckLedger
+from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
+from payintent.reconciliation import payout_lines
+from payintent.reconciliation.generic_layout import HEADER, HEADER_WITH_FEE
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.sources import FolderSource
+from payintent.storage import gateway_payouts, reconciliation_runs
+from payintent.storage.database import Executor, Tx
+from payintent.storage.gateway_payouts import GatewayPayoutRecord
+from payintent.storage.reconciliation_runs import RunEnd, RunRecord
+from payintent.storage.reconciliation_sums import ReconciliationSum
+from tests.operations.test_payouts import balance
+from tests.support.fakes import captured
+from tests.support.world import World
+
+_AT = "2026-11-21T08:00:00Z"
+_PAYMENT = f"payment,cap-1,,1590.00,THB,{_AT},"
+_PAYOUT = "payout,po_1,,1543.89,THB,2026-11-23T00:30:00+07:00,46.11"
+_KEPT = "1543.89 THB and a fee of"
+
+
+class Files:
+    """The folder of the world's account, and a worker that takes what lies in it."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self.folder, self.count = world, folder, 0
+
+    def put(self, *lines: str, header: Sequence[str] = HEADER_WITH_FEE) -> None:
+        self.count += 1
+        path = self.folder / str(self.world.account_id) / f"{self.count}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([",".join(header), *lines, ""]))
+
+    async def take(self) -> RunRecord:
+        """Compare what was put; gives the newest run."""
+        context = self.world.service.reconciliation_context
+        await take_files(context, FolderSource(str(self.folder)))
+        return (await self.world.perform(ListReconciliationRuns()))[0]
+
+    async def payouts(self) -> list[GatewayPayoutView]:
+        return await self.world.perform(ListGatewayPayouts())
+
+    async def sums(self, run: RunRecord) -> dict[str, ReconciliationSum]:
+        shown = await self.world.perform(ShowReconciliationRun(run_id=run.id))
+        return {side.type: side for side in shown.sums}
+
+    async def record(self, amount: str, fee: str | None = None) -> GatewayPayoutView:
+        """Record the payout as a person does."""
+        account_id = self.world.account_id
+        return await self.world.perform(
+            RecordGatewayPayout(
+                account_id=account_id, amount=amount, currency="THB", reference="po_1", fee=fee
+            )
+        )
+
+    async def subjects(self) -> list[str | None]:
+        return [case.subject for case in await self.world.perform(ListCases())]
+
+
+@pytest.fixture
+async def files(world: World, tmp_path: Path) -> Files:
+    """A folder for files, and one capture, `cap-1` of 1590.00 THB."""
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference="cap-1"))
+    return Files(world, tmp_path)
+
+
+async def test_a_payout_of_a_file_is_recorded_with_its_fee_and_summed_in_the_run(
+    files: Files, world: World
+) -> None:
+    income = await balance(world, "fee_income")
+    files.put(_PAYMENT, _PAYOUT)
+    run = await files.take()
+    assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
+    [payout] = await files.payouts()
+    assert (payout.reference, payout.amount, payout.fee_minor) == ("po_1", "1543.89", "4611")
+    assert (payout.recorded_by, str(payout.paid_on)) == ("reconciliation", "2026-11-23")
+    sums = (await files.sums(run))["payout"]
+    assert (sums.currency, sums.lines, sums.records) == ("THB", 1, 1)
+    assert (sums.gateway, sums.service, sums.ledger) == ("1543.89", "1543.89", "1543.89")
+    assert sums.merchants == "0"
+    assert await balance(world, f"gateway_clearing:{world.account_id}") == 0
+    assert await balance(world, "bank") == 154_389
+    assert await balance(world, "fee_income") == income + 4_611
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_without_the_column_nothing_was_kept(files: Files) -> None:
+    files.put(_PAYMENT[:-1], f"payout,po_1,,1543.89,THB,{_AT}", header=HEADER)
+    assert (await files.take()).status == "matched"
+    assert [payout.fee_minor for payout in await files.payouts()] == ["0"]
+
+
+async def test_the_same_payout_in_another_file_is_nothing_new(files: Files) -> None:
+    files.put(_PAYMENT, _PAYOUT)
+    await files.take()
+    files.put(_PAYMENT, _PAYOUT, "")
+    files.put(_PAYMENT[:-1], _PAYOUT.rpartition(",")[0], header=HEADER)  # it says no fee
+    run = await files.take()
+    assert (run.name, run.status, run.opened) == ("3.csv", "matched", 0)
+    assert (await files.sums(run))["payout"].records == 1
+    assert len(await files.payouts()) == 1
+    assert await files.world.perform(CheckLedger()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "there", "here"),
+    [
+        ("1500.00,THB,{at},46.11", "1500.00 THB and a fee of 46.11", f"{_KEPT} 1.00"),
+        ("1543.89,USD,{at},", "1543.89 USD", "1543.89 THB"),
+        ("1543.89,THB,{at},0", f"{_KEPT} 0", f"{_KEPT} 1.00"),
+    ],
+)
+async def test_another_amount_is_a_case_once_and_what_was_recorded_stands(
+    files: Files, line: str, there: str, here: str
+) -> None:
+    await files.record("1543.89", "1.00")
+    files.put(_PAYMENT, f"payout,po_1,,{line.format(at=_AT)}")
+    files.put(_PAYMENT, f"payout,po_1,,{line.format(at=_AT)}", "")
+    await files.take()
+    runs = await files.world.perform(ListReconciliationRuns())
+    assert [(run.status, run.opened) for run in runs] == [("differs", 0), ("differs", 1)]
+    assert await files.subjects() == [f"fake payout po_1: different, {there} there, {here} here"]
+    [payout] = await files.payouts()
+    assert (payout.amount, payout.fee_minor, payout.reversed_at) == ("1543.89", "100", None)
+
+
+async def test_a_payout_that_a_person_reversed_is_not_recorded_again(files: Files) -> None:
+    recorded = await files.record("1543.89")
+    await files.world.perform(ReverseGatewayPayout(payout_id=recorded.id, note="it never came"))
+    files.put(_PAYMENT, _PAYOUT)
+    run = await files.take()
+    assert (run.status, await files.subjects()) == ("matched", [])
+    [payout] = await files.payouts()
+    assert payout.id == recorded.id
+    sums = (await files.sums(run))["payout"]
+    assert (sums.lines, sums.records, sums.gateway, sums.service) == (1, 0, "1543.89", "0")
+
+
+async def test_a_payout_of_a_merchants_own_account_is_the_merchants(
+    files: Files, world: World
+) -> None:
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    files.put(_PAYMENT, _PAYOUT)
+    assert (await files.sums(await files.take()))["payout"].merchants == "1543.89"
+    assert (await balance(world, "bank")) == 0
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_a_file_of_payouts_alone_lacks_no_payment(files: Files) -> None:
+    files.put(_PAYOUT, "payout,po_2,,7,JPY,2100-01-01T00:00:00Z,")
+    run = await files.take()
+    assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
+    assert {payout.reference for payout in await files.payouts()} == {"po_1", "po_2"}
+
+
+async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
+    files: Files, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.put(_PAYOUT, _PAYMENT, _PAYOUT)
+    assert (await files.take()).problem == "line 4: it stands on line 2 already"
+    files.put(_PAYMENT, *(_PAYOUT.replace("po_1", f"po_{number}") for number in range(3)))
+    with monkeypatch.context() as patch:
+        patch.setattr(payout_lines, "PAYOUTS_MAX", 2)
+        assert (await files.take()).problem == "line 5: a file has at most 2 payouts"
+    files.put(_PAYMENT, _PAYOUT.replace("THB", "EUR"))
+    context = replace(world.service.reconciliation_context, currencies={"fake": frozenset({"THB"})})
+    await take_files(context, FolderSource(str(files.folder)))
+    [run, *_] = await world.perform(ListReconciliationRuns())
+    assert run.problem == "line 3: fake takes no EUR, and pays none out"
+    assert await files.payouts() == []
+
+
+async def test_payouts_are_recorded_with_the_end_of_the_run_or_not_at_all(
+    files: Files, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.put(_PAYMENT, _PAYOUT)
+    end = reconciliation_runs.end
+
+    async def die_at_the_end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+        await end(tx, run_id, ended)
+        await tx.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reconciliation_runs, "end", die_at_the_end)
+        with pytest.raises(StorageUnavailableError):
+            await files.take()
+    assert await files.payouts() == []
+    await world.rows("UPDATE reconciliation_run SET lease_until = clock() - interval '1 second'")
+    assert (await files.take()).status == "matched"
+    assert len(await files.payouts()) == 1
+
+
+async def test_two_files_with_the_same_payouts_at_once_record_each_once(
+    files: Files, world: World
+) -> None:
+    lines = [_PAYOUT.replace("po_1", f"po_{number}") for number in range(20)]
+    files.put(_PAYMENT, *lines)
+    files.put(_PAYMENT, *reversed(lines))
+    await asyncio.gather(*(files.take() for _ in range(4)))
+    runs = await world.perform(ListReconciliationRuns())
+    assert [run.status for run in runs] == ["matched", "matched"]
+    recorded = [payout.reference for payout in await files.payouts()]
+    assert len(recorded) == 20
+    assert recorded == sorted(recorded, reverse=True)  # so that neither waits for the other
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_last = gateway_payouts.find_last
+
+    async def look_before_it_is_recorded(
+        database: Executor, account_id: int, references: Sequence[str]
+    ) -> dict[str, GatewayPayoutRecord]:
+        monkeypatch.setattr(gateway_payouts, "find_last", find_last)
+        found = await find_last(database, account_id, references)
+        await files.record("1.00", "46.11")
+        return found
+
+    monkeypatch.setattr(gateway_payouts, "find_last", look_before_it_is_recorded)
+    files.put(_PAYMENT, _PAYOUT)
+    assert (await files.take()).status == "differs"
+    assert [payout.amount for payout in await files.payouts()] == ["1.00"]
+    [subject] = await files.subjects()
+    assert subject is not None
+    fee = "and a fee of 46.11"
+    assert subject.endswith(f": different, 1543.89 THB {fee} there, 1.00 THB {fee} here")
+
+
+async def test_the_file_that_the_documentation_shows_is_recorded(
+    files: Files, world: World
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "refunds.md").read_text()
+    shown = page.partition("### Payouts in a file")[2].split("```")[1]
+    _, header, *lines = shown.strip().splitlines()
+    await world.rows("UPDATE capture SET reference = 'cap_8c1f'")
+    files.put(*lines, header=[header])
+    assert (await files.take()).status == "matched"
+    assert [payout.fee_minor for payout in await files.payouts()] == ["4611"]
