@@ -211,13 +211,23 @@ async def _record(tx: Tx, new: NewPayout) -> None:
     payout = new.payout
     owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > owed:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            f"merchant {payout.merchant_id} is owed {owed} minor units of {payout.currency},"
-            f" not {payout.amount_minor}",
-        )
+        raise await _too_much(tx, payout, owed)
     await payouts.add(tx, new)
     await ledger.add(tx, [payout_entry(payout)])
+
+
+async def _too_much(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
+    """Say what a merchant is owed, in units of the currency."""
+    currency, chain = payout.currency, payout.chain
+    decimals = None if chain is None else await payouts.find_token_decimals(tx, chain, currency)
+    owed, wanted = (
+        format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
+        for minor in (owed_minor, payout.amount_minor)
+    )
+    return RefusedError(
+        ErrorCode.UNPROCESSABLE,
+        f"merchant {payout.merchant_id} is owed {owed} {currency}, not {wanted}",
+    )
 
 
 async def _new_payout(

@@ -89,7 +89,7 @@ async def test_a_refund_after_a_payout_makes_the_merchant_owe(world: World) -> N
     assert await owed(world) == -100
     code, message = await refusal(world, payout(world, "0.01", reference="transfer 2"))
     assert code is ErrorCode.UNPROCESSABLE
-    assert message == f"merchant {world.merchant_id} is owed -100 minor units of THB, not 1"
+    assert message == f"merchant {world.merchant_id} is owed -1.00 THB, not 0.01"
 
 
 async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> None:
