@@ -1,6 +1,6 @@
 """The sandbox's balance transactions, read with Stripe's own library."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -8,6 +8,7 @@ import pytest
 import stripe
 
 from payintent.domain.gateway import SessionCreated
+from tests.sandbox.stripe.conftest import Connect
 from tests.support import stripe as sandbox
 from tests.support.stripe import Buyer, running_stripe
 
@@ -16,26 +17,6 @@ from tests.support.stripe import Buyer, running_stripe
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
         yield url
-
-
-@pytest.fixture
-async def http() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as http:
-        yield http
-
-
-def client(url: str, http: aiohttp.ClientSession, key: str) -> stripe.StripeClient:
-    return stripe.StripeClient(
-        key,
-        base_addresses={"api": url},
-        http_client=stripe.AIOHTTPClient(session=http),
-        max_network_retries=0,
-    )
-
-
-@pytest.fixture
-def api(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
-    return client(url, http, sandbox.SECRET_KEY)
 
 
 async def _pay(api: stripe.StripeClient, url: str, http: aiohttp.ClientSession) -> str:
@@ -75,14 +56,14 @@ async def test_each_movement_has_its_category_fee_and_source(
 
 
 async def test_an_account_sees_its_own_and_a_span_of_time(
-    api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
+    api: stripe.StripeClient, connect: Connect, url: str, http: aiohttp.ClientSession
 ) -> None:
     await _pay(api, url, http)
     [found] = await _list(api)
     assert await _list(api, created={"gte": found.created, "lt": found.created + 1}) == [found]
     assert await _list(api, created={"gte": found.created + 1}) == []
     assert await _list(api, created={"lt": found.created}) == []
-    other = client(url, http, sandbox.OTHER_SECRET_KEY)
+    other = connect(sandbox.OTHER_SECRET_KEY)
     assert await _list(other) == []
 
 

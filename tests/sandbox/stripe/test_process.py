@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import stripe
 
+from tests.sandbox.stripe.conftest import Connect
 from tests.support import stripe as sandbox
 from tests.support.stripe import running_stripe
 
@@ -26,26 +27,6 @@ ORDER: stripe.params.PaymentIntentCreateParams = {
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
         yield url
-
-
-@pytest.fixture
-async def http() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as http:
-        yield http
-
-
-def client(url: str, http: aiohttp.ClientSession, key: str) -> stripe.StripeClient:
-    return stripe.StripeClient(
-        key,
-        base_addresses={"api": url},
-        http_client=stripe.AIOHTTPClient(session=http),
-        max_network_retries=0,
-    )
-
-
-@pytest.fixture
-def api(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
-    return client(url, http, sandbox.SECRET_KEY)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -109,18 +90,16 @@ async def test_one_key_makes_one_intent_and_another_order_under_it_is_refused(
     assert other.id != first.id
 
 
-async def test_an_account_sees_its_own_alone(
-    url: str, http: aiohttp.ClientSession, api: stripe.StripeClient
-) -> None:
+async def test_an_account_sees_its_own_alone(api: stripe.StripeClient, connect: Connect) -> None:
     ours = await api.v1.payment_intents.create_async(ORDER)
-    theirs = client(url, http, sandbox.OTHER_SECRET_KEY)
+    theirs = connect(sandbox.OTHER_SECRET_KEY)
     with pytest.raises(stripe.InvalidRequestError) as missing:
         await theirs.v1.payment_intents.retrieve_async(ours.id)
     assert missing.value.code == "resource_missing"
     with pytest.raises(stripe.InvalidRequestError):
         await theirs.v1.refunds.create_async({"payment_intent": ours.id})
     with pytest.raises(stripe.AuthenticationError):
-        await client(url, http, "sk_test_nobody").v1.payment_intents.retrieve_async(ours.id)
+        await connect("sk_test_nobody").v1.payment_intents.retrieve_async(ours.id)
 
 
 async def test_no_more_goes_back_than_came_in(
