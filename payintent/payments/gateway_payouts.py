@@ -25,7 +25,13 @@ async def record_gateway_payout(tx: Tx, new: NewGatewayPayout) -> bool:
 
 
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
-    """Enter that a payout has come back; False where none of this reference stands."""
+    """Enter that a payout has come back; False where none of this reference stands.
+
+    A return is listed more than once, and entered once: what a person has recorded of the reference
+    since then stands.
+    """
+    if await gateway_payouts.has_reversed(tx, account_id, reference, who):
+        return False
     standing = await gateway_payouts.find_standing(tx, account_id, reference)
     if standing is None:
         return False

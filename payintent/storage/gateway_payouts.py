@@ -127,6 +127,21 @@ async def find_standing(
     return None if row is None else _record(row)
 
 
+async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
+    """Tell whether somebody has reversed a payout of an account with the gateway's reference."""
+    row = await database.row(
+        """
+        SELECT FROM gateway_payout
+        WHERE account_id = $1 AND reference = $2 AND reversed_at IS NOT NULL AND reversed_by = $3
+        LIMIT 1
+        """,
+        account_id,
+        reference,
+        who,
+    )
+    return row is not None
+
+
 async def find_last(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> dict[str, GatewayPayoutRecord]:

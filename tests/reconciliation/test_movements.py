@@ -235,6 +235,22 @@ async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutView:
     )
 
 
+async def test_what_came_back_once_leaves_alone_what_a_person_records_again(shop: Shop) -> None:
+    """The days of a list overlap, so a return is listed more than once."""
+    await shop.sell()
+    reference = await shop.pay_out()
+    await shop.next_day()
+    await shop.fail(reference)
+    await shop.next_day()
+    assert [payout.reversed_by for payout in await shop.payouts()] == ["reconciliation"]
+    await _record(shop, reference, "1543.59")
+    await shop.next_day()
+    assert sorted(str(payout.reversed_by) for payout in await shop.payouts()) == [
+        "None",
+        "reconciliation",
+    ]
+
+
 async def test_a_payout_that_a_person_recorded_otherwise_stands_and_is_a_case(shop: Shop) -> None:
     await shop.sell()
     reference = await shop.pay_out()
