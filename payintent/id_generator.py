@@ -21,7 +21,7 @@ class IdGenerator:
         if not 0 <= cell <= ids.CELL_MAX:
             raise ValueError(f"a cell is a number from 0 to {ids.CELL_MAX}, not {cell}")
         self._unix_ms = unix_ms
-        self._cell = cell
+        self.cell = cell
         self._last_ms = 0
         self._last_random = 0
 
@@ -37,11 +37,11 @@ class IdGenerator:
             if random_bits >= _RANDOM_END:
                 now_ms, random_bits = now_ms + 1, secrets.randbits(ids.TIMED_RANDOM_BITS)
         self._last_ms, self._last_random = now_ms, random_bits
-        return ids.make_timed_id(now_ms, self._cell, random_bits)
+        return ids.make_timed_id(now_ms, self.cell, random_bits)
 
     def new_session_id(self) -> UUID:
         """Make a session id: no time and 90 random bits, because gateways and wallets see it."""
-        return ids.make_opaque_id(self._cell, secrets.randbits(ids.OPAQUE_RANDOM_BITS))
+        return ids.make_opaque_id(self.cell, secrets.randbits(ids.OPAQUE_RANDOM_BITS))
 
     def new_checkout_id(self) -> str:
         """Make a checkout id, a capability of 95 random bits."""

@@ -35,6 +35,7 @@ from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.receive_callback import CallbackReceiver
 from payintent.pictures.cache import PictureCache
 from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
@@ -64,7 +65,8 @@ class Service:
     """Everything a process needs to serve; built once, by `open_service`."""
 
     settings: Settings
-    database: Database
+    cells: Cells
+    database: Database  # of cell 0, which is the control database too
     reading: ReadDatabase  # for lists, which may be some seconds old
     encryption: Encryption
     id_generator: IdGenerator
@@ -291,10 +293,9 @@ async def open_service(
     """Wire a service; waits so long for the database (None: for ever), refuses other secrets.
 
     Unfit addresses are refused before (`PlacesUnusableError`), and installed gateways that cannot
-    be used (`GatewayPackageError`).
-
-    `gateways` replaces the adapters of outside gateways, by provider; `process` names the
-    connections of this process in the database; `notice` is called where it keeps one waiting.
+    be used (`GatewayPackageError`). `gateways` replaces the adapters of outside gateways, by
+    provider; `process` names the connections of this process in the database; `notice` is called
+    where it keeps one waiting.
     """
     check_places(settings)
     encryption = load_encryption(settings)
@@ -307,19 +308,20 @@ async def open_service(
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     built_in = _adapters(http, database, settings, refunders)
     adapters = built_in | packages if gateways is None else _with_test_gateway(built_in, gateways)
-    id_generator = IdGenerator()
+    cells, id_generator = Cells(database), database.id_generator
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
     service = Service(
         settings=settings,
+        cells=cells,
         database=database,
         reading=ReadDatabase(database, settings),
         encryption=encryption,
         id_generator=id_generator,
         accounts=accounts,
         payment_creator=PaymentCreator(database, id_generator),
-        payment_lookup=PaymentLookup(database, id_generator),
+        payment_lookup=PaymentLookup(cells),
         merchants=merchants,
         catalogs=Catalogs(database, merchants, policies),
         policies=policies,

@@ -14,6 +14,7 @@ from payintent.id_generator import IdGenerator
 from payintent.payments.expire import expire_if_due
 from payintent.storage import merchants, payment_list, payments, refunds
 from payintent.storage.batcher import Batcher
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
@@ -25,15 +26,17 @@ _LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow m
 class PaymentLookup:
     """Finds a payment for its merchant or its buyer; readers at the same time share statements."""
 
-    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
-        self._database = database
-        self._id_generator = id_generator
-        self._by_id = Batcher(
-            alone=partial(payments.get, database), together=partial(payments.get_batch, database)
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._by_id = cells.each(
+            lambda database: Batcher(
+                alone=partial(payments.get, database),
+                together=partial(payments.get_batch, database),
+            )
         )
         self._by_checkout = Batcher(
-            alone=partial(payments.find_by_checkout, database),
-            together=partial(payments.find_by_checkouts, database),
+            alone=partial(payments.find_by_checkout, cells.control),
+            together=partial(payments.find_by_checkouts, cells.control),
         )
 
     async def get_merchant_payment(
@@ -43,12 +46,12 @@ class PaymentLookup:
 
         Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
         """
-        snapshot = await self._by_id.run(payment_id) if payment_id else None
+        snapshot = await self._by_id.of(payment_id).run(payment_id) if payment_id else None
         if snapshot is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
-            raise await _not_theirs(self._database, merchant_id, owner, "payment")
+            raise await _not_theirs(self._cells.control, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
         return await self._fresh(snapshot)
 
@@ -63,15 +66,17 @@ class PaymentLookup:
 
     async def close(self) -> None:
         """Wait for the reads whose callers have gone."""
-        await self._by_id.close()
+        for batcher in self._by_id:
+            await batcher.close()
         await self._by_checkout.close()
 
     async def _fresh(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
         if not _is_elapsed(snapshot):
             return snapshot
         payment_id = snapshot.payment.id
-        await expire_if_due(self._database, self._id_generator, payment_id)
-        return await payments.get(self._database, payment_id) or snapshot
+        database = self._cells.of(payment_id)
+        await expire_if_due(database, database.id_generator, payment_id)
+        return await payments.get(database, payment_id) or snapshot
 
 
 async def list_merchant_payments(

@@ -15,6 +15,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.encryption import load_encryption
+from payintent.id_generator import IdGenerator
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
@@ -102,12 +103,20 @@ class Tx:
 
 
 class Database:
-    """A pool of connections; each statement outside `transaction` commits by itself."""
+    """A pool of connections; each statement outside `transaction` commits by itself.
+
+    It is the database of one cell: the rows that are made in it have ids of its generator.
+    """
 
     def __init__(
-        self, settings: Settings, process: str = "payintent", pool: ConnectionPool | None = None
+        self,
+        settings: Settings,
+        process: str = "payintent",
+        pool: ConnectionPool | None = None,
+        id_generator: IdGenerator | None = None,
     ) -> None:
         self._settings = settings
+        self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
         #: Called after the commit of a transaction that recorded an event.
@@ -187,7 +196,7 @@ class Database:
 
     def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
         """Return a view that runs `prove` before every statement of its own and every commit."""
-        guarded = GuardedDatabase(self._settings, self._pool, prove)
+        guarded = GuardedDatabase(self._settings, self._pool, self.id_generator, prove)
         guarded.on_event = self.on_event
         return guarded
 
@@ -211,9 +220,13 @@ class GuardedDatabase(Database):
     """
 
     def __init__(
-        self, settings: Settings, pool: ConnectionPool, prove: Callable[[], Awaitable[None]]
+        self,
+        settings: Settings,
+        pool: ConnectionPool,
+        id_generator: IdGenerator,
+        prove: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(settings, pool=pool)
+        super().__init__(settings, pool=pool, id_generator=id_generator)
         self._prove = prove
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
