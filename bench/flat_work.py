@@ -24,8 +24,9 @@ from payintent.domain.price import TaxManager
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.lookup import list_merchant_payments
+from payintent.payments.open_session import SelectedSession
 from payintent.payments.quotes import QuoteQuery, list_quotes
-from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import ReportedSession, settle_sessions
 from payintent.service import Service
 from payintent.storage.payment_list import PaymentFilter

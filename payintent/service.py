@@ -31,6 +31,7 @@ from payintent.payments.create_refund import RefundCreator
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.merchant_cache import MerchantCache
+from payintent.payments.open_session import SessionOpener
 from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.receive_callback import CallbackReceiver
 from payintent.pictures.cache import PictureCache
@@ -75,6 +76,7 @@ class Service:
     payment_lookup: PaymentLookup
     merchants: MerchantCache
     catalogs: Catalogs
+    session_opener: SessionOpener
     callback_receiver: CallbackReceiver
     policies: PolicyCache
     http: GatewayHttpClient
@@ -101,6 +103,7 @@ class Service:
             merchants=self.merchants,
             accounts=self.accounts,
             id_generator=self.id_generator,
+            opener=self.session_opener,
             places=self.urls,
         )
 
@@ -278,6 +281,7 @@ class Service:
         await self.payment_creator.close()
         await self.payment_lookup.close()
         await self.merchants.close()
+        await self.session_opener.close()
         await self.callback_receiver.close()
         await self.reading.close()
         await self.database.close()
@@ -325,6 +329,7 @@ async def open_service(
         merchants=merchants,
         catalogs=Catalogs(database, merchants, policies),
         policies=policies,
+        session_opener=SessionOpener(database, id_generator),
         callback_receiver=CallbackReceiver(database, id_generator),
         http=http,
         refund_senders=refunders,

@@ -17,8 +17,9 @@ from payintent.domain.session import Session
 from payintent.json_format import format_timestamp
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
+from payintent.payments.open_session import SelectedSession
 from payintent.payments.quotes import QuoteList, QuoteQuery, list_quotes
-from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.storage import outbox, payments
 from payintent.storage.payments import PaymentSnapshot
 
@@ -92,7 +93,7 @@ async def patch_checkout(request: Request) -> Response:
     await screen_buyer(app, snapshot, request, body.payer_email)
     await require_open_checkout(app.service.database, app.service.id_generator, snapshot)
     async with app.service.database.transaction() as tx:
-        await payments.set_payer_email(tx, snapshot.payment.id, body.payer_email)
+        await payments.set_payer_emails(tx, {snapshot.payment.id: body.payer_email})
     return json_response(await checkout_view(app, await reread_checkout(request)))
 
 
@@ -183,10 +184,9 @@ async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
 
 async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[str, Any]:
     payment, session = selected.payment, selected.session
-    now = await payments.now(app.service.database)
     base = app.service.settings.checkout_base
     return {
-        "checkout": await checkout_view(app, PaymentSnapshot(payment, session, now)),
+        "checkout": await checkout_view(app, PaymentSnapshot(payment, session, selected.now)),
         "quote": quote_fields(session.quote),
         "session": _session_fields(payment.expires_at, session),
         "next_action": next_action_fields(payment, session, base),

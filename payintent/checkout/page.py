@@ -53,7 +53,8 @@ from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
-from payintent.payments.select_quote import QuoteSelection, SelectedSession
+from payintent.payments.open_session import SelectedSession
+from payintent.payments.select_quote import QuoteSelection
 from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 

@@ -5,12 +5,8 @@ call the gateway, then apply its answer. If the process dies in between, the ses
 inquirer finds the session in the database and asks about it.
 """
 
-from dataclasses import dataclass, replace
-from datetime import datetime
-from math import ceil
+from dataclasses import dataclass
 from urllib.parse import urlencode
-
-import msgspec
 
 from payintent.domain import ids
 from payintent.domain.activation import is_in_service
@@ -18,14 +14,12 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
     GatewaySessionRequest,
     GatewaySessionState,
-    NotContacted,
     OutcomeUnknown,
     SessionCreated,
-    SessionRejected,
 )
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.payable import find_payable_methods
-from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
+from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
 from payintent.domain.restriction import Restrictions
@@ -42,18 +36,18 @@ from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
+from payintent.payments.open_session import (
+    NewSelection,
+    SelectedSession,
+    SessionAnswer,
+    SessionOpener,
+)
 from payintent.payments.quotes import price_methods
-from payintent.payments.settle import complete_selection, settle_session
-from payintent.payments.transitions import lock_payments
-from payintent.storage import payments, sessions
-from payintent.storage.database import Database, Executor, Tx
+from payintent.payments.settle import settle_session
+from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("select_quote")
-#: A buyer who has selected so often has made us call gateways often enough.
-SELECTIONS_MAX = 20
-#: A selection whose process died is inquired about, but not before this time.
-FIRST_INQUIRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +73,6 @@ class ServiceUrls:
     checkout_base: str
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedSession:
-    """The selected session as it is now, and its payment."""
-
-    payment: Payment
-    session: Session
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionContext:
     """What selections run with."""
@@ -95,6 +81,7 @@ class SelectionContext:
     merchants: MerchantCache
     accounts: GatewayAccounts
     id_generator: IdGenerator
+    opener: SessionOpener
     places: ServiceUrls
 
 
@@ -116,18 +103,22 @@ async def select_quote(
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
-    await _refuse_used_up(database, snapshot.payment, snapshot.now)
+    await context.opener.require_room(snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
     await accounts.buyer_calls.spend(quote.account_id, quote.provider)
     if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
         raise _not_available()
-    session = await _begin(context, snapshot, quote, selection)
+    session = await context.opener.store(
+        NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
+    )
     request = _request(context, merchant, snapshot.payment, session, selection)
     answer = await accounts.call(
         _call(session, GatewayRequestKind.CREATE_SESSION),
         lambda gateway, account: gateway.create_session(account, request),
     )
-    return await _finish(context, session, answer)
+    selected = await context.opener.answer(session, answer)
+    _require_opened(selected, answer)
+    return selected
 
 
 async def _quote_selection(
@@ -224,48 +215,6 @@ def _call(session: Session, kind: GatewayRequestKind) -> GatewayCall:
     )
 
 
-async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:
-    """Refuse a payment whose buyer has selected too often; it can be paid as it is."""
-    if await sessions.count(database, payment.id) >= SELECTIONS_MAX:
-        raise RefusedError(
-            ErrorCode.RATE_LIMITED,
-            f"this checkout has been selected {SELECTIONS_MAX} times",
-            retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
-        )
-
-
-async def _begin(
-    context: SelectionContext, snapshot: PaymentSnapshot, quote: Quote, selection: QuoteSelection
-) -> Session:
-    """Phase 1: store the session before the gateway is called."""
-    async with context.database.transaction() as tx:
-        locked = await lock_payments(tx, [snapshot.payment.id])
-        payment = locked.payments[0]
-        if payment.is_past_expiry(locked.now):
-            raise checkout_expired_error()
-        require_not_ended(payment)
-        await _refuse_used_up(tx, payment, locked.now)
-        session = Session(
-            id=context.id_generator.new_session_id(),
-            payment_id=payment.id,
-            status=SessionStatus.OPENING,
-            outcome=None,
-            quote=quote,
-            reference=None,
-            next_action=None,
-            return_url=selection.return_url,
-            inquiries=0,
-            declines=0,
-            opened_at=locked.now,
-            closing_at=None,
-        )
-        if not await sessions.add(tx, session, FIRST_INQUIRY_S):
-            raise RefusedError(ErrorCode.CONFLICT, "another selection is running", retry_after_s=1)
-        if selection.payer_email is not None:
-            await payments.set_payer_email(tx, payment.id, selection.payer_email)
-    return session
-
-
 def _request(
     context: SelectionContext,
     merchant: Merchant,
@@ -295,26 +244,14 @@ def _request(
     )
 
 
-async def _finish(
-    context: SelectionContext,
-    session: Session,
-    answer: SessionCreated | SessionRejected | OutcomeUnknown,
-) -> SelectedSession:
-    """Phase 2: apply the gateway's answer, unless a callback or the deadline was faster."""
-    async with context.database.transaction() as tx:
-        locked = await lock_payments(tx, [session.payment_id])
-        payment, now = locked.payments[0], locked.now
-        session = await sessions.lock(tx, session.id)
-        if isinstance(answer, SessionCreated):
-            session = _answered(session, answer)
-            payment, session = await _take_in(context, tx, payment, session, now)
-        elif session.status is SessionStatus.OPENING:
-            await _give_up(tx, session, answer, now)
+def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:
+    """Raise why a session is not its payment's own."""
+    payment, session = selected.payment, selected.session
     if payment.session_id == session.id:
-        return SelectedSession(payment, session)
+        return
     if isinstance(answer, SessionCreated):
         require_not_ended(payment)
-        if payment.is_past_expiry(now):
+        if payment.is_past_expiry(selected.now):
             raise checkout_expired_error()
         raise RefusedError(ErrorCode.CONFLICT, "the selection was overtaken", retry_after_s=1)
     _log.warning(
@@ -327,34 +264,3 @@ async def _finish(
     raise RefusedError(
         ErrorCode.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer"
     )
-
-
-def _answered(session: Session, answer: SessionCreated) -> Session:
-    next_action = msgspec.json.encode(answer.next_action).decode()
-    return replace(session, reference=answer.reference, next_action=next_action)
-
-
-async def _take_in(
-    context: SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
-) -> tuple[Payment, Session]:
-    wanted = session.status is SessionStatus.OPENING and not payment.is_past_expiry(now)
-    if wanted and payment.status not in TERMINAL:
-        payment = await complete_selection(tx, context.id_generator, payment, session, now)
-        return payment, replace(session, status=SessionStatus.OPEN)
-    # A callback was faster (then this session is the payment's own), or the answer came too late.
-    await sessions.mark_open(tx, session.id, session.reference, session.next_action)
-    if payment.session_id != session.id:
-        await sessions.mark_closing(tx, [session.id], now)
-    return payment, session
-
-
-async def _give_up(
-    tx: Tx, session: Session, answer: SessionRejected | OutcomeUnknown, now: datetime
-) -> None:
-    """Let the buyer select again: nothing exists there, or the inquiry loop closes the session."""
-    if isinstance(answer, SessionRejected):
-        await sessions.mark_ended(tx, session.id, "rejected", now)
-    elif isinstance(answer, NotContacted):
-        await sessions.mark_ended(tx, session.id, "not_contacted", now)
-    else:
-        await sessions.mark_closing(tx, [session.id], now)

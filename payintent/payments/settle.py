@@ -72,7 +72,7 @@ async def _settle(
         # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
-        payment = await complete_selection(tx, id_generator, payment, session, locked.now)
+        [payment] = await complete_selections(tx, id_generator, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
     return _decide(id_generator, payment, session, report, earlier, locked.now)
 
@@ -106,19 +106,22 @@ async def apply_settlements(
     return changed
 
 
-async def complete_selection(
-    tx: Tx, id_generator: IdGenerator, payment: Payment, session: Session, now: datetime
-) -> Payment:
-    """Make an opening session the payment's own; the one that it replaces is to be closed."""
-    previous = payment.session_id
-    await sessions.mark_open(tx, session.id, session.reference, session.next_action)
-    move = TransitionRequest(
-        payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session
-    )
-    [payment] = await apply_transitions(tx, [move], id_generator)
-    if previous is not None:
-        await sessions.mark_closing(tx, [previous], now)
-    return payment
+async def complete_selections(
+    tx: Tx, id_generator: IdGenerator, opened: Sequence[tuple[Payment, Session]], now: datetime
+) -> list[Payment]:
+    """Make opening sessions their payments' own; those that they replace are to be closed."""
+    if not opened:
+        return []
+    await sessions.mark_open(tx, [session for _, session in opened])
+    moves = [
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
+        for payment, session in opened
+    ]
+    changed = await apply_transitions(tx, moves, id_generator)
+    previous = [payment.session_id for payment, _ in opened if payment.session_id is not None]
+    if previous:
+        await sessions.mark_closing(tx, previous, now)
+    return changed
 
 
 def verbatim_note(capture: Capture | None) -> str:

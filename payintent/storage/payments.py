@@ -1,6 +1,6 @@
 """Payments and their checkout ids."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
@@ -271,12 +271,20 @@ async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
     return row["reserved_amount"]
 
 
-async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
-    """Store the e-mail that the buyer entered; it replaces the merchant's (spec 2.2)."""
+async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
+    """Store the e-mails that buyers entered; each replaces the merchant's (spec 2.2)."""
     await tx.fetch(
-        "UPDATE payment SET payer_email = $2 WHERE id = $1",
-        payment_id,
-        tx.payer_sealing.email_to_store(payment_id, payer_email),
+        """
+        UPDATE payment p
+        SET payer_email = e.payer_email
+        FROM unnest($1::uuid[], $2::text[]) AS e (id, payer_email)
+        WHERE p.id = e.id
+        """,
+        list(emails),
+        [
+            tx.payer_sealing.email_to_store(payment_id, email)
+            for payment_id, email in emails.items()
+        ],
     )
 
 

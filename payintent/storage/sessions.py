@@ -37,66 +37,12 @@ class DueSession:
     now: datetime
 
 
-async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
-    """Store a session as `opening`; False where the payment has one already."""
-    quote, price = session.quote, session.quote.price
-    expected = quote.expected_token
-    row = await tx.row(
-        """
-        INSERT INTO session
-            (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
-             token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-             total_minor, return_url, opened_at, inquire_at, provider_name, token_address,
-             token_decimals, token_zero_first, number)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22,
-            $23, $24, $25,
-            (SELECT count(*) + 1 FROM session e WHERE e.payment_id = $2))
-        ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
-        RETURNING id
-        """,
-        session.id,
-        session.payment_id,
-        quote.account_id,
-        quote.payment_method_id,
-        quote.provider,
-        quote.kind,
-        quote.label,
-        quote.country,
-        quote.chain,
-        quote.token,
-        price.currency,
-        price.amount,
-        price.fee_mode,
-        price.fee_rate,
-        price.fee_amount,
-        price.estimated_tax,
-        price.total_amount,
-        quote.total_minor,
-        session.return_url,
-        session.opened_at,
-        first_inquiry_s,
-        quote.provider_name,
-        expected and expected.address,
-        expected and expected.decimals,
-        expected and expected.approve_zero_first,
-    )
-    return row is not None
-
-
 async def find_payment_id(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
     """Return the payment of a session; None where the session is of another account."""
     row = await database.row(
         "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
     )
     return row["payment_id"] if row else None
-
-
-async def count(database: Executor, payment_id: UUID) -> int:
-    """Count the sessions that a payment has had."""
-    row = await database.row("SELECT count(*) FROM session WHERE payment_id = $1", payment_id)
-    assert row is not None  # noqa: S101 - an aggregate gives one row
-    return row["count"]
 
 
 async def get(database: Executor, session_id: UUID) -> Session | None:
@@ -129,21 +75,20 @@ async def lock(tx: Tx, session_id: UUID) -> Session:
     return from_row(row)
 
 
-async def mark_open(
-    tx: Tx, session_id: UUID, reference: str | None, next_action: str | None
-) -> None:
-    """Mark a session as open, with the gateway's answer to its creation."""
+async def mark_open(tx: Tx, answered: Sequence[Session]) -> None:
+    """Mark sessions as open, with their gateways' answers to their creation."""
     await tx.fetch(
         """
-        UPDATE session
-        SET life = CASE life WHEN 'opening' THEN 'open' ELSE life END,
-            reference = coalesce($2, reference),
-            next_action = coalesce($3::json, next_action)
-        WHERE id = $1
+        UPDATE session s
+        SET life = CASE s.life WHEN 'opening' THEN 'open' ELSE s.life END,
+            reference = coalesce(a.reference, s.reference),
+            next_action = coalesce(a.next_action, s.next_action)
+        FROM unnest($1::uuid[], $2::text[], $3::json[]) AS a (id, reference, next_action)
+        WHERE s.id = a.id
         """,
-        session_id,
-        reference,
-        next_action,
+        [session.id for session in answered],
+        [session.reference for session in answered],
+        [session.next_action for session in answered],
     )
 
 

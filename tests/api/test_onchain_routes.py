@@ -16,7 +16,7 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.operations.chains import SetChain
 from payintent.operations.tokens import SetToken
 from payintent.service import Service
-from payintent.storage import sessions
+from payintent.storage import new_sessions
 from tests.api.arrange import refusal
 from tests.support.contracts import (
     CONTRACT,
@@ -282,7 +282,8 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     )
     async with api.world.service.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
-        assert await sessions.add(tx, later, 60.0)
+        [added] = await new_sessions.add(tx, [later], 60.0, 20)
+        assert added.stored
     row = await api.world.session(later.id)
     assert (row["token_address"], row["token_decimals"]) == (token.address, 18)
 

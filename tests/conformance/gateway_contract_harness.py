@@ -33,9 +33,9 @@ from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RefundSenders
 from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.chains import AddContract
-from payintent.payments.settle import complete_selection
+from payintent.payments.settle import complete_selections
 from payintent.service import Service, open_service
-from payintent.storage import payments, sessions
+from payintent.storage import new_sessions, payments, sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
@@ -70,10 +70,9 @@ class ContractHarness(Harness):
         session = _session(request, created, payment.id, self.account.id, self.ground)
         async with service.database.transaction() as tx:
             locked = await payments.lock(tx, [payment.id])
-            await sessions.add(tx, session, 30.0)
-            await complete_selection(
-                tx, service.id_generator, locked.payments[0], session, locked.now
-            )
+            await new_sessions.add(tx, [session], 30.0, 20)
+            opened = [(locked.payments[0], session)]
+            await complete_selections(tx, service.id_generator, opened, locked.now)
 
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         session = await self._session(request)

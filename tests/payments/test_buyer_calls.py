@@ -11,7 +11,7 @@ from payintent.domain.rate_limit import RateLimit
 from payintent.payments.buyer_calls import BuyerCalls
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
 from payintent.payments.inquire_sessions import ask_on_return
-from payintent.payments.select_quote import SELECTIONS_MAX
+from payintent.payments.open_session import SELECTIONS_MAX
 from payintent.storage import sessions
 from tests.payments.test_expire import ask_all
 from tests.support.clock import StoppedClock

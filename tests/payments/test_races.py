@@ -11,8 +11,8 @@ from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCall
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
+from payintent.payments.open_session import SelectedSession
 from payintent.payments.receive_callback import CallbackResult
-from payintent.payments.select_quote import SelectedSession
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import idempotency, payments, sessions

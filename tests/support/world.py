@@ -23,7 +23,8 @@ from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.open_session import SelectedSession
+from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
