@@ -6,20 +6,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from payintent.address_checks import check_places
+from payintent.built_in_gateways import BUILT_IN, open_built_in_gateways, with_test_gateway
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.settlement_file import FileLayout
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, load_encryption
 from payintent.evm.refund_sender import RefundSenders, open_refund_senders
-from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.gateways.onchain import OnchainGateway
 from payintent.gateways.packages import load_gateway_packages
-from payintent.gateways.simulator import SimulatorGateway
-from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.gateways.test_gateway import TestGateway
-from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.id_generator import IdGenerator
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keyring import check_encryption_keys
@@ -39,10 +34,8 @@ from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
-from payintent.storage.test_gateway import DatabaseTestGatewayRecords
 from payintent.webhooks.egress import EgressRules, egress_rules
 
 if TYPE_CHECKING:
@@ -56,9 +49,6 @@ if TYPE_CHECKING:
     from payintent.reconciliation.intake import ReconciliationContext
 
 R = TypeVar("R")
-_OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
-#: Providers that need no other package, and whose names no package may have.
-BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,11 +297,9 @@ async def open_service(
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = Database(settings, process)
     await wait_for_database(database.open, wait_s, notice)
-    wake = EventNotifier(settings.database_direct_url or settings.database_url)
-    database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    built_in = _adapters(http, database, settings, refunders)
-    adapters = built_in | packages if gateways is None else _with_test_gateway(built_in, gateways)
+    built_in = open_built_in_gateways(http, database, settings, refunders)
+    adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
     cells, id_generator = Cells(database), database.id_generator
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
@@ -333,7 +321,7 @@ async def open_service(
         callback_receiver=CallbackReceiver(database, id_generator),
         http=http,
         refund_senders=refunders,
-        event_notifier=wake,
+        event_notifier=_open_event_notifier(settings, database),
         pictures=_open_pictures(settings, encryption),
     )
     await _check_keys(service)
@@ -366,6 +354,12 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     )
 
 
+def _open_event_notifier(settings: Settings, database: Database) -> EventNotifier:
+    notifier = EventNotifier(settings.database_direct_url or settings.database_url)
+    database.on_event = notifier.notify
+    return notifier
+
+
 def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:
     rules = EgressRules(sandbox=settings.sandbox)  # not into networks that webhooks may reach
     return PictureCache(encryption, rules, settings.client_tls)
@@ -378,25 +372,3 @@ async def _check_keys(service: Service) -> None:
     except BaseException:
         await service.close()
         raise
-
-
-def _adapters(
-    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
-) -> dict[str, Gateway]:
-    adapters: tuple[Gateway, ...] = (
-        *(adapter(http) for adapter in _OVER_HTTP),
-        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
-        TestGateway(DatabaseTestGatewayRecords(database), _pages_base(settings)),
-    )
-    return {gateway.provider: gateway for gateway in adapters}
-
-
-def _with_test_gateway(
-    built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
-) -> Mapping[str, Gateway]:
-    """Add the test gateway, which is no outside company's, to those that replace all others."""
-    return {TestGateway.provider: built_in[TestGateway.provider], **others}
-
-
-def _pages_base(settings: Settings) -> str:
-    return settings.checkout_base or f"{web_origin(settings.api_base) or ''}/c"

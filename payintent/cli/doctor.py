@@ -17,6 +17,7 @@ from payintent.address_checks import (
     endpoint_problems,
     insecure_bases,
 )
+from payintent.built_in_gateways import BUILT_IN
 from payintent.cli.common import STOPPING, read_settings, say_waiting
 from payintent.cli.extra_checks import EXTRA_CHECKS
 from payintent.config import Settings
@@ -31,7 +32,7 @@ from payintent.gateways.packages import (
 from payintent.log import error_location
 from payintent.operations.examine_setup import examine_setup
 from payintent.processes.cores import usable_cores
-from payintent.service import BUILT_IN, Service, most_connections, open_service
+from payintent.service import Service, most_connections, open_service
 from payintent.settings_problems import problem_lines, unknown_settings
 from payintent.storage import audit, server_facts
 from payintent.storage import migrations_runner as migrations

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
+from payintent.built_in_gateways import BUILT_IN
 from payintent.domain.gateway import Gateway, GatewayCapabilities
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.onchain import OnchainGateway
 from payintent.gateways.stripe import api as stripe_api
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.service import BUILT_IN
 from tests.docs.reading import ROOT, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {

@@ -1,0 +1,45 @@
+"""The gateways that need no other package, wired with what each takes."""
+
+from collections.abc import Mapping
+
+from payintent.config import Settings
+from payintent.domain.gateway import Gateway
+from payintent.domain.web_origin import web_origin
+from payintent.evm.refund_sender import RefundSenders
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.onchain import OnchainGateway
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.test_gateway import TestGateway
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.storage.database import Database
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from payintent.storage.test_gateway import DatabaseTestGatewayRecords
+
+_OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
+#: Providers that need no other package, and whose names no package may have.
+BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
+
+
+def open_built_in_gateways(
+    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
+) -> dict[str, Gateway]:
+    """Wire the adapters of the gateways that need no other package, by provider."""
+    adapters: tuple[Gateway, ...] = (
+        *(adapter(http) for adapter in _OVER_HTTP),
+        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
+        TestGateway(DatabaseTestGatewayRecords(database), _pages_base(settings)),
+    )
+    return {gateway.provider: gateway for gateway in adapters}
+
+
+def with_test_gateway(
+    built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
+) -> Mapping[str, Gateway]:
+    """Add the test gateway, which is no outside company's, to those that replace all others."""
+    return {TestGateway.provider: built_in[TestGateway.provider], **others}
+
+
+def _pages_base(settings: Settings) -> str:
+    return settings.checkout_base or f"{web_origin(settings.api_base) or ''}/c"
