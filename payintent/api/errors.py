@@ -23,6 +23,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDeniedError
+from payintent.encryption import EncryptionKeyError
 from payintent.json_format import encode_json
 from payintent.log import get_logger
 from payintent.payments.serialization import denial_fields
@@ -165,6 +166,13 @@ def _allowed(request: Request) -> list[str]:
     return sorted(set[str]().union(*found))
 
 
+async def on_unreadable(request: Request, exc: Exception) -> Response:
+    """Answer that something sealed does not open; the log says what, for the operator alone."""
+    _log.error("sealed_unreadable", method=request.method, why=str(exc))
+    message = "this is stored sealed and cannot be opened: the operator of the service has to act"
+    return error_response(ErrorCode.INTERNAL_ERROR, message)
+
+
 async def on_bug(request: Request, exc: Exception) -> Response:
     """Answer an unexpected exception; the log has no message, which may quote whole rows."""
     BUGS.inc()
@@ -178,6 +186,7 @@ HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Resp
     StorageUnavailableError: on_storage_down,
     LockTimeoutError: on_lock_timeout,
     InvalidTextError: on_not_storable,
+    EncryptionKeyError: on_unreadable,
     HTTPException: on_http,
     Exception: on_bug,
 }

@@ -20,6 +20,7 @@ from payintent.storage.payer_data import PayerPaymentRecord
 
 #: Payments of one erasure; a payer with more needs another one.
 _ERASED_MAX = 1_000
+_EMPTY = "{}"  # of an event that was sealed and does not open: nobody can read whom it is about
 _PayerUid = Annotated[str, argument("As the merchant names the payer.")]
 
 
@@ -119,7 +120,8 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         await _check_not_needed(tx, found)
         bodies = await payer_erasure.read_events(tx, found)
         erased = {
-            event_id: erase_payer(body, payer_erasure.ERASED) for event_id, body in bodies.items()
+            event_id: erase_payer(body, payer_erasure.ERASED) if body is not None else _EMPTY
+            for event_id, body in bodies.items()
         }
         await payer_erasure.erase(tx, found, erased)
         left = await payer_erasure.list_payments(tx, self.merchant_id, self.payer_uid, 1)

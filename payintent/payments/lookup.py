@@ -10,6 +10,7 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.domain.refund import Refund
+from payintent.encryption import EncryptionKeyError
 from payintent.id_generator import IdGenerator
 from payintent.payments.expire import expire_if_due
 from payintent.storage import merchants, payment_list, payments, refunds
@@ -53,7 +54,7 @@ class PaymentLookup:
             owner = snapshot.payment.merchant_id
             raise await _not_theirs(self._cells.control, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._fresh(snapshot)
+        return await self._fresh(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
         """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
@@ -62,7 +63,7 @@ class PaymentLookup:
         if snapshot is None:
             raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._fresh(snapshot)
+        return await self._fresh(_require_readable(snapshot))
 
     async def close(self) -> None:
         """Wait for the reads whose callers have gone."""
@@ -82,7 +83,10 @@ class PaymentLookup:
 async def list_merchant_payments(
     database: Database, reading: ReadDatabase, id_generator: IdGenerator, wanted: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
-    """List a merchant's payments and the next page's start; elapsed ones are expired first."""
+    """List a merchant's payments and the next page's start; elapsed ones are expired first.
+
+    What is sealed and does not open is left out.
+    """
     found: list[PaymentSnapshot] = []
     source = reading.page_after(wanted.before and wanted.before[0])
     for _ in range(_LIST_TRIES_MAX):
@@ -96,6 +100,7 @@ async def list_merchant_payments(
     last = page[-1].payment if len(found) > wanted.limit else None
     if PaymentStatus.EXPIRED not in wanted.statuses:
         page = [snapshot for snapshot in page if not _is_elapsed(snapshot)]
+    page = [snapshot for snapshot in page if payments.is_readable(snapshot.payment)]
     return page, last and (last.created_at, last.id)
 
 
@@ -129,6 +134,13 @@ async def _not_theirs(database: Database, asker: int, owner: int, what: str) -> 
     if await merchants.share_mode(database, asker, owner):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {what} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {what}")
+
+
+def _require_readable(snapshot: PaymentSnapshot) -> PaymentSnapshot:
+    """Raise `EncryptionKeyError` as `payments.get` does; the log has named the payment."""
+    if payments.is_readable(snapshot.payment):
+        return snapshot
+    raise EncryptionKeyError(f"payment {snapshot.payment.id} does not open")
 
 
 def _is_elapsed(snapshot: PaymentSnapshot) -> bool:

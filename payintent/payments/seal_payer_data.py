@@ -21,6 +21,7 @@ from payintent.storage.payer_seals import Walked
 _log = get_logger("payer_sealing")
 _WALKED = 500  # rows that are looked at in one statement
 _SEALED = 100  # rows that one transaction locks
+_UNREADABLE_MAX = 10_000  # of a table; beyond, those are tried again
 _SETTLED_S = 60.0  # what is younger may not have been committed in the order of its ids
 #: After a batch, a rest of so many times as long as it took.
 _REST = 4
@@ -36,7 +37,7 @@ class _Table:
     name: str
     walk: Callable[[Executor, UUID, float, int], Awaitable[Walked]]
     list_of_other_keys: Callable[[Executor, int], Awaitable[list[UUID]]]
-    seal: Callable[[Tx, Sequence[UUID]], Awaitable[int]]
+    seal: Callable[[Tx, Sequence[UUID]], Awaitable[list[UUID]]]
 
 
 _TABLES = (
@@ -65,13 +66,14 @@ class PayerDataSealer:
         self._settled_s = settled_s
         self._batch = batch
         self._looked_to = {table.name: UUID(int=0) for table in _TABLES}
+        self._unreadable = {table.name: set[UUID]() for table in _TABLES}
 
     async def step(self) -> bool:
         """Seal a batch of each table; True where there may be more."""
         begun = time.monotonic()
         plenty = False
         for table in _TABLES:
-            found = await table.list_of_other_keys(self._database, self._batch)
+            found = await self._of_other_keys(table)
             await self._seal(table, found)
             plenty |= bool(found)
             if self._database.payer_sealing.is_on:
@@ -79,6 +81,14 @@ class PayerDataSealer:
         if plenty:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _REST_MAX_S))
         return plenty
+
+    async def _of_other_keys(self, table: _Table) -> list[UUID]:
+        """List what another key has sealed, but for what was seen not to open."""
+        unreadable = self._unreadable[table.name]
+        if len(unreadable) > _UNREADABLE_MAX:
+            unreadable.clear()
+        found = await table.list_of_other_keys(self._database, self._batch + len(unreadable))
+        return [row_id for row_id in found if row_id not in unreadable][: self._batch]
 
     async def _walk(self, table: _Table) -> bool:
         after = self._looked_to[table.name]
@@ -93,5 +103,6 @@ class PayerDataSealer:
             return
         async with self._database.transaction() as tx:
             sealed = await table.seal(tx, row_ids)
-        SEALED.labels(table.name).inc(sealed)
-        _log.info("payer_rows_sealed", table=table.name, count=sealed, until=str(row_ids[-1]))
+        self._unreadable[table.name].update(set(row_ids).difference(sealed))
+        SEALED.labels(table.name).inc(len(sealed))
+        _log.info("payer_rows_sealed", table=table.name, count=len(sealed), until=str(row_ids[-1]))

@@ -8,15 +8,16 @@ Where a query says `merchant_id BETWEEN x AND x` and orders by it, only an index
 events has that order: that of all events, read far where a merchant's are old or few, has not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from payintent.domain.event import FEED_DAYS
+from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Database, Executor
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.storage.payer_sealing import PayerSealing, note_unreadable
 
 #: Events that one reader numbers, and looks through, at a time.
 LOOKED_MAX = 1_000
@@ -169,7 +170,10 @@ async def first_position(database: Executor, merchant_id: int) -> FeedPosition:
 async def page(
     database: Executor, merchant_id: int, after: FeedPosition, types: Sequence[str], limit: int
 ) -> FeedPage:
-    """Read up to `limit` events of these types behind a place; looks through 1,000 at most."""
+    """Read up to `limit` events of these types behind a place; looks through 1,000 at most.
+
+    An event that is sealed and does not open is left out, and the log names it.
+    """
     rows = await database.fetch(
         """
         WITH looked AS MATERIALIZED (
@@ -204,11 +208,12 @@ async def page(
     )
     if not rows:
         return FeedPage(events=(), position=after, has_more=False)
-    found = [_event(row, database.payer_sealing) for row in rows if row["id"] is not None]
-    if len(found) > limit:
-        last = found[limit - 1]
-        position = FeedPosition(last.feed_position, last.id)
-        return FeedPage(events=found[:limit], position=position, has_more=True)
+    wanted = [row for row in rows if row["id"] is not None]
+    found = list(_readable(wanted[:limit], database.payer_sealing))
+    if len(wanted) > limit:
+        last = wanted[limit - 1]
+        position = FeedPosition(last["feed_position"], last["id"])
+        return FeedPage(events=found, position=position, has_more=True)
     position = FeedPosition(rows[0]["looked_to"], rows[0]["looked_id"])
     return FeedPage(events=found, position=position, has_more=rows[0]["looked"] == LOOKED_MAX)
 
@@ -231,6 +236,17 @@ async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dic
         merchant_ids,
     )
     return {row["id"]: row["mark"] for row in rows}
+
+
+def _readable(rows: Sequence[Any], payer_sealing: PayerSealing) -> Iterator[FeedEvent]:
+    """Leave out an event that does not open: a reader goes on behind it."""
+    for row in rows:
+        try:
+            event = _event(row, payer_sealing)
+        except EncryptionKeyError as error:
+            note_unreadable("event", row["id"], error)
+        else:
+            yield event
 
 
 def _event(row: Any, payer_sealing: PayerSealing) -> FeedEvent:

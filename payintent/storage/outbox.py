@@ -7,13 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from payintent.encryption import EncryptionKeyError
-from payintent.log import get_logger
 from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.storage.payer_sealing import PayerSealing, note_unreadable
 
 #: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
-_log = get_logger("outbox")
 _ATTEMPTS_MAX = 1_000
 _RELEASED_MAX = 1_000
 #: The merchants that wait for deliveries, `waiting (merchant_id, next_at)`, each with its first
@@ -226,7 +224,7 @@ def _readable(rows: Sequence[Row], sealing: PayerSealing) -> Iterator[ClaimedDel
         try:
             opened = _opened(row, row["event_id"], sealing)
         except EncryptionKeyError as error:
-            _log.error("event_unreadable", event_id=str(row["event_id"]), why=str(error))
+            note_unreadable("event", row["event_id"], error)
         else:
             yield ClaimedDelivery(**opened)
 

@@ -1,6 +1,6 @@
 """What is stored of one payer of a merchant, payment by payment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row
 from payintent.storage.payer_sealing import PayerSealing
 
@@ -33,6 +34,10 @@ class PayerPaymentRecord:
     events: str
 
 
+#: A JSON text in the place of what is sealed and does not open.
+_UNREADABLE = '"(sealed, and does not open)"'
+
+
 class _StoredEvent(msgspec.Struct):
     id: UUID
     body: str
@@ -54,12 +59,24 @@ async def list_payments_of_payer(
 
 def _record(row: Row, sealing: PayerSealing) -> PayerPaymentRecord:
     events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
+    bodies = [_opened(sealing.body, event.id, event.body, _UNREADABLE) for event in events]
     opened: dict[str, Any] = {
-        "payer_email": sealing.email(row["id"], row["payer_email"]),
-        "metadata": sealing.metadata(row["id"], row["metadata"]),
-        "events": f"[{', '.join(sealing.body(event.id, event.body) for event in events)}]",
+        "payer_email": row["payer_email"]
+        and _opened(sealing.email, row["id"], row["payer_email"], msgspec.json.decode(_UNREADABLE)),
+        "metadata": _opened(sealing.metadata, row["id"], row["metadata"], _UNREADABLE),
+        "events": f"[{', '.join(bodies)}]",
     }
     return PayerPaymentRecord(**{**row, **opened})
+
+
+def _opened(
+    opens: Callable[[UUID, str], str | None], row_id: UUID, stored: str, instead: str
+) -> str:
+    """Open what is sealed; what does not open is named in its place, and hides nothing else."""
+    try:
+        return opens(row_id, stored) or ""
+    except EncryptionKeyError:
+        return instead
 
 
 _OF_PAYER: LiteralString = """

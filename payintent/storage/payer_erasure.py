@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import LiteralString
 from uuid import UUID
 
+from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Tx
+from payintent.storage.payer_sealing import PayerSealing
 
 #: The payer of payments whose payer was erased.
 ERASED = "(erased)"
@@ -81,12 +83,19 @@ async def find_needed(database: Executor, payment_ids: Sequence[UUID]) -> Needed
     return NeededPayment(row["id"], row["why"]) if row else None
 
 
-async def read_events(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Read the bodies of the payments' events, by the events' ids."""
+async def read_events(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
+    """Read the bodies of the payments' events, by the events' ids; None where one does not open."""
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    return {row["id"]: tx.payer_sealing.body(row["id"], row["body"]) for row in rows}
+    return {row["id"]: _body(tx.payer_sealing, row["id"], row["body"]) for row in rows}
+
+
+def _body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
+    try:
+        return sealing.body(event_id, stored)
+    except EncryptionKeyError:
+        return None
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:

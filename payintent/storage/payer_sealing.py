@@ -6,18 +6,30 @@ read for what it is. Sealed metadata is a JSON string, which plain metadata neve
 """
 
 import binascii
+import re
 import secrets as chance
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
+from prometheus_client import Counter
 
+from payintent.domain import ids
 from payintent.encryption import NONCE_BYTES, Encryption, EncryptionKeyError
+from payintent.log import get_logger
 
+_log = get_logger("payer_sealing")
 _PREFIX = "sealed:"
 _JSON_PREFIX = '"' + _PREFIX
+#: An event of a payment whose metadata did not open: they are the last field of its body.
+_SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
+_PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
 _NOTHING = "{}"  # metadata that say nothing stay plain, so that retention finds nothing to forget
+
+UNREADABLE = Counter(
+    "payintent_payer_rows_unreadable_total", "Reads of a sealed row that did not open", ["table"]
+)
 
 
 class PayerSealing:
@@ -60,10 +72,13 @@ class PayerSealing:
         return self._open(stored[1:-1], _metadata_place(payment_id))
 
     def body(self, event_id: UUID, stored: str) -> str:
-        """Return the body of an event, byte for byte (`EncryptionKeyError` as `email`)."""
-        if not stored.startswith(_PREFIX):
-            return stored
-        return self._open(stored, _body_place(event_id))
+        """Return the body of an event, byte for byte (`EncryptionKeyError` as `email`).
+
+        The metadata of its payment are opened too, where they did not open when it was composed.
+        """
+        body = self._open(stored, _body_place(event_id)) if stored.startswith(_PREFIX) else stored
+        sealed = _SEALED_METADATA.search(body) if body.endswith('"}}}') else None
+        return body if sealed is None else self._with_metadata(body, sealed)
 
     def digests_of_email(self, email: str) -> Sequence[str]:
         """Return the digests that an e-mail may have been sealed with: one of each key."""
@@ -89,6 +104,14 @@ class PayerSealing:
         """Return the same keys with sealing on: for what was sealed under another key."""
         return PayerSealing(self._encryption, is_on=True)
 
+    def _with_metadata(self, body: str, sealed: re.Match[str]) -> str:
+        named = _PAYMENT_ID.search(body)
+        payment_id = ids.parse_id(ids.PAYMENT, named[1]) if named else None
+        if payment_id is None:
+            raise EncryptionKeyError("an event with sealed metadata names no payment")
+        metadata = self.metadata(payment_id, sealed[1])
+        return f"{body[: sealed.start(1)]}{metadata}{body[sealed.end(1) :]}"
+
     def _digests(self, text: str, kind: str) -> Sequence[str]:
         return self._encryption.search_digests(text, kind)
 
@@ -107,6 +130,17 @@ class PayerSealing:
         except (ValueError, binascii.Error) as error:
             raise EncryptionKeyError(f"{place} is not what was sealed") from error
         return self._encryption.decrypt(bytes([len(name)]) + name.encode() + box, place).decode()
+
+
+def note_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:
+    """Count and log a row that does not open, and that its reader therefore went on without."""
+    UNREADABLE.labels(table).inc()
+    _log.error("sealed_row_unreadable", table=table, id=str(row_id), why=str(error))
+
+
+def is_sealed(stored: str | None) -> bool:
+    """Tell whether an e-mail or metadata are still sealed, because they did not open."""
+    return stored is not None and stored.startswith((_PREFIX, _JSON_PREFIX))
 
 
 def order_id_of(metadata: str) -> str | None:

@@ -1,12 +1,16 @@
 """Values of payers that are not as they would be stored now: plain ones, and another key's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import LiteralString
+from functools import partial
+from typing import LiteralString, TypeVar
 from uuid import UUID
 
-from payintent.storage.database import Executor, Tx
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.encryption import EncryptionKeyError
+from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.payer_sealing import PayerSealing, note_unreadable
+
+_Written = TypeVar("_Written")
 
 #: Each index holds what is sealed by its key's name; `$1` is that of the first one.
 _OF_OTHER_KEYS: LiteralString = """
@@ -137,8 +141,11 @@ async def walk_events(database: Executor, after: UUID, settled_s: float, limit: 
     return Walked(rows[-1]["id"] if rows else None, stale)
 
 
-async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> int:
-    """Seal what is not as it would be stored now; returns of how many payments that was."""
+async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
+    """Seal what is not as it would be stored now; returns which payments are as it is now.
+
+    A payment that does not open stays as it is, and the log names it.
+    """
     rows = await tx.fetch(
         """
         SELECT id, payer_email, metadata
@@ -150,9 +157,7 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> int:
         """,
         payment_ids,
     )
-    sealing = tx.payer_sealing
-    emails = [_email_anew(sealing, row["id"], row["payer_email"]) for row in rows]
-    metadata = [_metadata_anew(sealing, row["id"], row["metadata"]) for row in rows]
+    anew = list(_readable("payment", rows, partial(_payment_anew, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE payment p
@@ -160,15 +165,15 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> int:
         FROM unnest($1::uuid[], $2::text[], $3::json[]) AS n (id, payer_email, metadata)
         WHERE p.id = n.id
         """,
-        [row["id"] for row in rows],
-        emails,
-        metadata,
+        [payment_id for payment_id, _ in anew],
+        [email for _, (email, _) in anew],
+        [metadata for _, (_, metadata) in anew],
     )
-    return len(rows)
+    return [payment_id for payment_id, _ in anew]
 
 
-async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> int:
-    """Seal the bodies that are not as they would be stored now; returns how many those were."""
+async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
+    """Seal the bodies that are not as they would be stored now, as `seal_payments` does."""
     rows = await tx.fetch(
         """
         SELECT id, body
@@ -180,13 +185,7 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> int:
         """,
         event_ids,
     )
-    sealing, anew = tx.payer_sealing, tx.payer_sealing.always()
-    bodies = [
-        row["body"]
-        if sealing.is_as_written(row["body"])
-        else anew.body_to_store(row["id"], sealing.body(row["id"], row["body"]))
-        for row in rows
-    ]
+    anew = list(_readable("event", rows, partial(_body_anew, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE event e
@@ -194,19 +193,36 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> int:
         FROM unnest($1::uuid[], $2::text[]) AS n (id, body)
         WHERE e.id = n.id
         """,
-        [row["id"] for row in rows],
-        bodies,
+        [event_id for event_id, _ in anew],
+        [body for _, body in anew],
     )
-    return len(rows)
+    return [event_id for event_id, _ in anew]
 
 
-def _email_anew(sealing: PayerSealing, payment_id: UUID, stored: str | None) -> str | None:
-    if sealing.is_as_written(stored):
-        return stored
-    return sealing.always().email_to_store(payment_id, sealing.email(payment_id, stored))
+def _readable(
+    table: str, rows: Sequence[Row], write_anew: Callable[[Row], _Written]
+) -> Iterator[tuple[UUID, _Written]]:
+    for row in rows:
+        try:
+            written = write_anew(row)
+        except EncryptionKeyError as error:
+            note_unreadable(table, row["id"], error)
+        else:
+            yield row["id"], written
 
 
-def _metadata_anew(sealing: PayerSealing, payment_id: UUID, stored: str) -> str:
-    if sealing.is_as_written(stored):
-        return stored
-    return sealing.always().metadata_to_store(payment_id, sealing.metadata(payment_id, stored))
+def _payment_anew(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
+    payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
+    if not sealing.is_as_written(email):
+        email = sealing.always().email_to_store(payment_id, sealing.email(payment_id, email))
+    if not sealing.is_as_written(metadata):
+        opened = sealing.metadata(payment_id, metadata)
+        metadata = sealing.always().metadata_to_store(payment_id, opened)
+    return email, metadata
+
+
+def _body_anew(sealing: PayerSealing, row: Row) -> str:
+    event_id, body = row["id"], row["body"]
+    if sealing.is_as_written(body):
+        return body
+    return sealing.always().body_to_store(event_id, sealing.body(event_id, body))

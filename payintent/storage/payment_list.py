@@ -111,7 +111,7 @@ _PAGE: LiteralString = (
 
 
 async def list_payments(database: Executor, wanted: PaymentFilter) -> list[PaymentSnapshot]:
-    """List payments with their current sessions."""
+    """List payments with their current sessions; what does not open as `payments.lock` gives it."""
     query, more = _choose(wanted)
     rows = await database.fetch(
         query + _PAGE,
@@ -121,7 +121,7 @@ async def list_payments(database: Executor, wanted: PaymentFilter) -> list[Payme
         wanted.limit,
         *more,
     )
-    return [payments.snapshot_from_row(row, database.payer_sealing) for row in rows]
+    return [payments.snapshot_of_many(row, database.payer_sealing) for row in rows]
 
 
 def _before(wanted: PaymentFilter) -> tuple[datetime, UUID]:

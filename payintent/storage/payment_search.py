@@ -12,8 +12,9 @@ from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
+from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row
-from payintent.storage.payer_sealing import PayerSealing, order_id_of
+from payintent.storage.payer_sealing import PayerSealing, note_unreadable, order_id_of
 
 #: Payments that share an order number or a reference; of more, some are left out.
 SHARED_MAX = 10_000
@@ -366,5 +367,13 @@ def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
     values = dict(row)
     sealed = values.pop("sealed")
     if sealed is not None:
-        values["order_id"] = order_id_of(sealing.metadata(values["id"], sealed))
+        values["order_id"] = _order_id(values["id"], sealed, sealing)
     return PaymentRecord(**values)
+
+
+def _order_id(payment_id: UUID, sealed: str, sealing: PayerSealing) -> str | None:
+    try:
+        return order_id_of(sealing.metadata(payment_id, sealed))
+    except EncryptionKeyError as error:  # the payment is listed without
+        note_unreadable("payment", payment_id, error)
+        return None

@@ -11,9 +11,10 @@ from uuid import UUID
 from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.price import TaxManager
 from payintent.domain.session import Session
+from payintent.encryption import EncryptionKeyError
 from payintent.storage import sessions
 from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.payer_sealing import PayerSealing
+from payintent.storage.payer_sealing import PayerSealing, is_sealed, note_unreadable
 
 COLUMNS = """
     p.id, p.merchant_id, p.checkout_id, p.status, p.version, p.currency, p.amount, p.amount_text,
@@ -77,7 +78,7 @@ async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
         """,
         payment_id,
     )
-    return snapshot_from_row(row, database.payer_sealing) if row else None
+    return _snapshot(row, database.payer_sealing) if row else None
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
@@ -95,13 +96,16 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
         """,
         checkout_id,
     )
-    return snapshot_from_row(row, database.payer_sealing) if row else None
+    return _snapshot(row, database.payer_sealing) if row else None
 
 
 async def get_batch(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> list[PaymentSnapshot | None]:
-    """Read payments as `get` does, in one statement; gives what it gives, in their order."""
+    """Read payments as `get` does, in one statement; gives what it gives, in their order.
+
+    What is sealed and does not open is given as `lock` gives it.
+    """
     rows = await database.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -115,14 +119,17 @@ async def get_batch(
         """,
         payment_ids,
     )
-    found = {row["id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    found = {row["id"]: snapshot_of_many(row, database.payer_sealing) for row in rows}
     return [found.get(payment_id) for payment_id in payment_ids]
 
 
 async def find_by_checkouts(
     database: Executor, checkout_ids: Sequence[str]
 ) -> list[PaymentSnapshot | None]:
-    """Read payments as `find_by_checkout` does, in one statement and in their order."""
+    """Read payments as `find_by_checkout` does, in one statement and in their order.
+
+    What is sealed and does not open is given as `lock` gives it.
+    """
     rows = await database.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -137,12 +144,16 @@ async def find_by_checkouts(
         """,
         checkout_ids,
     )
-    found = {row["checkout_id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    found = {row["checkout_id"]: snapshot_of_many(row, database.payer_sealing) for row in rows}
     return [found.get(checkout_id) for checkout_id in checkout_ids]
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
-    """Lock payments in the order of their ids, the order that every caller locks in."""
+    """Lock payments in the order of their ids, the order that every caller locks in.
+
+    E-mail and metadata that are sealed and do not open stay sealed, and the log names the payment:
+    money and time go on, whatever became of what the merchant wrote. `is_readable` tells.
+    """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -155,7 +166,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
         """,
         sorted(payment_ids),
     )
-    return LockedPayments([_payment(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+    return LockedPayments([_payment_of_many(row, tx.payer_sealing) for row in rows], rows[0]["now"])
 
 
 async def now(database: Executor) -> datetime:
@@ -180,7 +191,7 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
         limit,
     )
     return (
-        LockedPayments([_payment(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+        LockedPayments([_payment_of_many(row, tx.payer_sealing) for row in rows], rows[0]["now"])
         if rows
         else None
     )
@@ -212,7 +223,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
         limit,
         patience_s,
     )
-    return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
+    return [snapshot_of_many(row, tx.payer_sealing) for row in rows]
 
 
 async def oldest_processing_s(database: Executor) -> float:
@@ -261,7 +272,7 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
         [change.failure_reason for change in changes],
         [change.refunded for change in changes],
     )
-    return [_payment(row, tx.payer_sealing) for row in rows]
+    return [_payment_of_many(row, tx.payer_sealing) for row in rows]
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
@@ -288,16 +299,39 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
     )
 
 
-def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
-    """Build a payment and its session from a row with the columns of both."""
+def is_readable(payment: Payment) -> bool:
+    """Tell whether a payment, read as one of many, has nothing that did not open."""
+    return not (is_sealed(payment.payer_email) or is_sealed(payment.metadata))
+
+
+def snapshot_of_many(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+    """Build a payment as `lock` gives it, and its session, from a row with the columns of both."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
-    return PaymentSnapshot(_payment(row, payer_sealing), session, row["now"])
+    return PaymentSnapshot(_payment_of_many(row, payer_sealing), session, row["now"])
 
 
-def _payment(row: Row, payer_sealing: PayerSealing) -> Payment:
+def _snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+    session = sessions.from_row(row) if row["session_id"] is not None else None
+    email = payer_sealing.email(row["id"], row["payer_email"])
+    metadata = payer_sealing.metadata(row["id"], row["metadata"])
+    return PaymentSnapshot(_payment(row, email, metadata), session, row["now"])
+
+
+def _payment_of_many(row: Row, payer_sealing: PayerSealing) -> Payment:
+    """Leave sealed what does not open, so that it touches no other payment."""
+    email, metadata = row["payer_email"], row["metadata"]
+    try:
+        metadata = payer_sealing.metadata(row["id"], metadata)
+        email = payer_sealing.email(row["id"], email)
+    except EncryptionKeyError as error:
+        note_unreadable("payment", row["id"], error)
+    return _payment(row, email, metadata)
+
+
+def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
     values = list(_values(row))
-    values[_PAYER_EMAIL] = payer_sealing.email(row["id"], values[_PAYER_EMAIL])
-    values[_METADATA] = payer_sealing.metadata(row["id"], values[_METADATA])
+    values[_PAYER_EMAIL] = payer_email
+    values[_METADATA] = metadata
     values[_STATUS] = PaymentStatus(values[_STATUS])
     values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
     if values[_FAILURE_REASON] is not None:

@@ -103,11 +103,12 @@ DATABASE = [
         {"{{step}}": rate("payintent_worker_failures_total", "step")},
     ),
     Panel(
-        "Rows that retention took away, or a worker sealed",
+        "Rows that retention took away, a worker sealed, or that do not open",
         "ops",
         {
             "{{rule}}": rate("payintent_retention_rows_total", "rule"),
             "sealed, {{table}}": rate("payintent_payer_rows_sealed_total", "table"),
+            "unreadable, {{table}}": rate("payintent_payer_rows_unreadable_total", "table"),
         },
     ),
     Panel(
