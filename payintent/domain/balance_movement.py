@@ -15,6 +15,8 @@ class MovementKind(StrEnum):
 
     PAYMENT = "payment"
     REFUND = "refund"
+    DISPUTE = "dispute"  # what a dispute took
+    DISPUTE_REVERSAL = "dispute_reversal"  # what it gave back
     PAYOUT = "payout"
     PAYOUT_BACK = "payout_back"  # a payout that has failed, or was cancelled
 
@@ -24,7 +26,7 @@ class BalanceMovement:
     """One movement, in minor units; a payout below 0 was taken from the bank."""
 
     kind: MovementKind
-    reference: str  # of the payment, the refund or the payout
+    reference: str  # of the payment, the refund, the dispute or the payout
     our_id: UUID | None  # of a refund
     amount_minor: int
     currency: str

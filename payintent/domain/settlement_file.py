@@ -9,10 +9,10 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFileLine:
-    """One payment or refund of a gateway's list."""
+    """One payment, refund, or move of a disputed payment's money, of a gateway's list."""
 
     number: int
-    type: str  # payment or refund
+    type: str  # payment, refund, dispute or dispute_reversal
     reference: str  # the gateway's
     our_id: UUID | None  # of a session or a refund, as the list has it
     amount: Decimal  # in units of the currency

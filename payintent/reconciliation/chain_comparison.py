@@ -21,8 +21,8 @@ from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.reconciliation.compare import OPENED_MAX, check_count, make_cases
 from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
+from payintent.reconciliation.difference_cases import OPENED_MAX, check_count, make_cases
 from payintent.reconciliation.intake import RUNS, SOURCE_FAILURES
 from payintent.reconciliation.receiver_balances import make_balances, read_holdings
 from payintent.storage import (

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from itertools import islice
-from uuid import UUID
 
-from payintent.domain.case import CaseKind, MoneyOrigin
-from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
+from payintent.domain.currencies import MINOR_DECIMALS
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
-from payintent.domain.money import format_amount
 from payintent.domain.settlement_file import PayoutLine
 from payintent.id_generator import IdGenerator
-from payintent.json_format import format_timestamp
+from payintent.reconciliation.difference_cases import (
+    DISPUTE_TYPES,
+    OPENED_MAX,
+    check_count,
+    describe_difference,
+    make_cases,
+)
 from payintent.reconciliation.listed_payouts import (
     PayoutRecorder,
     PayoutTally,
@@ -27,7 +29,12 @@ from payintent.reconciliation.provider_file import (
     ProviderFile,
     find_layout,
 )
-from payintent.storage import reconciliation, reconciliation_orders, reconciliation_sums
+from payintent.storage import (
+    reconciliation,
+    reconciliation_disputes,
+    reconciliation_orders,
+    reconciliation_sums,
+)
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
@@ -36,15 +43,11 @@ from payintent.storage.reconciliation_sums import ReconciliationSum
 #: We learn of money a moment after the gateway took it: what we recorded within so many seconds
 #: after a file's first line may be in the file before.
 LAG_S = 300
-#: More than this is not a day's differences but another account's file.
-OPENED_MAX = 10_000
 _BATCH_MAX = 5_000
 _REPEATED_TOLD_MAX = 20
 _TOLD_MAX = 100
 _TYPES = ("payment", "refund")
 _THERE = ("lines", "extra", "different")
-_BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
-_REFERENCE_TOLD_MAX = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,30 +113,7 @@ class ReconciliationInput:
     since: datetime | None = None  # None: the time of the file's first line, and `LAG_S`
     until: datetime | None = None  # None: the time of its last line
     currencies: frozenset[str] | None = None  # that the gateway takes; None: any
-
-
-def make_cases(
-    id_generator: IdGenerator,
-    provider: str,
-    differences: Sequence[ReconciliationDifference],
-    *,
-    is_timed: bool = True,
-) -> list[NewCase]:
-    """Make a case of each difference; its text has the line's time where that is exact."""
-    return [
-        _case(id_generator.new_id(), provider, difference, is_timed=is_timed)
-        for difference in differences
-    ]
-
-
-def check_count(found: int) -> None:
-    """Refuse more differences than a day can have."""
-    if found > OPENED_MAX:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            f"{found} differences are too many for cases: is it the file of "
-            f"another account? nothing was written",
-        )
+    lists_disputes: bool = False  # all of them: one of ours that it lacks is missing
 
 
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
@@ -198,18 +178,26 @@ async def compare_file(
         accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
     )
     await reconciliation.compare(tx, scope)
+    await reconciliation_disputes.compare(tx, scope, is_complete=comparison.lists_disputes)
     await reconciliation_sums.compare_books(tx, scope)
+    await reconciliation_disputes.compare_books(tx, scope)
     counts = await reconciliation.count_differences(tx)
     differences = await reconciliation.list_differences(tx, OPENED_MAX)
     settled, sums = await settle_lines(tx, comparison.provider, accounts[0], payouts, recorder)
-    subjects = [_subject(comparison.provider, found) for found in differences[:_TOLD_MAX]]
+    subjects = [
+        describe_difference(comparison.provider, found) for found in differences[:_TOLD_MAX]
+    ]
     found = ReconciliationResult(
         provider=comparison.provider,
         account_id=comparison.account_id,
         since=scope.since,
         until=scope.until,
         sha256=comparison.file.sha256,
-        tallies=[_tally(counts, type_) for type_ in _TYPES],
+        tallies=[
+            _tally(counts, type_)
+            for type_ in (*_TYPES, *DISPUTE_TYPES)
+            if type_ in _TYPES or any(of == type_ for of, _ in counts)
+        ],
         payouts=settled.tally,
         sums=await reconciliation_sums.sum_sides(tx) + sums,
         opened=0,
@@ -249,49 +237,3 @@ def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationT
         different=different,
         books=counts.get((type_, "ledger"), 0) + counts.get((type_, "merchants"), 0),
     )
-
-
-def _case(
-    case_id: UUID, provider: str, difference: ReconciliationDifference, *, is_timed: bool
-) -> NewCase:
-    origin = MoneyOrigin(
-        merchant_id=difference.merchant_id,
-        payment_id=difference.payment_id,
-        session_id=difference.session_id,
-    )
-    return NewCase(
-        id=case_id,
-        kind=CaseKind.RECONCILIATION,
-        origin=origin,
-        capture_id=difference.capture_id,
-        refund_id=difference.refund_id,
-        subject=_subject(provider, difference, is_timed=is_timed),
-    )
-
-
-def _subject(provider: str, difference: ReconciliationDifference, *, is_timed: bool = True) -> str:
-    """Describe the difference; the same text each time, for it identifies the case."""
-    reference = difference.reference or ""
-    if len(reference) > _REFERENCE_TOLD_MAX:
-        reference = reference[:_REFERENCE_TOLD_MAX] + "…"
-    told_there = _money(difference.there, difference.there_currency)
-    told_here = _money(difference.here, difference.here_currency)
-    if where := _BOOKS.get(difference.what):
-        how = f"{told_there} {where}, {told_here} captured or refunded"
-    elif difference.what == "different":
-        how = f"{told_there} there, {told_here} here"
-    else:
-        how = told_there or told_here
-        how += f" at {format_timestamp(difference.at)}" if is_timed else ""
-        status = difference.refund_status if difference.what == "extra" else None
-        how += f", ours is {status}" if status else ""
-    return f"{provider} {difference.type} {reference}: {difference.what}, {how}"
-
-
-def _money(amount: Decimal | None, currency: str | None) -> str:
-    if amount is None or currency is None:
-        return ""
-    fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
-    decimals = max(least, len(fraction))
-    return f"{format_amount(amount, decimals)} {currency}"

@@ -20,14 +20,15 @@ from payintent.domain.settlement_file import (
 HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
 HEADER_WITH_FEE = (*HEADER, "fee")
 _DAY_CHARS = len("2026-11-21")
-_TYPES = {"payment": ids.SESSION, "refund": ids.REFUND}  # the type of the id in `our_reference`
+#: The type of the id in `our_reference`; gateways have no id of ours for a dispute.
+_TYPES = {"payment": ids.SESSION, "refund": ids.REFUND, "dispute": "", "dispute_reversal": ""}
 _REFERENCE_MAX = 200
 _AMOUNT = re.compile(r"(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?", re.ASCII)
 _BANK_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)  # a token has more letters
 _CURRENCY = re.compile(r"[A-Z0-9]{3,12}", re.ASCII)
 _AT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _PAYOUT = "payout"
-_TYPE_WORDS = "type must be payment, refund or payout"
+_TYPE_WORDS = "type must be payment, refund, dispute, dispute_reversal or payout"
 _REFERENCE_WORDS = f"reference has 1 to {_REFERENCE_MAX} printable characters"
 _OURS_WORDS = f"our_reference has at most {_REFERENCE_MAX} printable characters"
 _AMOUNT_WORDS = "amount must be a plain decimal above zero, such as 12.00"
@@ -71,7 +72,7 @@ def _read(number: int, row: Sequence[str], fee: str = "") -> ProviderFileLine | 
         number=number,
         type=kind,
         reference=reference,
-        our_id=_our_id(_TYPES[kind], ours) if ours else None,
+        our_id=_our_id(_TYPES[kind], ours) if ours and _TYPES[kind] else None,
         amount=Decimal(amount),
         currency=currency,
         at=when,

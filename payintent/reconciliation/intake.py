@@ -83,6 +83,7 @@ class FoundList:
     sha256: str
     since: datetime | None = None  # None: the time of its first line, and a while
     until: datetime | None = None  # None: the time of its last line
+    lists_disputes: bool = False  # all of them
 
 
 async def compare_list(
@@ -155,6 +156,7 @@ async def _compare(
         since=listed.since,
         until=listed.until,
         currencies=context.currencies.get(provider),
+        lists_disputes=listed.lists_disputes,
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):

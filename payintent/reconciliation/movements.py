@@ -45,6 +45,7 @@ OVERLAP_DAYS = 3
 #: A day is asked for so much later: a gateway's list is complete then.
 PATIENCE = timedelta(hours=1)
 PAGES_MAX = 100_000  # of a day
+_OF_DISPUTES = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
 _NAME = "balance transactions "
 _log = get_logger("reconciliation")
 
@@ -55,9 +56,10 @@ class UnlistedError(Exception):
 
 @dataclass(slots=True)
 class _Written:
-    """What was written of a list, and the payouts that it has."""
+    """What was written of a list: its payouts, and what it has of disputes."""
 
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
+    disputes: set[tuple[MovementKind, str]] = field(default_factory=set[tuple[MovementKind, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
             sha256=await asyncio.to_thread(read_digest, path),
             since=begin,
             until=until - timedelta(microseconds=1),
+            lists_disputes=True,
         )
         return await compare_list(comparison.context, new, found) is not None
 
@@ -194,6 +197,10 @@ def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) 
         if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}:
             written.payouts.append(movement)
             continue
+        if movement.kind in _OF_DISPUTES:
+            if (of := (movement.kind, movement.reference)) in written.disputes:
+                continue  # of an appeal: a list has a dispute's line once, and this is an older one
+            written.disputes.add(of)
         ours = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
         rows.writerow(
             (

@@ -58,7 +58,7 @@ class ReconciliationDifference:
     session_id: UUID | None
     capture_id: UUID | None
     refund_id: UUID | None
-    refund_status: str | None
+    our_status: str | None
 
 
 async def list_accounts_of(database: Executor, provider: str) -> dict[int, bool]:
@@ -112,7 +112,7 @@ async def create_tables(tx: Tx) -> None:
             session_id uuid,
             capture_id uuid,
             refund_id uuid,
-            refund_status text
+            our_status text
         ) ON COMMIT DROP
         """
     )
@@ -243,7 +243,7 @@ _REFUNDS_THERE = f"""
         SELECT DISTINCT id, 'refund', here_currency, here FROM judged WHERE status = 'SUCCEEDED'
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, refund_id, refund_status)
+        here_currency, at, merchant_id, payment_id, refund_id, our_status)
     SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' THEN 'different' ELSE 'extra' END,
         j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, j.merchant_id,
         j.payment_id, j.id, j.status
@@ -275,7 +275,7 @@ _PAYMENTS_HERE = f"""
 _REFUNDS_HERE = f"""
     WITH missing AS (
         INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, refund_id, refund_status)
+            merchant_id, payment_id, refund_id, our_status)
         SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
             r.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, r.updated_at,
             r.merchant_id, r.payment_id, r.id, r.status
@@ -297,13 +297,13 @@ _REFUNDS_HERE = f"""
 
 
 async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
-    """Count lines, and differences of each kind, of payments and of refunds."""
+    """Count lines, and differences of each kind, of each type of line."""
     rows = await tx.fetch(
         """
         SELECT type, 'lines' AS what, count(*) AS n FROM provider_line GROUP BY type
         UNION ALL
         SELECT type, what, count(*) FROM provider_difference GROUP BY type, what
-        LIMIT 20
+        LIMIT 40
         """
     )
     return {(row["type"], row["what"]): row["n"] for row in rows}
@@ -314,7 +314,7 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
     rows = await tx.fetch(
         """
         SELECT type, what, reference, there, there_currency, here, here_currency, at, merchant_id,
-            payment_id, session_id, capture_id, refund_id, refund_status
+            payment_id, session_id, capture_id, refund_id, our_status
         FROM provider_difference
         ORDER BY number
         LIMIT $1

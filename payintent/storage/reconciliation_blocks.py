@@ -269,7 +269,7 @@ _PAYMENTS_HERE = f"""
 _REFUNDS_HERE = f"""
     WITH missing AS (
         INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, refund_id, refund_status)
+            merchant_id, payment_id, refund_id, our_status)
         SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
             f.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, f.updated_at,
             f.merchant_id, f.payment_id, f.id, f.status

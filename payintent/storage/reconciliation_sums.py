@@ -141,7 +141,7 @@ _DIFFERING_PAYMENTS: LiteralString = (
 _DIFFERING_REFUNDS: LiteralString = (
     """
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
-        here_currency, at, merchant_id, payment_id, refund_id, refund_status)
+        here_currency, at, merchant_id, payment_id, refund_id, our_status)
     SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.other, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
     """

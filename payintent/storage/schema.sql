@@ -1084,7 +1084,7 @@ CREATE TABLE public.reconciliation_sum (
     service numeric NOT NULL,
     ledger numeric NOT NULL,
     merchants numeric NOT NULL,
-    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'payout'::text])))
+    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'dispute'::text, 'dispute_reversal'::text, 'payout'::text])))
 );
 
 CREATE TABLE public.refund (
@@ -1611,6 +1611,8 @@ CREATE INDEX delivery_missed_state ON public.delivery USING btree (state, mercha
 CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
 
 CREATE INDEX dispute_created ON public.dispute USING btree (created_at);
+
+CREATE INDEX dispute_reinstated ON public.dispute USING btree (updated_at) WHERE (funds = 'reinstated'::text);
 
 CREATE INDEX dispute_running ON public.dispute USING btree (id) WHERE (state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text]));
 

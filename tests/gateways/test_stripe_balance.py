@@ -120,6 +120,19 @@ def test_a_refund_names_ours_and_one_that_has_failed_or_waits_is_none() -> None:
         assert movement(**refund(status=status)) is None
 
 
+def test_a_dispute_is_what_it_moved_or_where_the_balance_is_another_what_is_disputed() -> None:
+    source = {"id": "du_1", "object": "dispute", "amount": 159_000, "currency": "thb"}
+    moved = {"amount": -150_000, "type": "adjustment", "source": source}
+    taken = movement(reporting_category="dispute", **moved)
+    assert taken is not None
+    assert (taken.kind, taken.reference) == (MovementKind.DISPUTE, "du_1")
+    assert (taken.amount_minor, taken.currency) == (150_000, "THB")
+    back = movement(reporting_category="dispute_reversal", currency="usd", **moved)
+    assert back is not None
+    assert back.kind is MovementKind.DISPUTE_REVERSAL
+    assert (back.amount_minor, back.currency) == (159_000, "THB")
+
+
 def test_a_payout_is_what_came_to_the_bank_and_one_that_came_back_is_told_apart() -> None:
     source = {"id": "po_1", "object": "payout", "amount": 154_359, "currency": "thb"}
     out = movement(reporting_category="payout", type="payout", amount=-154_359, source=source)

@@ -27,7 +27,7 @@ from payintent.operations.keys import IssueApiKey
 from payintent.operations.ledger import CheckLedger
 from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.payments.settle_refund import settle_refund
-from payintent.reconciliation import compare
+from payintent.reconciliation import difference_cases
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.provider_file import (
@@ -331,7 +331,7 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
     [
         ("payment,a,,1.00,THB", "there are 5 columns, not 6"),
         ("payment,a,,1.00,THB,{at},", "there are 7 columns, not 6"),
-        ("fee,a,,1.00,THB,{at}", "type must be payment, refund or payout, not 'fee'"),
+        ("fee,a,,1.00,THB,{at}", "type must be payment, refund, dispute, dispute_reversal or"),
         ("payout,,,1.00,THB,{at}", "reference has 1 to 200"),
         ("payout,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
         ("payout,a,,-1.00,THB,{at}", "amount must be a plain decimal above zero"),
@@ -557,7 +557,7 @@ async def test_what_a_test_account_took_is_looked_for_in_no_file(
 async def test_the_file_of_something_else_opens_no_cases(
     world: World, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "OPENED_MAX", 2)
+    monkeypatch.setattr(difference_cases, "OPENED_MAX", 2)
     lines = [f"payment,cap-{number},,1.00,THB,{_AT}" for number in range(3)]
     with pytest.raises(RefusedError, match="3 differences are too many for cases"):
         await _reconcile(world, write(*lines))

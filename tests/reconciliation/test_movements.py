@@ -1,7 +1,6 @@
 """Each day Stripe's balance transactions are compared, and its payouts are recorded once."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,34 +9,24 @@ import aiohttp
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import OutcomeUnknown, SessionCreated
-from payintent.domain.payment import Payment
-from payintent.gateways.http_client import GatewayHttpClient
+from payintent.domain.gateway import OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.operations.accounts import AddAccount
-from payintent.operations.cases import ListCases
 from payintent.operations.gateway_payouts import (
     GatewayPayoutView,
-    ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
-from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
-from payintent.reconciliation.movements import MovementComparison, compare_movements
-from payintent.service import Service, open_service
+from payintent.reconciliation.movements import compare_movements
+from payintent.service import Service
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.ledger_check import find_differences
-from payintent.storage.reconciliation_runs import RunRecord
 from payintent.workers import reconcile_movements
 from tests.payments.refunding import asked, work
+from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S
-from tests.support.stripe import SECRET_KEY, Buyer, credentials, running_stripe
+from tests.support.stripe import running_stripe
 from tests.support.world import World
-
-_DAY_S = 86_400
-_LATER_S = 3_700  # so much after midnight a day is compared
 
 
 @pytest.fixture
@@ -48,94 +37,8 @@ def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=256 * 1024)
-    service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
-    yield service
-    await service.close()
-    await http.close()
-
-
-class Shop:
-    """A merchant's card at the sandbox's Stripe, and buyers who pay with it."""
-
-    def __init__(self, world: World, url: str, http: aiohttp.ClientSession) -> None:
-        self.world, self.url, self.http = world, url, http
-        self.account_id = self.method = self.days = 0
-
-    async def open(self) -> None:
-        account = await self.world.perform(
-            AddAccount(provider="stripe", base_url=self.url, credentials=credentials(self.url))
-        )
-        self.account_id = account.id
-        card = AddPaymentMethod(
-            merchant_id=self.world.merchant_id,
-            account_id=account.id,
-            kind="card",
-            label="Stripe",
-            currencies=["THB"],
-        )
-        self.method = (await self.world.perform(card)).id
-
-    async def sell(self) -> Payment:
-        """Have a payment of 1590.00 THB made, and let its session be asked about."""
-        payment = await self.pay()
-        service = self.world.service
-        await self.world.rows("UPDATE session SET inquire_at = clock()")
-        from payintent.storage import sessions
-
-        for due in await sessions.claim_due(service.database, 10, 60.0, []):
-            await service.session_inquirer.inquire(due)
-        assert await self.world.status(payment) == "PAID"
-        return payment
-
-    async def pay(self) -> Payment:
-        """Have a payment made that we do not know of yet."""
-        payment = await self.world.create()
-        selected = await self.world.select(payment, self.method)
-        [row] = await self.world.rows(
-            "SELECT reference, next_action FROM session WHERE id = $1", selected.session.id
-        )
-        action = row["next_action"]
-        created = SessionCreated(
-            reference=row["reference"],
-            next_action=json.loads(action) if isinstance(action, str) else action,
-        )
-        await Buyer(self.url, self.http).pay(created)
-        return payment
-
-    async def pay_out(self) -> str:
-        return (await self._ask("payouts", secret_key=SECRET_KEY, currency="thb"))["id"]
-
-    async def fail(self, payout: str) -> None:
-        await self._ask(f"payouts/{payout}/fail")
-
-    async def _ask(self, path: str, **fields: str) -> Any:
-        async with self.http.post(f"{self.url}/_sandbox/{path}", json=fields) as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
-
-    async def next_day(self) -> list[RunRecord]:
-        """Let a day be over, and compare what is due; gives the runs, newest first."""
-        self.days += 1
-        await self.world.move_clock(self.days * _DAY_S + _LATER_S)
-        return await self.compare()
-
-    async def compare(self) -> list[RunRecord]:
-        await compare_movements(self.comparison)
-        return await self.world.perform(ListReconciliationRuns())
-
-    @property
-    def comparison(self) -> MovementComparison:
-        service = self.world.service
-        return MovementComparison(
-            service.settings, service.reconciliation_context, service.accounts
-        )
-
-    async def payouts(self) -> list[GatewayPayoutView]:
-        return await self.world.perform(ListGatewayPayouts())
-
-    async def subjects(self) -> list[str]:
-        return sorted(case.subject or "" for case in await self.world.perform(ListCases()))
+    async with stripe_service(settings, gateway) as service:
+        yield service
 
 
 @pytest.fixture
@@ -289,7 +192,7 @@ async def test_a_gateway_that_is_away_is_asked_again_and_no_run_begins(
 
 async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
     await shop.sell()
-    await shop.world.move_clock(_DAY_S + _LATER_S)
+    await shop.world.move_clock(DAY_S + LATER_S)
     await asyncio.gather(*(compare_movements(shop.comparison) for _ in range(3)))
     [run] = await shop.compare()
     assert (run.status, run.attempts) == ("matched", 1)
@@ -302,7 +205,7 @@ async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
 
 async def test_a_worker_compares_the_accounts_that_report(shop: Shop) -> None:
     await shop.sell()
-    await shop.world.move_clock(_DAY_S + _LATER_S)
+    await shop.world.move_clock(DAY_S + LATER_S)
     assert await reconcile_movements(replace(shop.world.service)) is False
     [run] = await shop.world.perform(ListReconciliationRuns())
     assert (run.account_id, run.status) == (shop.account_id, "matched")

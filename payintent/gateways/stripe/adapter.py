@@ -157,7 +157,7 @@ class StripeGateway:
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> "MovementPage | OutcomeUnknown":
-        """List payments, refunds and payouts among Stripe's balance transactions."""
+        """List payments, refunds, disputes and payouts among Stripe's balance transactions."""
         from payintent.gateways.stripe import reporting
 
         return await _in_time(reporting.list_movements(self._get, account, since, until, after))

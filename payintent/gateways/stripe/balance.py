@@ -17,7 +17,11 @@ PAGES_MAX = 400  # of one payout
 _FEES = frozenset({"fee", "network_cost"})
 _ENDED_BADLY = frozenset({"failed", "canceled"})
 _PENDING = frozenset({"pending", "requires_action"})
-_BACK = frozenset({"payout_reversal"})
+_DISPUTES = {
+    "dispute": MovementKind.DISPUTE,
+    "dispute_reversal": MovementKind.DISPUTE_REVERSAL,
+}
+_PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_BACK}
 
 _Text = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 _Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -25,7 +29,7 @@ _Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeSource(Struct, frozen=True):
-    """What a balance transaction is of: a charge, a refund, a payout or another object."""
+    """What a balance transaction is of: a charge, a refund, a dispute, a payout, another."""
 
     id: _Text
     object: str = ""
@@ -62,9 +66,10 @@ class StripeBalancePage(Struct, frozen=True):
 
 
 def read_movement(found: StripeBalanceTransaction) -> BalanceMovement | None:
-    """Return what a transaction is; None where it is no payment, refund or payout that stands.
+    """Return what a transaction is; None where it is none of these, or does not stand.
 
-    A payment has the amount and currency of its charge: the balance may be kept in another one.
+    A payment has the amount and currency of its charge: the balance may be kept in another one. So
+    has what a dispute took or gave back.
     A refund that has failed is followed by a transaction that undoes it: neither is a line.
     """
     source = found.source
@@ -80,11 +85,17 @@ def read_movement(found: StripeBalanceTransaction) -> BalanceMovement | None:
         return _movement(
             found, MovementKind.REFUND, source.id, source.amount, source.currency, our_id
         )
-    if category == "payout":
-        return _movement(found, MovementKind.PAYOUT, source.id, -found.amount, found.currency)
-    if category in _BACK:
-        return _movement(found, MovementKind.PAYOUT_BACK, source.id, found.amount, found.currency)
+    if (kind := _DISPUTES.get(category)) is not None and source.object == "dispute":
+        return _movement(found, kind, source.id, _disputed(found, source), source.currency)
+    if (kind := _PAYOUTS.get(category)) is not None:
+        units = -found.amount if kind is MovementKind.PAYOUT else found.amount
+        return _movement(found, kind, source.id, units, found.currency)
     return None
+
+
+def _disputed(found: StripeBalanceTransaction, source: StripeSource) -> int | None:
+    """Return what was moved, where that is in the dispute's currency; else what is disputed."""
+    return abs(found.amount) if found.currency == source.currency else source.amount
 
 
 def sum_fees(transactions: Sequence[StripeBalanceTransaction]) -> int:
@@ -106,7 +117,7 @@ def _movement(
     code = (currency or "").upper()
     if units is None or not code or units == 0:
         return None
-    is_payout = kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}
+    is_payout = kind in _PAYOUTS.values()
     return BalanceMovement(
         kind=kind,
         reference=reference,

@@ -16,6 +16,7 @@ from payintent_sandbox.emulators.stripe.model import (
 
 _LIMIT, _LIMIT_MAX = 10, 100
 _FEE_THOUSANDTHS, _FEE_FIXED = 29, 30  # of a charge, as Stripe takes for many cards
+_FEE_DISPUTE = 1_500  # taken with the disputed money, and not given back
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
@@ -98,7 +99,15 @@ class Balance:
     def _of(self, secret: str) -> list[Json]:
         """Give the transactions of an account, all of them."""
         of_disputes = [
-            _transaction(amount, currency, ("adjustment", category), dispute, at=at, name=name)
+            _transaction(
+                amount,
+                currency,
+                ("adjustment", category),
+                dispute,
+                at=at,
+                name=name,
+                fee=_FEE_DISPUTE if category == "dispute" else 0,
+            )
             for name, dispute, category, amount, currency, at in self._disputes.movements()
         ]
         owners = self._records.owners

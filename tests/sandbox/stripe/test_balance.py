@@ -46,7 +46,7 @@ async def test_each_movement_has_its_category_fee_and_source(
     assert sorted((txn.reporting_category, txn.amount, txn.fee, txn.net) for txn in found) == [
         ("charge", 10_000, 320, 9_680),
         ("charge", 10_000, 320, 9_680),
-        ("dispute", -10_000, 0, -10_000),
+        ("dispute", -10_000, 1_500, -11_500),
         ("dispute_reversal", 10_000, 0, 10_000),
         ("refund", -1_000, 0, -1_000),
     ]

@@ -1,0 +1,135 @@
+"""What a gateway's list says that disputes took and gave back, compared with our disputes.
+
+A dispute may have a line of each: `dispute`, what was withdrawn, and `dispute_reversal`, what was
+reinstated.
+"""
+
+from typing import LiteralString
+
+from payintent.storage.database import Tx
+from payintent.storage.reconciliation import ReconciliationScope
+
+_DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
+_AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{_DECIMALS}"
+#: Whether we were told of what a line of this type says.
+_TOLD: LiteralString = """
+    CASE {type} WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
+"""
+
+
+async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
+    """Find the differences of the lines; and what is missing, in a list that has all disputes."""
+    accounts = list(scope.accounts)
+    units = list(scope.decimals), list(scope.decimals.values())
+    await tx.fetch(_THERE, accounts, *units)
+    if is_complete:
+        await tx.fetch(_HERE, accounts, *units, scope.since, scope.until)
+
+
+async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find disputes that the ledger has otherwise; the table of books is there."""
+    units = list(scope.decimals), list(scope.decimals.values())
+    await tx.fetch(_BOOKS, *units)
+    await tx.fetch(_DIFFERING)
+
+
+_THERE: LiteralString = (
+    f"""
+    WITH judged AS (
+        SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
+            d.funds, d.currency AS here_currency, {_AMOUNT} AS here,
+            coalesce("""
+    + _TOLD.replace("{type}", "l.type")
+    + """, false) AS told
+        FROM provider_line l
+        LEFT JOIN dispute d ON d.reference = l.reference AND d.account_id = ANY($1::bigint[])
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+            ON u.currency = d.currency
+        WHERE l.type IN ('dispute', 'dispute_reversal')
+    ), ours AS (
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT id, type, here_currency, here FROM judged WHERE told
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id, our_status)
+    SELECT j.type, CASE WHEN j.told THEN 'different' ELSE 'extra' END, j.reference, j.amount,
+        j.currency, j.here, j.here_currency, j.at, p.merchant_id, c.payment_id, j.capture_id,
+        j.funds
+    FROM judged j
+    LEFT JOIN capture c ON c.id = j.capture_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    WHERE NOT j.told OR j.here <> j.amount OR j.here_currency <> j.currency
+    ORDER BY j.number
+"""
+)
+#: A dispute is expected when we were told of it, what it gave back when we were told that.
+_HERE: LiteralString = f"""
+    WITH ours AS (
+        SELECT 'dispute' AS type, created_at AS at, *
+        FROM dispute
+        WHERE funds <> 'untouched' AND created_at BETWEEN $4 AND $5
+        UNION ALL
+        SELECT 'dispute_reversal', updated_at, *
+        FROM dispute
+        WHERE funds = 'reinstated' AND updated_at BETWEEN $4 AND $5
+    ), missing AS (
+        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+            merchant_id, payment_id, capture_id)
+        SELECT d.type, 'missing', d.reference, {_AMOUNT}, d.currency, d.at, p.merchant_id,
+            c.payment_id, d.capture_id
+        FROM ours d
+        JOIN capture c ON c.id = d.capture_id
+        LEFT JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
+        WHERE d.account_id = ANY($1::bigint[])
+            AND NOT EXISTS (SELECT FROM provider_line l
+                WHERE l.type = d.type AND l.reference = d.reference)
+        ORDER BY d.at, d.id
+        RETURNING type, reference
+    )
+    INSERT INTO provider_record (fact_id, type, currency, amount)
+    SELECT d.id, m.type, d.currency, {_AMOUNT}
+    FROM missing m
+    JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
+    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
+"""
+#: The ledger enters a dispute in the currency of its capture, and what it gave back less what it
+#: took before by itself. Of another currency it cannot be compared. Merchants have its case.
+_BOOKS: LiteralString = f"""
+    INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
+    SELECT r.fact_id, r.type, r.currency, r.amount,
+        CASE WHEN d.currency = c.currency
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -{_DECIMALS} ELSE r.amount END,
+        CASE WHEN m.kind = 'DISPUTE' THEN r.amount ELSE 0 END
+    FROM provider_record r
+    JOIN dispute d ON d.id = r.fact_id
+    JOIN capture c ON c.id = d.capture_id
+    JOIN money_case m ON m.id = d.case_id
+    LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
+    LEFT JOIN LATERAL (
+        SELECT sum(CASE
+            WHEN n.fact = 'dispute_won' AND r.type = 'dispute_reversal' THEN n.amount
+            WHEN n.fact = 'dispute_won' AND d.state IN ('open', 'under_review', 'lost')
+                THEN -n.amount
+            WHEN n.fact IN ('dispute_opened', 'dispute_lost') AND r.type = 'dispute'
+                AND split_part(n.debit, ':', 1) <> 'dispute_reserve' THEN n.amount
+            ELSE 0 END) AS amount
+        FROM ledger_entry n
+        WHERE n.fact_id = d.id
+    ) e ON true
+    WHERE r.type IN ('dispute', 'dispute_reversal')
+"""
+_DIFFERING: LiteralString = """
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, capture_id)
+    SELECT b.type, side.what, d.reference, side.amount, b.currency, b.amount, b.currency,
+        d.updated_at, p.merchant_id, c.payment_id, d.capture_id
+    FROM provider_books b
+    CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
+        AS side (what, amount)
+    JOIN dispute d ON d.id = b.fact_id
+    JOIN capture c ON c.id = d.capture_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    WHERE b.type IN ('dispute', 'dispute_reversal') AND side.amount <> b.amount
+    ORDER BY d.updated_at, d.id, side.what
+"""

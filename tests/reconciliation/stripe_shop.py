@@ -1,0 +1,130 @@
+"""A merchant's card at the sandbox's Stripe, whose days are compared."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from payintent.config import Settings
+from payintent.domain.gateway import SessionCreated
+from payintent.domain.payment import Payment
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.operations.accounts import AddAccount
+from payintent.operations.cases import ListCases
+from payintent.operations.gateway_payouts import GatewayPayoutView, ListGatewayPayouts
+from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.reconciliation_runs import ListReconciliationRuns
+from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.service import Service, open_service
+from payintent.storage import sessions
+from payintent.storage.reconciliation_runs import RunRecord
+from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
+from tests.support.stripe import SECRET_KEY, Buyer, credentials
+from tests.support.world import World
+
+DAY_S = 86_400
+LATER_S = 3_700  # so much after midnight a day is compared
+
+
+@asynccontextmanager
+async def stripe_service(settings: Settings, gateway: FakeGateway) -> AsyncGenerator[Service]:
+    """Open a service that knows Stripe."""
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=256 * 1024)
+    service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
+    yield service
+    await service.close()
+    await http.close()
+
+
+class Shop:
+    """A merchant's card at the sandbox's Stripe, and buyers who pay with it."""
+
+    def __init__(self, world: World, url: str, http: aiohttp.ClientSession) -> None:
+        self.world, self.url, self.http = world, url, http
+        self.account_id = self.method = self.days = 0
+
+    async def open(self) -> None:
+        account = await self.world.perform(
+            AddAccount(provider="stripe", base_url=self.url, credentials=credentials(self.url))
+        )
+        self.account_id = account.id
+        card = AddPaymentMethod(
+            merchant_id=self.world.merchant_id,
+            account_id=account.id,
+            kind="card",
+            label="Stripe",
+            currencies=["THB"],
+        )
+        self.method = (await self.world.perform(card)).id
+
+    async def sell(self) -> Payment:
+        """Have a payment of 1590.00 THB made, and let its session be asked about."""
+        payment = await self.pay()
+        service = self.world.service
+        await self.world.rows("UPDATE session SET inquire_at = clock()")
+        for due in await sessions.claim_due(service.database, 10, 60.0, []):
+            await service.session_inquirer.inquire(due)
+        assert await self.world.status(payment) == "PAID"
+        return payment
+
+    async def pay(self) -> Payment:
+        """Have a payment made that we do not know of yet."""
+        payment = await self.world.create()
+        selected = await self.world.select(payment, self.method)
+        [row] = await self.world.rows(
+            "SELECT reference, next_action FROM session WHERE id = $1", selected.session.id
+        )
+        action = row["next_action"]
+        created = SessionCreated(
+            reference=row["reference"],
+            next_action=json.loads(action) if isinstance(action, str) else action,
+        )
+        await Buyer(self.url, self.http).pay(created)
+        return payment
+
+    async def pay_out(self) -> str:
+        return (await self._ask("payouts", secret_key=SECRET_KEY, currency="thb"))["id"]
+
+    async def dispute(self, payment: Payment) -> str:
+        [row] = await self.world.rows(
+            "SELECT reference FROM session WHERE payment_id = $1", payment.id
+        )
+        return (await self._ask("disputes", payment_intent=row["reference"]))["id"]
+
+    async def decide(self, dispute: str, status: str) -> None:
+        await self._ask(f"disputes/{dispute}", status=status)
+
+    async def fail(self, payout: str) -> None:
+        await self._ask(f"payouts/{payout}/fail")
+
+    async def _ask(self, path: str, **fields: str) -> Any:
+        async with self.http.post(f"{self.url}/_sandbox/{path}", json=fields) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def next_day(self) -> list[RunRecord]:
+        """Let a day be over, and compare what is due; gives the runs, newest first."""
+        self.days += 1
+        await self.world.move_clock(self.days * DAY_S + LATER_S)
+        return await self.compare()
+
+    async def compare(self) -> list[RunRecord]:
+        await compare_movements(self.comparison)
+        return await self.world.perform(ListReconciliationRuns())
+
+    @property
+    def comparison(self) -> MovementComparison:
+        service = self.world.service
+        return MovementComparison(
+            service.settings, service.reconciliation_context, service.accounts
+        )
+
+    async def payouts(self) -> list[GatewayPayoutView]:
+        return await self.world.perform(ListGatewayPayouts())
+
+    async def subjects(self) -> list[str]:
+        return sorted(case.subject or "" for case in await self.world.perform(ListCases()))
