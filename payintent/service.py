@@ -142,6 +142,7 @@ class Service:
             repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,
             currencies=self.accounts.currencies,
+            layouts=self._layouts,
             refund_creator=self.refund_creator,
             origins=self._origins(),
             retention=self.settings.retention,

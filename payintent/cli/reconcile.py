@@ -20,7 +20,7 @@ from payintent.cli.common import (
 from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
 from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
-from payintent.reconciliation.provider_file import InvalidProviderFileError, read_provider_file
+from payintent.reconciliation.provider_file import InvalidProviderFileError, open_provider_file
 
 #: As of `diff`: 0 where nothing differs, 1 where something does, 2 where nobody can tell.
 _DIFFERS, _TROUBLE = 1, 2
@@ -35,7 +35,9 @@ def add_to(app: typer.Typer) -> None:
 
 def reconcile(
     provider: str = typer.Option(..., help="Whose file it is, such as stripe."),
-    file: Path = typer.Option(..., help="A CSV file; docs/refunds.md has its columns."),
+    file: Path = typer.Option(
+        ..., help="A file of the gateway as it is, or a CSV file; docs/refunds.md has both."
+    ),
     account: int | None = typer.Option(None, help="Of one account; left out: all of them."),
     since: datetime | None = typer.Option(
         None,
@@ -87,7 +89,7 @@ def _read(
     """Read the file, and show how far it is read and compared."""
     with _progress(file) as report_progress:
         yield ReconciliationInput(
-            file=read_provider_file(file, report_progress),
+            file=open_provider_file(file, report_progress),
             provider=provider,
             account_id=account_id,
             since=since,
@@ -112,7 +114,7 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-        task = progress.add_task("read", total=2 * size)  # once to see, once to load
+        task = progress.add_task("read", total=2 * size)  # once for its digest, once to load
         yield lambda count: progress.advance(task, count)
 
 

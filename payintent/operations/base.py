@@ -11,6 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import AccountCheck
 from payintent.domain.operator import Role
 from payintent.domain.retention import RetentionRule
+from payintent.domain.settlement_file import FileLayout
 from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
@@ -66,6 +67,7 @@ class OperationContext:
     repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
+    layouts: Callable[[str], Sequence[FileLayout]] = field(repr=False)  # of a provider's files
     refund_creator: RefundCreator
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
     retention: Mapping[RetentionRule, int]  # by rule, after how many days; 0: never

@@ -82,9 +82,10 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
-    """Give the times their zone, and the currencies that the gateway takes."""
+    """Give the times their zone, and what is known of the gateway: layouts and currencies."""
     return replace(
         comparison,
+        file=replace(comparison.file, layouts=context.layouts(comparison.provider)),
         currencies=context.currencies.get(comparison.provider),
         since=as_utc("since", comparison.since),
         until=as_utc("until", comparison.until),

@@ -5,7 +5,6 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from payintent.reconciliation.generic_layout import GENERIC, HEADER
 
 _TOLD_MAX = 20
 _LINE_CHARS_MAX = 4_000
+_READ_BYTES = 64 * 1024
 
 
 class InvalidProviderFileError(Exception):
@@ -35,13 +35,10 @@ def _quiet(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFile:
-    """A file by its digest; what it has is known where it was checked before."""
+    """A file by its digest; it has one of the layouts of its gateway, or our own."""
 
     path: Path = field(repr=False)
     sha256: str
-    lines: int = 0
-    first: datetime | None = None  # the earliest `at`
-    last: datetime | None = None
     layouts: Sequence[FileLayout] = field(default=(), repr=False, compare=False)
     progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
 
@@ -52,57 +49,37 @@ class ProviderFile:
         """
         digest = hashlib.sha256()
         problems: list[str] = []
+        bad = 0
         for found in _parsed(self.path, self.layouts, digest, self.progress):
             if isinstance(found, str):
-                problems.append(found)
-                if len(problems) == _TOLD_MAX:
-                    break
+                bad += 1
+                problems += [found] if bad <= _TOLD_MAX else []
             elif not problems:
                 yield found
+        if bad > _TOLD_MAX:
+            problems.append(f"and {bad - _TOLD_MAX} more")
         if problems:
             raise InvalidProviderFileError(problems)
         if digest.hexdigest() != self.sha256:
             raise InvalidProviderFileError(["the file has changed while it was read"])
 
 
-def read_provider_file(
-    path: Path,
-    progress: Callable[[int], None] = _quiet,
-    layouts: Sequence[FileLayout] = (),
-) -> ProviderFile:
-    """Read a whole file; raises `InvalidProviderFileError` with the first bad lines.
+def open_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFile:
+    """Open a file by its digest; raises `InvalidProviderFileError` where there is none.
 
-    It has one of the layouts, or our own. `progress` is called with the number of bytes of each
-    read.
+    `progress` is called with the number of bytes of each read, now and when its lines are read.
     """
     if not path.is_file():
         raise InvalidProviderFileError([f"{quote_input(str(path))} is no file"])
     digest = hashlib.sha256()
-    problems: list[str] = []
-    count, bad = 0, 0
-    first: datetime | None = None
-    last: datetime | None = None
-    for found in _parsed(path, layouts, digest, progress):
-        if isinstance(found, str):
-            bad += 1
-            problems += [found] if bad <= _TOLD_MAX else []
-            continue
-        count += 1
-        first = found.at if first is None else min(first, found.at)
-        last = found.at if last is None else max(last, found.at)
-    if bad:
-        raise InvalidProviderFileError(
-            problems + ([f"and {bad - _TOLD_MAX} more"] if bad > _TOLD_MAX else [])
-        )
-    return ProviderFile(
-        path=path,
-        sha256=digest.hexdigest(),
-        lines=count,
-        first=first,
-        last=last,
-        layouts=layouts,
-        progress=progress,
-    )
+    try:
+        with io.FileIO(path) as raw:
+            watched = io.BufferedReader(_Watched(raw, digest, progress))
+            while watched.read(_READ_BYTES):
+                pass
+    except OSError as error:
+        raise InvalidProviderFileError([_unreadable(error)]) from error
+    return ProviderFile(path=path, sha256=digest.hexdigest(), progress=progress)
 
 
 class _Watched(io.RawIOBase):
@@ -137,12 +114,21 @@ def _parsed(
             if layout is None:
                 while watched.read(_LINE_CHARS_MAX):
                     pass
-                yield f"line 1: the header must be {','.join(HEADER)}, with or without fee after it"
+                yield _no_layout(layouts)
                 return
             text = io.TextIOWrapper(watched, encoding=layout.encoding, newline="")
             yield from _rows(csv.reader(_bounded(text), strict=True), layout)
     except OSError as error:
-        yield f"the file cannot be read: {error.strerror}"
+        yield _unreadable(error)
+
+
+def _unreadable(error: OSError) -> str:
+    return f"the file cannot be read: {error.strerror}"
+
+
+def _no_layout(layouts: Sequence[FileLayout]) -> str:
+    others = ", or the file one of the gateway's own" if layouts else ""
+    return f"line 1: the header must be {','.join(HEADER)}, with or without fee after it{others}"
 
 
 def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:

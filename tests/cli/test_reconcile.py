@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from payintent.config import Settings
+from payintent.gateways.ecpay.settlement_file import COLUMNS
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import open_service
 from tests.support.fakes import FakeGateway, captured
@@ -29,6 +31,20 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
     asyncio.run(_pay(settings))
     with pytest.MonkeyPatch.context() as patch:
         yield Terminal(settings, patch)
+
+
+@pytest.fixture
+def of_ecpay(settings: Settings, terminal: Terminal) -> Terminal:
+    """The same, at ECPay, in its currency."""
+
+    async def change() -> None:
+        connection = await asyncpg.connect(settings.database_url)
+        await connection.execute("UPDATE provider_account SET provider = 'ecpay'")
+        await connection.execute("UPDATE capture SET currency = 'TWD', reference = 'T1'")
+        await connection.close()
+
+    asyncio.run(change())
+    return terminal
 
 
 async def _pay(settings: Settings) -> None:
@@ -53,6 +69,34 @@ def _reconcile(terminal: Terminal, path: Path, *more: str) -> Said:
 
 def _cases(terminal: Terminal) -> int:
     return len(terminal.run("case", "list", "--json").json)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "big5"])
+def test_a_file_of_a_gateway_is_read_as_it_is(
+    of_ecpay: Terminal, tmp_path: Path, encoding: str
+) -> None:
+    """The worker reads the same: `tests/reconciliation/test_ecpay_file.py`."""
+    row = "1,12341,777777,{},2026/11/21 16:00:00,2026/11/21 16:00:00,1590,-44,1546"
+    path = tmp_path / "settled.csv"
+    command = ("reconcile", "--provider", "ecpay", "--file", path, *_PERIOD)
+    for order, status, differences in (
+        ("T1", 0, []),
+        ("T2", 1, [("extra", "T2"), ("missing", "T1")]),
+    ):
+        lines = [",".join(COLUMNS), row.format(order), "合計,1546", ""]
+        path.write_text("\r\n".join(lines), encoding=encoding)
+        said = of_ecpay.run(*command)
+        assert (said.status, said.err) == (status, "")
+        for what, reference in differences:
+            assert any(
+                line.startswith(f"ecpay payment {reference}: {what}, ")
+                for line in said.out.splitlines()
+            )
+    path.write_text("nothing\n", encoding=encoding)
+    refused = of_ecpay.run(*command)
+    assert refused.status == 2
+    assert refused.err.startswith("payintent: line 1: the header must be type,reference,")
+    assert refused.err.endswith("or the file one of the gateway's own\n")
 
 
 def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.provider_file import (
     InvalidProviderFileError,
     ProviderFile,
-    read_provider_file,
+    open_provider_file,
 )
 from payintent.storage import refunds
 from tests.operations.stage import waiting_refunds
@@ -83,7 +83,7 @@ async def _refunded(world: World, reference: str | None, state: GatewayRefundSta
 def _comparison(path: Path, **more: Any) -> ReconciliationInput:
     """Compare with everything that we have ever learnt."""
     fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | more
-    return ReconciliationInput(file=read_provider_file(path), **fields)
+    return ReconciliationInput(file=open_provider_file(path), **fields)
 
 
 async def _compare(world: World, path: Path, **more: Any) -> ReconciliationResult:
@@ -360,7 +360,7 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
 def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: str) -> None:
     path = write(f"payment,fine,,1.00,THB,{_AT}", line.format(at=_AT, long=201 * "x"))
     with pytest.raises(InvalidProviderFileError) as bad:
-        read_provider_file(path)
+        list(open_provider_file(path).read())
     [told] = bad.value.problems
     assert told.startswith("line 3: ")
     assert problem in told
@@ -382,15 +382,16 @@ def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem
     fine = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
     path = write(*fine, line.format(at=_AT), header=f"{_HEADER},fee")
     with pytest.raises(InvalidProviderFileError) as bad:
-        read_provider_file(path)
+        list(open_provider_file(path).read())
     [told] = bad.value.problems
     assert told.startswith("line 4: ")
     assert problem in told
 
 
 def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
+    path = write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000])
     with pytest.raises(InvalidProviderFileError) as bad:
-        read_provider_file(write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000]))
+        list(open_provider_file(path).read())
     told = bad.value.problems
     assert (len(told), told[0], told[-1]) == (
         *(21, "line 3: there are 1 columns, not 6", "and 980 more"),
@@ -415,21 +416,16 @@ def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
     cases.append((tmp_path / "latin.csv", "the file is not UTF-8"))
     for path, problem in cases:
         with pytest.raises(InvalidProviderFileError) as bad:
-            read_provider_file(path)
+            list(open_provider_file(path).read())
         assert problem in bad.value.problems[0], path
 
 
 def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "excel.csv"
     path.write_bytes(f"\ufeff{_HEADER}\r\npayment,é,,1.00,THB,{_AT}\r\n".encode())
-    read = read_provider_file(path)
-    assert (read.lines, read.first, read.last) == (
-        1,
-        read.last,
-        datetime(2026, 11, 21, 8, tzinfo=UTC),
-    )
-    [line] = read.read()
+    [line] = open_provider_file(path).read()
     assert isinstance(line, ProviderFileLine)
+    assert line.at == datetime(2026, 11, 21, 8, tzinfo=UTC)
     assert line.reference == "é"
 
 
@@ -575,7 +571,7 @@ async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path:
     seen: list[int] = []
     tracemalloc.start()
     comparison = ReconciliationInput(
-        file=read_provider_file(path, seen.append), provider="fake", since=_LONG_AGO
+        file=open_provider_file(path, seen.append), provider="fake", since=_LONG_AGO
     )
     found = await world.perform(CompareProviderFile(comparison=comparison))
     _, most = tracemalloc.get_traced_memory()
@@ -605,12 +601,12 @@ async def test_a_file_that_is_read_slowly_keeps_its_transaction(
             asyncio.run_coroutine_threadsafe(look(), loop).result()
 
     comparison = ReconciliationInput(
-        file=read_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO
+        file=open_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO
     )
     found = await world.perform(CompareProviderFile(comparison=comparison))
     assert _counts(found)["payment"] == (1_000, 0, 0, 1_000, 0)
 
 
 def test_a_file_is_told_without_its_place() -> None:
-    file = ProviderFile(path=Path("/somewhere"), sha256="00", lines=0, first=None, last=None)
+    file = ProviderFile(path=Path("/somewhere"), sha256="00")
     assert "somewhere" not in repr(file)
