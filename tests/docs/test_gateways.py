@@ -1,17 +1,23 @@
 """Each gateway's page says what its adapter says of itself."""
 
 import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from payintent.built_in_gateways import BUILT_IN
 from payintent.domain.gateway import Gateway, GatewayCapabilities
+from payintent.domain.settlement_file import ProviderFileLine
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.onchain import OnchainGateway
 from payintent.gateways.stripe import api as stripe_api
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from tests.docs.reading import ROOT, links, page, rows, section, spans
+from payintent.reconciliation.provider_file import open_provider_file
+from tests.docs.reading import ROOT, examples, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {
     adapter.provider: adapter
@@ -54,6 +60,29 @@ def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -
         **dict.fromkeys(capabilities.credentials, "yes"),
         **dict.fromkeys(capabilities.optional_credentials, "no"),
     }
+
+
+def test_a_report_of_2c2p_is_brought_into_our_columns_by_the_names_of_its_own(
+    tmp_path: Path,
+) -> None:
+    [code] = examples(_text("2c2p"), "python", "a report in our columns")
+    report = (
+        "Date,Type,Invoice No,Transaction Ref,Refund Ref,Amount,Currency\n"
+        '21/11/2026 15:15:30,Sale,inv7,4711,,"1,590.00",THB\n'
+        "21/11/2026 18:00:00,Refund,inv7,4711,r1,-90.00,THB\n"
+    )
+    command = [sys.executable, "-c", code]
+    path = tmp_path / "2026-11-21.csv"
+    path.write_bytes(subprocess.check_output(command, input=report.encode()))
+    found = [line for line in open_provider_file(path).read() if isinstance(line, ProviderFileLine)]
+    assert [(line.type, line.reference, str(line.amount), line.currency) for line in found] == [
+        ("payment", "inv7.4711", "1590.00", "THB"),
+        ("refund", "r1", "90.00", "THB"),
+    ]
+    assert found[0].at == datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
+    unnamed = report.replace("Transaction Ref", "tranRef").encode()
+    failed = subprocess.run(command, input=unnamed, capture_output=True, check=False)
+    assert (failed.returncode, b"KeyError: 'Transaction Ref'" in failed.stderr) == (1, True)
 
 
 @each_adapter
