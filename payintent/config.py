@@ -178,6 +178,7 @@ class Settings(BaseSettings):
     events_days: KeptDays = 365  # what merchants were told, with payers and metadata
     payer_addresses_days: KeptDays = 90  # on chains, after a transfer
     payer_details_days: KeptDays = 730  # e-mail and metadata, after a payment ended
+    payers_days: KeptDays = 3650  # who paid; what stays of a payment then are the books
 
     seal_payer_data: bool = False  # e-mail, metadata and events, under the key ring
 
@@ -296,6 +297,10 @@ class Settings(BaseSettings):
             RetentionRule.EVENTS: self.events_days,
             RetentionRule.PAYER_ADDRESSES: self.payer_addresses_days,
             RetentionRule.PAYER_DETAILS: self.payer_details_days,
+            # Events name the payer too: none is kept longer than its payment's.
+            RetentionRule.PAYERS: max(self.payers_days, self.events_days)
+            if self.payers_days and self.events_days
+            else 0,
         }
 
     @property

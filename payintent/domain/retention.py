@@ -10,3 +10,4 @@ class RetentionRule(StrEnum):
     EVENTS = "events"  # that merchants were told, with their deliveries
     PAYER_ADDRESSES = "payer_addresses"  # on chains, of transfers
     PAYER_DETAILS = "payer_details"  # e-mail and metadata of payments
+    PAYERS = "payers"  # who paid, and whatever else of a person a payment has left

@@ -99,7 +99,10 @@ def _body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
-    """Erase the payer of locked payments; `bodies` are those that their events have from now on."""
+    """Erase the payer of locked payments; `bodies` are those that their events have from now on.
+
+    Without any there are no events: a worker erases too, and may not change those.
+    """
     await tx.fetch(_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)
     await tx.fetch(_TEST_SESSIONS, payment_ids)
@@ -107,10 +110,11 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch(_RECEIPTS, payment_ids)
     await tx.fetch(_CHAIN_REFUNDS, payment_ids)
     await tx.fetch(_REFUNDS, payment_ids)
-    sealing = tx.payer_sealing
-    stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
-    await tx.fetch(_EVENTS, list(bodies), stored)
-    await tx.fetch(_ATTEMPTS, list(bodies))
+    if bodies:
+        sealing = tx.payer_sealing
+        stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+        await tx.fetch(_EVENTS, list(bodies), stored)
+        await tx.fetch(_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM fraud_decision WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM mail WHERE payment_id = ANY($1::uuid[])", payment_ids)

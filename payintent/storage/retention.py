@@ -8,7 +8,8 @@ and what loses a value leaves a partial index. The times in the rows decide, nev
 from typing import LiteralString
 
 from payintent.domain.retention import RetentionRule
-from payintent.storage.database import Executor
+from payintent.storage import payer_erasure
+from payintent.storage.database import Database, Executor
 
 #: The id before all those of the last `$1` days; 1970 is the earliest.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex(greatest(0,
@@ -81,9 +82,27 @@ _DETAILS: LiteralString = (
     LIMIT $2
 """
 )
+#: Its event is gone before, by the rule of events. It is looked up: a join may read all of them.
+_PAYERS: LiteralString = (
+    """
+    SELECT p.id
+    FROM payment p
+    WHERE p.status NOT IN ('PENDING', 'PROCESSING')
+        AND p.payer_uid <> '(erased)'
+        AND coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) <= """
+    + _LONG_AGO
+    + " AND p.updated_at <= "
+    + _LONG_AGO
+    + " AND (SELECT e.id FROM event e WHERE e.payment_id = p.id LIMIT 1) IS NULL AND "
+    + _AT_REST.format("p.id")
+    + """
+    ORDER BY coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at)
+    LIMIT $2
+"""
+)
 
 
-async def prune(database: Executor, rule: RetentionRule, days: int, limit: int) -> int:
+async def prune(database: Database, rule: RetentionRule, days: int, limit: int) -> int:
     """Take away at most `limit` of what is older than `days`; returns how many there were.
 
     What others hold locked is left for the next time.
@@ -97,6 +116,8 @@ async def prune(database: Executor, rule: RetentionRule, days: int, limit: int) 
             rows = await database.fetch(_FORGET_ADDRESSES, days, limit)
         case RetentionRule.PAYER_DETAILS:
             rows = await database.fetch(_FORGET_DETAILS, days, limit)
+        case RetentionRule.PAYERS:
+            return await _erase_payers(database, days, limit)
     return len(rows)
 
 
@@ -115,8 +136,19 @@ async def count_due(database: Executor, rule: RetentionRule, days: int, limit: i
             row = await database.row(_COUNT + _ADDRESSES + ") due", days, limit)
         case RetentionRule.PAYER_DETAILS:
             row = await database.row(_COUNT + _DETAILS + ") due", days, limit)
+        case RetentionRule.PAYERS:
+            row = await database.row(_COUNT + _PAYERS + ") due", days, limit)
     assert row is not None  # noqa: S101 - a count is one row
     return row["due"]
+
+
+async def _erase_payers(database: Database, days: int, limit: int) -> int:
+    """Take the payer out of old payments, as operators do at a payer's wish."""
+    async with database.transaction() as tx:
+        rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
+        if rows:
+            await payer_erasure.erase(tx, [row["id"] for row in rows], {})
+    return len(rows)
 
 
 # Deliveries are locked and looked at again, so that none is lost that was just made due again.

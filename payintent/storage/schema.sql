@@ -1680,6 +1680,8 @@ CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merch
 
 CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextended(public.payment_order_id(metadata), (0)::bigint)) WHERE (public.payment_order_id(metadata) IS NOT NULL);
 
+CREATE INDEX payment_payer ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE ((status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text])) AND (payer_uid <> '(erased)'::text));
+
 CREATE INDEX payment_payer_email ON public.payment USING btree (lower(payer_email)) WHERE (payer_email IS NOT NULL);
 
 CREATE INDEX payment_processing ON public.payment USING btree (created_at) WHERE (status = 'PROCESSING'::text);

@@ -46,7 +46,7 @@ def test_what_is_of_a_person_says_how_long_it_is_kept_and_what_for() -> None:
 
 def test_the_times_are_those_of_the_settings() -> None:
     found = re.findall(r"`PAYINTENT_(\w+_(?:DAYS|HOURS))` \((\d+) (days|hours)\)", _PAGE)
-    assert len(found) == 8
+    assert len(found) == 9
     for name, number, unit in found:
         assert Settings.model_fields[name.lower()].default == int(number), name
         assert name.endswith(unit.upper())

@@ -24,6 +24,7 @@ DAYS = {
     RetentionRule.EVENTS: 365,
     RetentionRule.PAYER_ADDRESSES: 90,
     RetentionRule.PAYER_DETAILS: 730,
+    RetentionRule.PAYERS: 3650,
 }
 
 
@@ -200,12 +201,13 @@ async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: Wo
         DueRetention(rule=RetentionRule.EVENTS, days=365, due=2, more=False),
         DueRetention(rule=RetentionRule.PAYER_ADDRESSES, days=90, due=0, more=False),
         DueRetention(rule=RetentionRule.PAYER_DETAILS, days=730, due=2, more=False),
+        DueRetention(rule=RetentionRule.PAYERS, days=3650, due=0, more=False),
     ]
     before = {rule: PRUNED.labels(rule)._value.get() for rule in DAYS}
     assert await prune_step(world.service.database, DAYS, 10) is False
     gone = {rule: PRUNED.labels(rule)._value.get() - before[rule] for rule in DAYS}
     assert gone == {one.rule: one.due for one in shown}
-    assert [one.due for one in await world.perform(ShowRetention())] == [0, 0, 0, 0]
+    assert [one.due for one in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
 
 
 async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_locked(
