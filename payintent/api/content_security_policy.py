@@ -14,11 +14,12 @@ _SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?
 
 @dataclass(frozen=True, slots=True)
 class ScriptSources:
-    """The origins of a page's scripts, of its frames, and of the addresses its scripts call."""
+    """What a page runs: origins of scripts, of frames, and of the addresses that scripts call."""
 
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    inline: tuple[str, ...] = ()  # hashes of the scripts in the page
 
 
 def content_security_policy(
@@ -44,7 +45,7 @@ def content_security_policy(
         "form-action": _listed(_SELF, others=leads_to),
     }
     if runs is not None:
-        directives["script-src"] = _listed(_SELF, others=runs.scripts)
+        directives["script-src"] = _listed(_SELF, *runs.inline, others=runs.scripts)
         directives["connect-src"] = _listed(_SELF, others=runs.asks)
         if runs.frames:
             directives["frame-src"] = _listed(others=runs.frames)

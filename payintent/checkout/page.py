@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, schemas
 from payintent.api.checkout_fields import next_action_fields, quote_fields
-from payintent.api.content_security_policy import content_security_policy
+from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
@@ -39,7 +39,7 @@ from payintent.checkout.rendering import (
     render_page,
 )
 from payintent.checkout.signs import draw_chain
-from payintent.checkout.static_files import page_style
+from payintent.checkout.static_files import offer_script, page_style
 from payintent.checkout.wallet_step import WalletStep, api_address, wallet_step
 from payintent.checkout.ways import group_ways, sign_of
 from payintent.domain.activation import is_in_service
@@ -170,6 +170,7 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "embed": embedding_frame(address, merchant),
         "api": api_address(settings)[0],
         "style": page_style(merchant.accent_colour),
+        "offer": offer_script(language.locale),
         "picture": picture_path(app, view.get("product", {}).get("image")),
         "test": not merchant.livemode,
         "logo": picture_path(app, merchant.logo_url),
@@ -224,12 +225,19 @@ async def _page(
     policy = content_security_policy(
         framed_by=page.merchant.origins,
         leads_to=offered.gateways,
-        runs=asking(app, card.sources if card else OUR_SCRIPTS),
+        runs=asking(app, card.sources if card else _our_scripts(step, language)),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(
         request, "checkout.html", fields, policy, http_status(refused) if refused else 200
     )
+
+
+def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:
+    """Allow our own files; in the wallet's step the script in the page as well."""
+    if step["kind"] != "wallet":
+        return OUR_SCRIPTS
+    return ScriptSources(inline=(offer_script(language.locale).source,))
 
 
 def _offers_tokens(offered: _OfferedQuotes) -> bool:

@@ -81,7 +81,7 @@ def _later(request: Request, key: str, status: int, wait_s: int | None) -> Respo
 def asking(app: AppContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
     """Add the API's origin, which the page calls and which may be another one."""
     api = api_address(app.service.settings)[1]
-    return ScriptSources(step.scripts, step.frames, (*step.asks, *([api] if api else ())))
+    return replace(step, asks=(*step.asks, *([api] if api else ())))
 
 
 async def _blocked(request: Request) -> Response:

@@ -72,7 +72,7 @@ def _figure(path: str, name: str) -> str:
         return f'<path d="{path}" {_WHITE}/>'
     letter = escape(name[:1].upper())
     return (
-        '<text x="12" y="16.5" text-anchor="middle" font-size="13" font-weight="700" '
+        '<text x="12" y="16.5" text-anchor="middle" font-size="14" font-weight="600" '
         f'fill="#fff">{letter}</text>'
     )
 

@@ -12,12 +12,13 @@ from payintent.checkout.accent import BRIGHT, DARK, Shades, accent_shades
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.web.inline_style import InlineStyle, inline_style
+from payintent.web.inline_part import InlinePart, inline_part
 from payintent.web.minify import minify_style
 from payintent.web.static_files import HEADERS, StaticFiles
 
-_NAMES = ("checkout.css", "checkout.js", "card.js", "onchain.js", "wallet.js")
+_NAMES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
 _STYLE = "checkout.css"
+_OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 #: Where a script wants its texts: an object, empty in the source.
@@ -32,13 +33,19 @@ def static_url(name: str, locale: str = LOCALES[0]) -> str:
 
 
 @lru_cache(maxsize=_TINTED_MAX)
-def page_style(colour: str | None = None) -> InlineStyle:
+def page_style(colour: str | None = None) -> InlinePart:
     """Return the style of pages, with a merchant's colour where it has one."""
     text = _files(LOCALES[0]).text(_STYLE)
     if colour is not None:
         shades = (_properties(accent_shades(colour, theme)) for theme in (BRIGHT, DARK))
         text += minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
-    return inline_style(text)
+    return inline_part(text)
+
+
+@cache
+def offer_script(locale: str) -> InlinePart:
+    """Return the script in the wallet step's page, which speaks a language."""
+    return inline_part(_files(locale).text(_OFFER))
 
 
 async def get_static_file(request: Request) -> Response:

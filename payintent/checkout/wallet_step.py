@@ -26,6 +26,11 @@ class WalletStep:
         """Tell whether the exact payment was seen on the chain; nothing else is accepted then."""
         return self.session["status"] in {"detected", "confirming"}
 
+    @property
+    def awaits(self) -> bool:
+        """Tell whether a payment is to be made: nothing was sent that anybody has told us of."""
+        return self.session["payable"] and self.session["status"] == "awaiting_payment"
+
 
 async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | None:
     """Return the step of a page whose next action is a wallet's; None for other pages.

@@ -5,7 +5,7 @@ from functools import cache
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.web.inline_style import InlineStyle, inline_style
+from payintent.web.inline_part import InlinePart, inline_part
 from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 
@@ -29,9 +29,9 @@ _FILES = StaticFiles("console/static", "/static", _NAMES, prepare=_prepare)
 
 
 @cache
-def console_style(name: str) -> InlineStyle:
+def console_style(name: str) -> InlinePart:
     """Return one of our styles as it stands in a page."""
-    return inline_style(_FILES.text(name))
+    return inline_part(_FILES.text(name))
 
 
 def style_sources() -> list[str]:

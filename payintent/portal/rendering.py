@@ -9,7 +9,7 @@ from starlette.responses import Response
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.domain.price import format_rate
 from payintent.web.compression import html_response
-from payintent.web.inline_style import inline_style
+from payintent.web.inline_part import inline_part
 from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 from payintent.web.templates import make_environment
@@ -31,7 +31,7 @@ def _prepare(name: str, text: str) -> str:
 FILES = StaticFiles(
     "portal/static", "/merchant/static", ("portal.css", "passkeys.js"), prepare=_prepare
 )
-_STYLE = inline_style(FILES.text("portal.css"))
+_STYLE = inline_part(FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 
 

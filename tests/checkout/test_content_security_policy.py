@@ -196,6 +196,7 @@ async def test_the_pages_own_files_are_kept_for_ever_under_their_content(api: Ap
     for name, type_ in (
         ("checkout.css", "text/css"),
         ("checkout.js", "text/javascript"),
+        ("offer.js", "text/javascript"),
         ("onchain.js", "text/javascript"),
         ("wallet.js", "text/javascript"),
         ("card.js", "text/javascript"),
@@ -270,7 +271,7 @@ async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str
 
 
 @pytest.mark.parametrize(
-    "names", [["checkout.js", "onchain.js", "wallet.js"], ["checkout.js", "card.js"]]
+    "names", [["checkout.js", "offer.js", "onchain.js", "wallet.js"], ["checkout.js", "card.js"]]
 )
 async def test_the_scripts_of_a_page_weigh_little(api: Api, names: list[str]) -> None:
     api._client._auto_decompress = False

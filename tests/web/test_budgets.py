@@ -1,11 +1,12 @@
 """What a page weighs and asks for: exact, since it is counted and not timed."""
 
 import re
-from importlib import resources
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser
 
+import payintent
 from payintent.checkout.languages import LOCALES
 from tests.web import weight
 from tests.web.gallery import Gallery
@@ -14,17 +15,16 @@ from tests.web.visiting import screen
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 _OWN_STYLES = ("checkout", "console", "portal")
-_WEIGHT = re.compile(r"font-weight:\s*([^;}\s]+)")
+_WEIGHT = re.compile(r"""font-weight(?::\s*|=")([^;}"\s]+)""")  # in a style, and in a drawing
 
 
 @pytest.mark.parametrize("part", _OWN_STYLES)
 async def test_a_page_needs_a_font_in_two_weights(part: str) -> None:
-    folder = resources.files("payintent") / part / "static"
-    sheets = [
-        one for one in folder.iterdir() if one.name.endswith(".css") and "min" not in one.name
-    ]
+    folder = Path(payintent.__file__).parent / part
+    sheets = [one for one in folder.glob("static/*.css") if "min" not in one.name]
     text = "".join(one.read_text() for one in sheets)
-    assert set(_WEIGHT.findall(text)) <= {"400", "600"}
+    drawings = "".join(one.read_text() for one in [*folder.glob("*.py"), *folder.rglob("*.html")])
+    assert set(_WEIGHT.findall(text + drawings)) <= {"400", "600"}
     assert re.search(r"h1, h2, h3,.* \{ font-weight: 600; \}", text)  # or they are bold, a third
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import BrowserContext, expect
+from playwright.async_api import BrowserContext, Route, expect
 
 from payintent.config import Settings
 from payintent.evm import abi
@@ -60,6 +60,29 @@ async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: W
     await expect(till.wallets).to_be_visible()
     await expect(till.page.locator("html.scripted")).to_have_count(1)
     assert await till.page.evaluate("window.followsFirst") is False
+
+
+async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_press_is_kept(
+    till: Till, wallet: Wallet
+) -> None:
+    is_pressed = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_pressed.wait()
+        await route.continue_()
+
+    await wallet.stand_in(till.page.context)
+    await till.page.route("**/onchain.js", later)
+    world = till.ground.world
+    payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
+    await till.show(payment)
+    await till.page.check("[name=method][value*=USDT]")
+    await till.page.locator("form.methods > button").click(no_wait_after=True)
+    await till.wallets.click()
+    assert wallet.asked == []
+    is_pressed.set()
+    await till.says("is on the chain")
+    assert len(wallet.sent) == 2
 
 
 async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(

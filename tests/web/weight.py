@@ -25,6 +25,7 @@ WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "
 
 _LINKED = re.compile(r'<script (?:type="module" )?src="([^"]+)"')
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')
 #: What belongs to a page; a stream and questions follow when it is there.
 _PARTS = {"document", "stylesheet", "script", "image", "font"}
@@ -32,9 +33,9 @@ _PARTS = {"document", "stylesheet", "script", "image", "font"}
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Bytes of each kind, as a browser receives them; styles stand in the page."""
+    """Bytes of each kind, as a browser receives them; styles and a script stand in the page."""
 
-    html: int  # without the styles
+    html: int  # without these
     css: int
     js: int
 
@@ -59,10 +60,15 @@ async def weigh_page(url: str, cookies: Iterable[Cookie] = ()) -> Weight:
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
         whole = gzip.decompress(await fetch(client, url)).decode()
         styles, page = "".join(_STYLE.findall(whole)), _STYLE.sub("", whole)
-        js = 0
+        html = _packed(_SCRIPT.sub("", page))
+        js = _packed(page) - html  # what a script in the page adds to it
         for path in await _with_imports(base, _LINKED.findall(page)):
             js += len(await fetch(client, base + path))
-    return Weight(len(gzip.compress(page.encode(), 5)), len(gzip.compress(styles.encode(), 5)), js)
+    return Weight(html, _packed(styles), js)
+
+
+def _packed(text: str) -> int:
+    return len(gzip.compress(text.encode(), 5))
 
 
 def cookie_header(cookies: Iterable[Cookie]) -> Mapping[str, str]:

@@ -1,10 +1,10 @@
-// The checkout's wallet step: offers the browser's wallets, pays from one, shows what comes of it.
+// The checkout's wallet step: pays from a wallet that offer.js has found, shows what comes of it.
 // The service gives every call ready to send, and it alone says when a payment is paid.
 // @ts-check
 
 import { learn, swap, word } from "./checkout.js";
-import { PATIENCE_MS, Problem, Reverted, price, words } from "./wallet.js";
-import { account, discover, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
+import { PATIENCE_MS, Problem, Reverted, words } from "./wallet.js";
+import { account, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
 import { send } from "./wallet.js";
 
 /** @typedef {import("./wallet.js").Provider} Provider */
@@ -99,32 +99,11 @@ function soon(seconds) {
   return minutes === 1 ? word("wallet_soon_minute") : word("wallet_soon_minutes", { minutes });
 }
 
-/**
- * @param {string} name
- * @param {string} icon
- * @param {Provider} provider
- */
-function offer(name, icon, provider) {
-  const button = document.createElement("button");
-  button.type = "button";
-  if (/^data:image\//.test(icon ?? "")) {
-    const image = document.createElement("img");
-    image.alt = "";
-    button.append(image);
-    requestAnimationFrame(() => setTimeout(() => (image.src = icon))); // after the button is there
-  }
-  button.append(word("wallet_pay_with", { wallet: name }));
-  button.addEventListener("click", () => start(provider));
-  part("wallets").append(button);
-  part("no-wallet").hidden = true;
-  show();
-}
-
 // The payment
 
 /** @param {Provider} provider */
 async function start(provider) {
-  if (running) return;
+  if (running || isUnderWay()) return;
   running = true;
   show();
   try {
@@ -172,7 +151,7 @@ async function check(ask) {
  */
 async function sendApproval(provider, payer, step, ask) {
   const key = step.kind === "approve_reset" ? "wallet_reset" : "wallet_allow";
-  say(word(key, { amount: price(bill) }));
+  say(word(key, { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   say(word("wallet_allowing"));
   if (!(await isMined(provider, hash))) {
@@ -188,7 +167,7 @@ async function sendApproval(provider, payer, step, ask) {
  */
 async function sendPayment(provider, payer, step) {
   await refresh(); // a permission may have taken its time
-  say(word("wallet_confirm", { amount: price(bill) }));
+  say(word("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   const one = { hash, at: Date.now(), mined: false };
   remember(one);
@@ -321,8 +300,9 @@ document.addEventListener("visibilitychange", follow);
 addEventListener("pageshow", (event) => event.persisted && follow());
 addEventListener("online", follow);
 addEventListener("pay:onchain", follow); // the service has seen something
-discover(offer, (any) => {
-  part("no-wallet").hidden = any;
-  part("offer").classList.remove("awaited"); // no more wallets are waited for
-});
+addEventListener("pay:offer", show);
+const wallets = /** @type {HTMLElement & { pressed?: Provider }} */ (part("wallets"));
+const pressed = () => wallets.pressed && start(wallets.pressed);
+wallets.addEventListener("click", pressed); // after offer.js has noted which one
+pressed(); // before this script was there
 digest().then(later); // the session came with the page

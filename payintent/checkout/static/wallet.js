@@ -1,4 +1,4 @@
-// Talks to a browser's wallets: EIP-6963 discovery, EIP-1193 calls, and their errors in words.
+// Talks to a browser's wallets: EIP-1193 calls, and their errors in words.
 // @ts-check
 
 import { learn, word } from "./checkout.js";
@@ -12,7 +12,6 @@ import { learn, word } from "./checkout.js";
 
 learn({/* texts */});
 
-const FIND_MS = 300; // how long wallets have to announce themselves
 const PAUSE_MAX_MS = 1_000;
 const PAUSE_FIRST_MS = 100;
 const ALLOWANCE_LOOKS_MAX = 6; // a wallet's node may lag behind the one that gave a receipt
@@ -61,47 +60,11 @@ export function words(error) {
 }
 
 /**
- * Gives what is asked for, as the page writes it in its language.
- * @param {Bill} bill
- */
-export function price(bill) {
-  return bill.price;
-}
-
-/**
  * Gives an error's code, also where a wallet has wrapped it.
  * @param {any} error
  */
 function codeOf(error) {
   return error?.data?.originalError?.code ?? error?.code;
-}
-
-/**
- * Reports each wallet once, also the old kind that only stands in the window.
- * @param {(name: string, icon: string, provider: Provider) => void} report
- * @param {(any: boolean) => void} searched
- */
-export function discover(report, searched) {
-  const known = new Set();
-  /** @param {string} id @param {string} name @param {string} icon @param {any} provider */
-  const found = (id, name, icon, provider) => {
-    if (known.has(id) || typeof provider?.request !== "function") return;
-    known.add(id);
-    report(name, icon, provider);
-  };
-  addEventListener("eip6963:announceProvider", (/** @type {any} */ { detail }) => {
-    const { uuid, name, icon } = detail?.info ?? {};
-    if (uuid && name) found(uuid, name, icon, detail.provider);
-  });
-  const old = () => {
-    if (known.size === 0) found("window", word("wallet_browser"), "", /** @type {any} */ (globalThis).ethereum);
-  };
-  addEventListener("ethereum#initialized", old, { once: true }); // some come late, on phones
-  dispatchEvent(new Event("eip6963:requestProvider"));
-  setTimeout(() => {
-    old();
-    searched(known.size > 0);
-  }, FIND_MS);
 }
 
 /**
@@ -217,7 +180,7 @@ export async function isDue(step, bill, ask) {
 export async function isDone(step, bill, ask) {
   for (let look = 1; await isDue(step, bill, ask); look += 1) {
     if (look === ALLOWANCE_LOOKS_MAX) {
-      throw new Problem(word("wallet_allow_whole", { amount: price(bill) }));
+      throw new Problem(word("wallet_allow_whole", { amount: bill.price }));
     }
     await pause(look);
   }
