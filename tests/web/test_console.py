@@ -16,11 +16,18 @@ from tests.web.visiting import SMALL_PX, screen
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
+_USUAL_PX = 1280
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
 #: Whoever looks from a phone sees all of a row; the figures behind the chart alone scroll.
 _SIDEWAYS = """() => [...document.querySelectorAll(".table:not(:has(#points))")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => `${one.ariaLabel} is ${one.scrollWidth} wide on ${one.clientWidth}`)"""
+#: What the words of a cell say, within whatever marks them.
+_WRITE = """(cell, text) => { (cell.querySelector(".badge, a") ?? cell).textContent = text }"""
+_LONG_ONES = (
+    {"Status": "PARTIALLY_REFUNDED", "Amount": "1234567.89 THB", "Merchant": "1234567"},
+    {"Order": "0123456789" * 4, "Payer": "abcdefghij" * 4, "Method": "2c2p redirect, TH"},
+)
 _OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if page.operator}))
 
 
@@ -55,6 +62,21 @@ async def test_everybody_can_use_it(
         await checks.unfold(page)
         found += await checks.unsaid(page) + await _bright_dark_and_small(page)
     assert found == []
+
+
+@pytest.mark.parametrize("name", ["payments", "payments-found"])
+async def test_a_list_of_payments_is_seen_whole_on_a_usual_screen(
+    console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
+) -> None:
+    page, _ = await console.show(desks["Ada"], name)
+    async with page:
+        await page.set_viewport_size({"width": _USUAL_PX, "height": 800})
+        for row, fields in enumerate(_LONG_ONES):
+            for label, text in fields.items():
+                cell = page.locator(f"tbody tr >> nth={row} >> [data-label='{label}']")
+                await cell.evaluate(_WRITE, text)
+        assert await page.evaluate(_SIDEWAYS) == []
+        assert await checks.overflow(page) == []
 
 
 async def test_every_page_is_valid_html(
