@@ -112,13 +112,15 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
 
     await page.get_by_role("link", name="Gateways", exact=True).first.click()
     assert await _everybody_can_use_it(page) == []
-    await page.get_by_role("link", name="Take out of service: account 1").click()
-    await _confirm(page)
-    await page.goto("/gateways")
-    await page.get_by_role("link", name="Put back into service: account 1").click()
-    await _confirm(page)
-    await page.goto("/gateways")
-    await expect(page.get_by_role("link", name="Take out of service: account 1")).to_be_visible()
+    for what in ("fake", "account 1"):
+        await page.get_by_role("link", name=f"Take out of service: {what}", exact=True).click()
+        await _confirm(page)
+        await page.goto("/gateways")
+        await page.get_by_role("link", name=f"Put back into service: {what}", exact=True).click()
+        await _confirm(page)
+        await page.goto("/gateways")
+        off = page.get_by_role("link", name=f"Take out of service: {what}", exact=True)
+        await expect(off).to_be_visible()
 
     await world.rows(CURSOR, "bsc", REASON)
     await page.goto("/chains")
