@@ -1,10 +1,17 @@
 """What SECURITY.md says of the buyer's page is what its policy does."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
+import pytest
+
+from payintent.checkout.static_files import offer_script
+from payintent.config import Settings
+from payintent.service import Service
 from tests.checkout.test_card_step import policy as card_step_policy
 from tests.checkout.test_content_security_policy import SHOP, path_of, policy, profile
 from tests.docs.reading import page
+from tests.support.contracts import bill, contract_service, offer_tokens
+from tests.support.fakes import FakeGateway
 from tests.support.world import Api
 
 Policies = dict[str, dict[str, str]]
@@ -16,9 +23,13 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
     "and on the card step its gateway's": (
         lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
     ),
-    "no inline script runs": lambda of: all(
-        "unsafe" not in told["script-src"] and "nonce" not in told["script-src"]
-        for told in of.values()
+    "no inline script runs but the wallet step's, by its hash": lambda of: (
+        of["wallet step"]["script-src"] == f"'self' {offer_script('en').source}"
+        and not any(
+            mark in told["script-src"]
+            for name, told in of.items()
+            for mark in ("unsafe", "nonce", *(() if name == "wallet step" else ("sha",)))
+        )
     ),
     "forms only to us and to the gateways on offer": (
         lambda of: of["plain"]["form-action"] == "'self' http://gateway.test"
@@ -27,6 +38,13 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
         (of["plain"]["frame-ancestors"], of["registered"]["frame-ancestors"]) == ("'none'", SHOP)
     ),
 }
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """The service with tokens to be paid in."""
+    async with contract_service(settings, gateway) as service:
+        yield service
 
 
 def _clauses() -> list[str]:
@@ -40,6 +58,9 @@ async def test_each_clause_on_the_buyers_page_is_what_its_policy_does(api: Api) 
     created = await api.create()
     policies = {"plain": await policy(api, path_of(created))}
     policies["card step"] = card_step_policy(f"{_ELSEWHERE}/element.js")
+    methods = await offer_tokens(api.world)
+    payment, _ = await bill(api.world, methods["USDT"])
+    policies["wallet step"] = await policy(api, f"/c/{payment.checkout_id}?lang=en")
     await profile(api, allowed_origins=[SHOP])
     policies["registered"] = await policy(api, path_of(created))
     assert _clauses() == list(CLAUSES)
