@@ -12,8 +12,9 @@ from pathlib import Path
 _SHELL = "chromium-headless-shell"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _DOWNLOADED = "chromium-*/chrome-linux*/chrome"
-#: Pages share one process, which is slow to start: tests look at one page at a time.
-THRIFTY = ["--renderer-process-limit=1"]
+#: Pages share one process, which is slow to start: tests look at one page at a time. Their scripts
+#: run too briefly to be worth two of the engine's compilers, which take more time than they save.
+THRIFTY = ["--renderer-process-limit=1", "--js-flags=--no-maglev --no-opt"]
 MISSING = "there is no browser: install chromium, or let `make test` do it"
 
 
