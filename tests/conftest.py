@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from payintent.api.middleware import CommonHeaders
 from payintent.api.server import make_server
-from payintent.app import build_app, build_operator_app
+from payintent.app import build_app
 from payintent.config import Settings
 from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
@@ -26,6 +26,7 @@ from tests.support.databases import (
 )
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
+from tests.support.operator_port import operator_port
 from tests.support.patience import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, free_port, make_world
 
@@ -63,7 +64,6 @@ LONGEST_FILES = (
     "e2e/test_chains.py",
     "e2e/test_webhooks.py",
     "cli/test_commands.py",
-    "api/test_operator_operations.py",
     "storage/test_search.py",
     "payments/test_pairs.py",
     "cli/test_processes.py",
@@ -300,17 +300,18 @@ def operated(world: World) -> Service:
 @pytest.fixture
 async def operator(settings: Settings, world: World, operated: Service) -> AsyncIterator[Api]:
     """The operator's port, beside the API that opens its service."""
-
-    async def opened(_: Settings) -> Service:
-        return operated
-
-    app = build_operator_app()
-    ports = free_port(), free_port()
-    api = make_server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
-    ours = make_server(CommonHeaders(app), settings, "127.0.0.1", ports[1], lifespan=False)
-    async with (
-        listening(api),
-        listening(ours),
-        Api(f"http://127.0.0.1:{ports[1]}", world) as client,
-    ):
+    async with operator_port(settings, world, operated) as client:
         yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIterator[World]:
+    """A merchant that all tests of a file share: none of them changes anything."""
+    url = databases.take(WORLD_TEMPLATE)
+    gateway = FakeGateway()
+    service = await open_service(
+        any_settings.model_copy(update={"database_url": url}), {"fake": gateway}
+    )
+    yield World(service=service, gateway=gateway, **json.loads(os.environ[_WORLD_ENV]))
+    await service.close()
+    databases.give_back(url)
