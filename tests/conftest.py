@@ -16,6 +16,7 @@ from payintent.app import build_app
 from payintent.config import Settings
 from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
+from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
 from tests.support.databases import (
     TEMPLATE,
@@ -211,10 +212,28 @@ def arranged(request: pytest.FixtureRequest) -> bool:
     return all(len(fixtures.get(name, ())) == 1 for name in _ARRANGED_BY)
 
 
+@pytest.fixture(scope="module")
+def stage_template(databases: Databases, any_settings: Settings) -> Iterator[StageTemplate]:
+    """What the operations' examples name, arranged once for the tests of a file."""
+    with open_stage_template(databases, any_settings, json.loads(os.environ[_WORLD_ENV])) as made:
+        yield made
+
+
 @pytest.fixture
-def database_url(databases: Databases, arranged: bool) -> Iterator[str]:
+def staged(request: pytest.FixtureRequest, arranged: bool) -> StageTemplate | None:
+    """The stage with which the test's database comes, if it does."""
+    if not arranged or "stage" not in request.fixturenames:
+        return None
+    return request.getfixturevalue("stage_template")
+
+
+@pytest.fixture
+def database_url(
+    databases: Databases, arranged: bool, staged: StageTemplate | None
+) -> Iterator[str]:
     """A database of the test's own, with real commits."""
-    url = databases.take(WORLD_TEMPLATE if arranged else TEMPLATE)
+    template = WORLD_TEMPLATE if arranged else TEMPLATE
+    url = databases.take(staged.name if staged else template)
     yield url
     databases.give_back(url)
 

@@ -18,9 +18,9 @@ from tests.operations.stage import (
     EXAMPLES,
     TWO_OVER_HTTP,
     Stage,
-    make_stage,
     out_of_the_sandbox,
 )
+from tests.operations.staging import StageTemplate, stage_of
 from tests.support.world import Answer, Api, World
 
 
@@ -32,8 +32,8 @@ async def operated(world: World) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def stage(world: World, operated: Service) -> Stage:
-    return await make_stage(world, operated)
+async def stage(world: World, operated: Service, staged: StageTemplate | None) -> Stage:
+    return await stage_of(staged, world, operated)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
 
 @fixture(loop_scope=LOOP, scope=LOOP)
-async def staged(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
+async def installation(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
     """Arrange what the operations' examples name, and serve it: no sandbox, reasons are needed."""
     async with out_of_the_sandbox(shared_world) as service:
         stage = await make_stage(shared_world, service)
@@ -32,13 +32,13 @@ async def staged(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
 
 
 @pytest.fixture
-def stage(staged: tuple[Stage, Api]) -> Stage:
-    return staged[0]
+def stage(installation: tuple[Stage, Api]) -> Stage:
+    return installation[0]
 
 
 @pytest.fixture
-def operator(staged: tuple[Stage, Api]) -> Api:
-    return staged[1]
+def operator(installation: tuple[Stage, Api]) -> Api:
+    return installation[1]
 
 
 @pytest.fixture

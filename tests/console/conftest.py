@@ -3,7 +3,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from payintent.service import Service
-from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
+from tests.operations.stage import Stage, out_of_the_sandbox
+from tests.operations.staging import StageTemplate, stage_of
 from tests.support.world import World
 
 
@@ -15,5 +16,5 @@ async def production(world: World) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def stage(world: World, production: Service) -> Stage:
-    return await make_stage(world, production)
+async def stage(world: World, production: Service, staged: StageTemplate | None) -> Stage:
+    return await stage_of(staged, world, production)

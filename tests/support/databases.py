@@ -30,6 +30,11 @@ def at_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
+def name_of(url: str) -> str:
+    """Give the name of a URL's database."""
+    return urlsplit(url).path[1:]
+
+
 async def make_template(url: str) -> None:
     """Migrate the database that all others are copies of."""
     connection = await asyncpg.connect(url)
@@ -72,23 +77,28 @@ class Databases:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._stocks: dict[str, SimpleQueue[Future[str]]] = {
-            TEMPLATE: SimpleQueue(),
-            WORLD_TEMPLATE: SimpleQueue(),
-        }
+        self._stocks: dict[str, SimpleQueue[Future[str]]] = {}
         self._busy = asyncio.Lock()  # a connection does one statement at a time
         self._connection: asyncpg.Connection = self._run(_connect(server_url)).result(_WAIT_S)
-        for template in self._stocks:
+        for template in (TEMPLATE, WORLD_TEMPLATE):
             self._order(template)
 
     def take(self, template: str = TEMPLATE) -> str:
         """Give the URL of a database that nobody else has, and have the next one made."""
+        if template not in self._stocks:
+            self._order(template)
         self._order(template)
         return at_database(self._server_url, self._stocks[template].get().result(_WAIT_S))
 
     def give_back(self, url: str) -> None:
         """Drop a database, and whatever is still connected to it, without waiting for it."""
-        self._run(self._execute(f'DROP DATABASE "{urlsplit(url).path[1:]}" WITH (FORCE)'))
+        self._run(self._execute(f'DROP DATABASE "{name_of(url)}" WITH (FORCE)'))
+
+    def forget(self, template: str) -> None:
+        """Drop what is in stock of a template that is about to go."""
+        stock = self._stocks.pop(template, None)
+        while stock is not None and not stock.empty():
+            self.give_back(at_database(self._server_url, stock.get().result(_WAIT_S)))
 
     def close(self) -> None:
         """End the thread after the work that was given to it."""
@@ -98,7 +108,8 @@ class Databases:
         self._loop.close()
 
     def _order(self, template: str) -> None:
-        self._stocks[template].put(self._run(self._make(template)))
+        stock = self._stocks.setdefault(template, SimpleQueue())
+        stock.put(self._run(self._make(template)))
 
     async def _make(self, template: str) -> str:
         name = f"test_{uuid4().hex}"
