@@ -1,6 +1,7 @@
 """One PostgreSQL for the whole run, a fresh database for every test, and a service on it."""
 
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from tests.support.databases import (
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
 from tests.support.operator_port import operator_port
+from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, free_port, make_world
 
@@ -57,55 +59,6 @@ _SLOW_FOLDERS = {
     "web",
 }
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator"}
-#: Each takes more than ten seconds in its one process; what begins last must not be one of them.
-LONGEST_FILES = (
-    "web/test_console.py",
-    "openapi/test_fuzz.py",
-    "web/test_axe.py",
-    "e2e/test_chains.py",
-    "e2e/test_webhooks.py",
-    "cli/test_commands.py",
-    "storage/test_search.py",
-    "payments/test_pairs.py",
-    "cli/test_processes.py",
-    "e2e/test_one_payment.py",
-    "e2e/test_cards.py",
-    "e2e/test_kill.py",
-    "e2e/test_gateways.py",
-    "web/test_checkout.py",
-    "e2e/test_backup.py",
-    "storage/test_listing.py",
-    "processes/test_supervisor.py",
-    "onchain/test_faults.py",
-    "web/test_trouble.py",
-    "sdks/test_fixtures.py",
-    "clients/test_generated.py",
-    "sdks/test_grader.py",
-    "bench/test_bench_smoke.py",
-    "api/test_storm.py",
-    "docs/test_operate.py",
-    "web/test_sdk_ways.py",
-    "payments/test_history.py",
-    "conformance/test_callbacks.py",
-    "web/test_portal.py",
-    "e2e/test_outage.py",
-    "onchain/test_refunds.py",
-    "e2e/test_database_restart.py",
-    "onchain/test_chaos.py",
-    "bench/test_web.py",
-    "docs/test_runbook.py",
-    "web/test_card_step.py",
-    "e2e/test_install.py",
-    "operations/test_reconcile.py",
-    "e2e/test_rolling_restart.py",
-    "conformance/test_silence.py",
-    "cli/test_gateway_package.py",
-    "web/test_sdk.py",
-    "web/test_paying.py",
-    "console/test_operations.py",
-    "operations/test_two_people.py",
-    "api/test_refunds.py",
-)
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {
@@ -122,6 +75,7 @@ _SLOW_FILES = {
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the server in the process that all test processes descend from."""
+    gc.disable()  # nothing that is imported is garbage: collecting would only look for it
     conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
         return
@@ -173,6 +127,7 @@ def _turn(item: pytest.Item) -> int:
 def pytest_runtestloop() -> None:
     """Every test is imported by now; what they hold is no garbage of any of them."""
     leaks.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONGEST_FILES
+from tests.support.order import LONGEST_FILES
 
 _TESTS = Path(__file__).parent
 
