@@ -16,8 +16,8 @@ from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
 from payintent.id_generator import IdGenerator
+from payintent.open_cells import open_cells
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
 from payintent.payments.catalog import Catalogs
@@ -30,7 +30,7 @@ from payintent.payments.open_session import SessionOpener
 from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.receive_callback import CallbackReceiver
 from payintent.pictures.cache import PictureCache
-from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
+from payintent.storage.availability import COMMAND_WAIT_S
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
@@ -125,6 +125,7 @@ class Service:
     def operation_context(self) -> OperationContext:
         """Return the context that operations run with."""
         return OperationContext(
+            cells=self.cells,
             database=self.database,
             reading=self.reading,
             encryption=self.encryption,
@@ -275,7 +276,7 @@ class Service:
         await self.session_opener.close()
         await self.callback_receiver.close()
         await self.reading.close()
-        await self.database.close()
+        await self.cells.close()
 
 
 async def open_service(
@@ -296,16 +297,15 @@ async def open_service(
     encryption = load_encryption(settings)
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
-    database = Database(settings, process)
-    await wait_for_database(database.open, wait_s, notice)
+    cells = await open_cells(settings, encryption, process, wait_s, notice)
+    database, id_generator = cells.control, cells.control.id_generator
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     built_in = open_built_in_gateways(http, database, settings, refunders)
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
-    cells, id_generator = Cells(database), database.id_generator
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
-    service = Service(
+    return Service(
         settings=settings,
         cells=cells,
         database=database,
@@ -325,8 +325,6 @@ async def open_service(
         event_notifier=_open_event_notifier(settings, database),
         pictures=_open_pictures(settings, encryption),
     )
-    await _check_keys(service)
-    return service
 
 
 def most_connections(settings: Settings, processes: int) -> int:
@@ -356,7 +354,7 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
 
 
 def _open_event_notifier(settings: Settings, database: Database) -> EventNotifier:
-    notifier = EventNotifier(settings.database_direct_url or settings.database_url)
+    notifier = EventNotifier(settings.direct_url)
     database.on_event = notifier.notify
     return notifier
 
@@ -364,12 +362,3 @@ def _open_event_notifier(settings: Settings, database: Database) -> EventNotifie
 def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:
     rules = EgressRules(sandbox=settings.sandbox)  # not into networks that webhooks may reach
     return PictureCache(encryption, rules, settings.client_tls)
-
-
-async def _check_keys(service: Service) -> None:
-    """Close a service whose secrets are not those of its database."""
-    try:
-        await check_encryption_keys(service.database, service.encryption)
-    except BaseException:
-        await service.close()
-        raise

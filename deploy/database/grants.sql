@@ -75,6 +75,9 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
+-- The cells, and where merchants have their payments.
+GRANT SELECT ON cell, merchant_cell TO payintent_api, payintent_worker, payintent_read;
+
 -- Mail that waits, and is forgotten once it was sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
 

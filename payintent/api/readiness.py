@@ -15,7 +15,7 @@ class Readiness:
 
     def __init__(self, settings: Settings) -> None:
         self.is_stopping = False
-        self._url = settings.database_direct_url or settings.database_url
+        self._url = settings.direct_url
         self._why: TtlCache[str] = TtlCache(
             self._look, "", settings.readiness_cache_s, time.monotonic
         )

@@ -43,6 +43,7 @@ _GROUPS = {
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
     "payer": "What is stored of one payer, and its erasure.",
+    "cell": "The databases that payments are in.",
     "retention": "What is taken away when it is old.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",

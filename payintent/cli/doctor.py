@@ -100,6 +100,8 @@ def _examine(report: _Report) -> None:
     if chosen.smtp_host:
         asyncio.run(_examine_mail_server(report, chosen))
     can_open &= asyncio.run(_examine_database(report, chosen))
+    for number, cell in chosen.other_cells.items():
+        can_open &= asyncio.run(_examine_database(report, cell, f"cell-{number}"))
     if can_open:
         asyncio.run(_examine_service(report, chosen))
 
@@ -169,9 +171,9 @@ def _examine_secrets(report: _Report, chosen: Settings) -> bool:
     return True
 
 
-async def _examine_database(report: _Report, chosen: Settings) -> bool:
+async def _examine_database(report: _Report, chosen: Settings, subject: str = "database") -> bool:
     """Tell whether the database is there, by both ways to it, with every migration."""
-    direct = chosen.database_direct_url or chosen.database_url
+    direct = chosen.direct_url
     try:
         for url in {direct, chosen.database_url}:
             await wait_for_database(
@@ -179,48 +181,48 @@ async def _examine_database(report: _Report, chosen: Settings) -> bool:
             )
         missing = await migrations.pending(direct)
     except STOPPING as error:
-        report.wrong("database", _database_problem(error))
+        report.wrong(subject, _database_problem(error))
         return False
     if missing:
         named = ", ".join(missing)
-        report.wrong("database", f"migrations are missing: {named}; run payintent migrate")
+        report.wrong(subject, f"migrations are missing: {named}; run payintent migrate")
         return False
-    report.right("database", "reachable, every migration applied")
-    return await _examine_server(report, chosen)
+    report.right(subject, "reachable, every migration applied")
+    return await _examine_server(report, chosen, subject)
 
 
-async def _examine_server(report: _Report, chosen: Settings) -> bool:
+async def _examine_server(report: _Report, chosen: Settings, subject: str) -> bool:
     """Tell whether this server is recent enough, and say how its clock stands to ours."""
     database = Database(chosen)
     try:
         facts = await server_facts.read_facts(database)
     except STOPPING as error:
-        report.wrong("database", _database_problem(error))
+        report.wrong(subject, _database_problem(error))
         return False
     finally:
         await database.close()
     if facts.version < server_facts.VERSION_MIN:
         text = f"PostgreSQL {facts.version}, needed is {server_facts.VERSION_MIN} or later"
-        report.wrong("database", text)
+        report.wrong(subject, text)
     if facts.compiles and chosen.database_pooled:
         text = "jit is on for this role, and slows connections behind a pooler"
-        report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
-    _examine_clock(report, facts)
+        report.doubtful(subject, f"{text}; deploy/database/pooled.sql turns it off")
+    _examine_clock(report, facts, "the database" if subject == "database" else subject)
     if not chosen.sandbox and not chosen.database_pooled:
-        _examine_connections(report, chosen, facts.connections_max)
+        _examine_connections(report, chosen, facts.connections_max, subject)
     return facts.version >= server_facts.VERSION_MIN
 
 
-def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
+def _examine_clock(report: _Report, facts: server_facts.ServerFacts, whose: str) -> None:
     apart_s = abs(facts.clock_ahead_s)
     if apart_s > _CLOCK_APART_MAX_S:
         side = "ahead of" if facts.clock_ahead_s > 0 else "behind"
-        report.wrong("clock", f"the database's is {apart_s:.1f} s {side} this host's")
+        report.wrong("clock", f"{whose}'s is {apart_s:.1f} s {side} this host's")
     else:
-        report.right("clock", "this host's and the database's agree")
+        report.right("clock", f"this host's and {whose}'s agree")
 
 
-def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> None:
+def _examine_connections(report: _Report, chosen: Settings, allowed: int, subject: str) -> None:
     """Compare what the processes of one host may open with what the server allows."""
     cores = usable_cores()
     most = most_connections(chosen, cores)
@@ -229,9 +231,9 @@ def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> Non
         f"the server allows {allowed}"
     )
     if most > allowed:
-        report.doubtful("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX, or pool")
+        report.doubtful(subject, f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX, or pool")
     else:
-        report.right("database", text)
+        report.right(subject, text)
 
 
 async def _examine_service(report: _Report, chosen: Settings) -> None:

@@ -89,17 +89,25 @@ def migrate(
     """Bring the database's schema up to date."""
     statements = _read_grants(grants)
     chosen = settings()
-    url = chosen.database_direct_url or chosen.database_url
+    done = _migrate(chosen.direct_url, wait_s, statements)
+    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
+    for number, cell in chosen.other_cells.items():
+        where = f" in cell {number}"
+        done = _migrate(cell.direct_url, wait_s, statements, where)
+        print("\n".join(f"applied {name}{where}" for name in done) or f"nothing to do{where}")
+
+
+def _migrate(url: str, wait_s: float, statements: str, where: str = "") -> list[str]:
+    """Migrate one database; where that fails, those before it stay as they are then."""
 
     async def run() -> list[str]:
         await wait_for_database(lambda: reach_database(url), wait_s, partial(say_waiting, url))
         return await migrations.migrate(url, statements)
 
     try:
-        done = asyncio.run(run())
+        return asyncio.run(run())
     except (*STOPPING, *_NOT_MIGRATED) as error:
-        fail(str(error))
-    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
+        fail(f"{error}{where}")
 
 
 def _read_grants(file: Path | None) -> str:

@@ -58,7 +58,7 @@ class WatchContext:
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
     """Watch one chain until `stop` is set; where another process does, wait for its end."""
-    url = context.settings.database_direct_url or context.settings.database_url
+    url = context.settings.direct_url
     while not stop.is_set():
         try:
             async with hold_advisory_lock(url, f"watch:{slug}") as lock:

@@ -17,6 +17,7 @@ from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
 from payintent.storage import audit
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Executor, Tx
 from payintent.webhooks.egress import EgressRules
 
@@ -45,9 +46,10 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The database, encryption, id generator and actor that an operation runs with."""
+    """The databases, encryption, id generator and actor that an operation runs with."""
 
-    database: Database
+    cells: Cells
+    database: Database  # of cell 0
     reading: Executor  # for lists, which may be some seconds old
     encryption: Encryption
     id_generator: IdGenerator

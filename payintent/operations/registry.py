@@ -103,6 +103,8 @@ _CLASSES: Mapping[str, str] = {
     "dispute.list": "disputes.ListDisputes",
     "payer.export": "payers.ExportPayer",
     "payer.erase": "payers.ErasePayer",
+    "cell.list": "cells.ListCells",
+    "cell.show": "cells.ShowCell",
     "retention.show": "retention.ShowRetention",
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",

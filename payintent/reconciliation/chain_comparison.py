@@ -72,7 +72,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
     """Compare what is due of a chain's contracts, unless another worker does that now."""
     if not await reconciliation_blocks.list_due(context.database, slug):
         return
-    url = context.settings.database_direct_url or context.settings.database_url
+    url = context.settings.direct_url
     try:
         async with hold_advisory_lock(url, f"compare:{slug}") as lock:
             chain = await chains.get_chain(context.database, slug)

@@ -118,7 +118,7 @@ async def _compare_alone(
 ) -> bool:
     """Compare a day unless another worker does; False where it has not ended."""
     settings = comparison.settings
-    url = settings.database_direct_url or settings.database_url
+    url = settings.direct_url
     try:
         async with hold_advisory_lock(url, f"movements:{account.account_id}") as lock:
             return lock.held and await _compare(comparison, account, day)

@@ -38,6 +38,10 @@ class ByCell(Generic[T]):
             return self._first
         return self._others.get(ids.cell_of_opaque(session_id), self._first)
 
+    def numbered(self, cell: int) -> T | None:
+        """Return that of a cell by its number; None where this process has not opened it."""
+        return self._first if cell == 0 else self._others.get(cell)
+
     def each(self, make: Callable[[T], Other]) -> "ByCell[Other]":
         """Make something for each cell from what it has."""
         others = {number: make(item) for number, item in self._others.items()}
@@ -62,3 +66,8 @@ class Cells(ByCell[Database]):
     def control(self) -> Database:
         """Return the database of what belongs to no cell, such as merchants and accounts."""
         return self._first
+
+    async def close(self) -> None:
+        """Close the pools of all cells."""
+        for database in self:
+            await database.close()

@@ -40,6 +40,9 @@ in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
 _ANSWER_S = 1.0  # beyond the time that the server gives a statement
+#: Refuses a connection by a `ConnectionError`.
+ConnectionCheck = Callable[[Connection], Awaitable[None]]
+
 _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
@@ -114,10 +117,12 @@ class Database:
         process: str = "payintent",
         pool: ConnectionPool | None = None,
         id_generator: IdGenerator | None = None,
+        check: ConnectionCheck | None = None,
     ) -> None:
+        """Take what a new connection has to prove before it is used (`check`), if anything."""
         self._settings = settings
         self.id_generator = id_generator or IdGenerator()
-        self._pool = pool or _open_pool(settings, process)
+        self._pool = pool or _open_pool(settings, process, check)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
@@ -262,13 +267,24 @@ def _translate_error(error: BaseException) -> Exception:
     return StorageUnavailableError(type(error).__name__)
 
 
-def _open_pool(settings: Settings, process: str) -> ConnectionPool:
+def _open_pool(settings: Settings, process: str, check: ConnectionCheck | None) -> ConnectionPool:
     pooled = settings.database_pooled
     server_settings = {"application_name": process}
     if not pooled:
         server_settings |= _server_settings(settings)
+
+    async def connect() -> Connection:
+        connection = await connect_as(settings.database_url, server_settings, pooled=pooled)
+        if check is not None:
+            try:
+                await check(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
+
     return ConnectionPool(
-        lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
+        connect,
         settings.database_connections_max,
         _deadline_s(settings),
     )

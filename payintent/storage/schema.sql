@@ -296,6 +296,14 @@ CREATE TABLE public.catalog_shown (
     CONSTRAINT catalog_shown_viewer CHECK ((viewer ~ '^([A-Z]{2})?$'::text))
 );
 
+CREATE TABLE public.cell (
+    number smallint NOT NULL,
+    state text DEFAULT 'open'::text NOT NULL,
+    added_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT cell_number CHECK (((number >= 0) AND (number <= 1023))),
+    CONSTRAINT cell_state CHECK ((state = ANY (ARRAY['open'::text, 'draining'::text, 'closed'::text])))
+);
+
 CREATE TABLE public.chain (
     slug text NOT NULL,
     name text NOT NULL,
@@ -662,6 +670,9 @@ CREATE TABLE public.installation (
     only_one boolean DEFAULT true NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     pepper_mark text,
+    cell smallint DEFAULT 0 NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    CONSTRAINT installation_cell CHECK (((cell >= 0) AND (cell <= 1023))),
     CONSTRAINT installation_only_one CHECK (only_one)
 );
 
@@ -792,6 +803,14 @@ CREATE TABLE public.merchant (
     CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text]))),
     CONSTRAINT merchant_test_side CHECK ((livemode = (live_merchant IS NULL))),
     CONSTRAINT merchant_time_zone CHECK ((time_zone ~ '^[A-Za-z0-9_+/-]{1,64}$'::text))
+);
+
+CREATE TABLE public.merchant_cell (
+    merchant_id bigint NOT NULL,
+    cell smallint NOT NULL,
+    since timestamp with time zone DEFAULT public.clock() NOT NULL,
+    until timestamp with time zone,
+    CONSTRAINT merchant_cell_until CHECK ((until >= since))
 );
 
 ALTER TABLE public.merchant ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1302,6 +1321,9 @@ ALTER TABLE ONLY public.capture
 ALTER TABLE ONLY public.catalog_shown
     ADD CONSTRAINT catalog_shown_pkey PRIMARY KEY (merchant_id, viewer);
 
+ALTER TABLE ONLY public.cell
+    ADD CONSTRAINT cell_pkey PRIMARY KEY (number);
+
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
 
@@ -1430,6 +1452,9 @@ ALTER TABLE ONLY public.member_session
 
 ALTER TABLE ONLY public.member_session
     ADD CONSTRAINT member_session_previous_digest_key UNIQUE (previous_digest);
+
+ALTER TABLE ONLY public.merchant_cell
+    ADD CONSTRAINT merchant_cell_pkey PRIMARY KEY (merchant_id, since);
 
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_mode UNIQUE (id, livemode);
@@ -1651,6 +1676,8 @@ CREATE UNIQUE INDEX member_email_once ON public.member USING btree (merchant_id,
 CREATE INDEX member_passkey_member ON public.member_passkey USING btree (member_id, id);
 
 CREATE INDEX member_session_member ON public.member_session USING btree (member_id, expires_at);
+
+CREATE UNIQUE INDEX merchant_cell_present ON public.merchant_cell USING btree (merchant_id) WHERE (until IS NULL);
 
 CREATE INDEX money_case_merchant ON public.money_case USING btree (merchant_id, id) WHERE (merchant_id IS NOT NULL);
 
@@ -1908,6 +1935,12 @@ ALTER TABLE ONLY public.member_passkey
 
 ALTER TABLE ONLY public.member_session
     ADD CONSTRAINT member_session_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.merchant_cell
+    ADD CONSTRAINT merchant_cell_cell_fkey FOREIGN KEY (cell) REFERENCES public.cell(number);
+
+ALTER TABLE ONLY public.merchant_cell
+    ADD CONSTRAINT merchant_cell_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_live_merchant FOREIGN KEY (live_merchant) REFERENCES public.merchant(id);

@@ -23,8 +23,9 @@ _NAMES = {
         reconciliation_blocks reconciliation_file reconciliation_run reconciliation_sum
         """,
     TableHome.COPIED: """
-        api_key callback_secret chain chain_contract chain_token fraud_rule merchant payment_method
-        provider provider_account rate_limit restriction ring_key tax_rate
+        api_key callback_secret cell chain chain_contract chain_token fraud_rule merchant
+        merchant_cell payment_method provider provider_account rate_limit restriction
+        ring_key tax_rate
         """,
     TableHome.CELL: """
         api_call attempt buyer_attempt buyer_call_state callback capture catalog_shown chain_cursor

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -10,9 +11,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from payintent.config import Settings
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from tests.cli.conftest import Run
+from tests.support.cells import add_cell
 from tests.support.world import World
 
 _OTHER_KEY = base64.b64encode(b"another key of thirty-two bytes!").decode()
@@ -34,6 +37,35 @@ def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_ur
         assert "FAIL" not in after.out
     finally:
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def test_each_cell_is_migrated_after_cell_0_and_examined(
+    run: Run, settings: Settings, server_url: str
+) -> None:
+    name = f"test_{uuid4().hex}"
+    url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    asyncio.run(_execute(server_url, f'CREATE DATABASE "{name}"'))
+    cells = {"PAYINTENT_CELLS": json.dumps({"7": {"url": url}})}
+    try:
+        before = run("doctor", **cells)
+        assert (before.status, "cell-7     FAIL  migrations are missing" in before.out) == (1, True)
+        first = run("migrate", **cells).out.splitlines()
+        assert first[0] == "nothing to do"
+        assert first[1].startswith("applied 0001_core")
+        assert all(line.endswith(" in cell 7") for line in first[1:])
+        assert run("migrate", **cells).out == "nothing to do\nnothing to do in cell 7\n"
+        assert "cell-7     ok    reachable, every migration applied" in run("doctor", **cells).out
+        asyncio.run(add_cell(settings.database_url, url, 7))
+        assert [cell["answers"] for cell in run("cell", "list", "--json", **cells).json] == [
+            True,
+            True,
+        ]
+        refused = run("cell", "list").line
+        assert "this installation has cell 7, and PAYINTENT_CELLS does not say" in refused
+    finally:
+        asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    away = run("migrate", "--wait-s", "0", **cells)
+    assert (away.status, away.err.rstrip().endswith(" in cell 7")) == (1, True)
 
 
 def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(

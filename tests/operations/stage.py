@@ -230,6 +230,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "dispute.list": {"merchant_id": "$old_merchant", "status": "ALL", "limit": 5},
     "payer.export": {"merchant_id": "$old_merchant", "payer_uid": "buyer-1", "limit": 5},
     "payer.erase": {"merchant_id": "$old_merchant", "payer_uid": "buyer-6"},
+    "cell.list": {},
+    "cell.show": {"number": 0},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},

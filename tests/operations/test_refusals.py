@@ -237,6 +237,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payout.record", {"amount": "0"}, _BAD, "amount must be above zero, with at most 2"),
     ("payout.record", {"currency": "XXX"}, _BAD, "'XXX' is not known"),
     ("payout.record", {"reference": "transfer 1"}, _CONFLICT, "'transfer 1' is recorded already"),
+    ("cell.show", {"number": 1}, _UNKNOWN, "no cell 1"),
     ("payout.record", {"amount": "999999"}, _REFUSED, "merchant 1 is owed .* not 999999.00"),
     ("payout.import", {"lines": []}, _BAD, "lines must begin with merchant,amount"),
     ("payout.import", {"lines": ["merchant"]}, _BAD, "lines must begin with merchant,amount"),
@@ -327,7 +328,7 @@ def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
     never |= {"refund.ask-first"}  # nothing has to be there
-    never |= {"ledger.check", "ledger.backfill", "retention.show"}
+    never |= {"ledger.check", "ledger.backfill", "retention.show", "cell.list"}
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
