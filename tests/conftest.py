@@ -19,6 +19,7 @@ from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
 from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
+from tests.support.cell_schema import are_wanted, find_strange_ids, with_second_cell
 from tests.support.databases import (
     TEMPLATE,
     WORLD_TEMPLATE,
@@ -97,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
 async def _make_templates(url: str) -> None:
     await make_template(url)
     gateway = FakeGateway()
-    settings = _settings(await copy_template(url))
+    settings = with_second_cell(_settings(await copy_template(url)))
     service = await open_service(settings, {"fake": gateway})
     world = await make_world(service, gateway)
     os.environ[_WORLD_ENV] = json.dumps({name: getattr(world, name) for name in ARRANGED})
@@ -227,7 +228,7 @@ def _settings(database_url: str) -> Settings:
 
 @pytest.fixture
 def settings(any_settings: Settings, database_url: str) -> Settings:
-    return any_settings.model_copy(update={"database_url": database_url})
+    return with_second_cell(any_settings.model_copy(update={"database_url": database_url}))
 
 
 @pytest.fixture
@@ -239,6 +240,8 @@ def gateway() -> FakeGateway:
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
     service = await open_service(settings, {"fake": gateway})
     yield service
+    if are_wanted():
+        assert await find_strange_ids(service) == []
     await service.close()
 
 

@@ -29,7 +29,7 @@ async def payment_of(api: Api, created: Answer) -> Payment:
     """Read what a create created, past the API."""
     payment_id = ids.parse_id(ids.PAYMENT, created.json["id"])
     assert payment_id is not None
-    seen = await payments.get(api.world.service.database, payment_id)
+    seen = await payments.get(api.world.database, payment_id)
     assert seen is not None
     return seen.payment
 

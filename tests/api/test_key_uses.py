@@ -18,7 +18,7 @@ _KEPT_S = 3600.0  # whatever is kept, each use counts
 
 @pytest.fixture
 def uses(world: World) -> KeyUses:
-    return KeyUses(world.service.database)
+    return KeyUses(world.database)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_key_in_use_is_written_once_a_minute_by_all_processes(
     await authenticator.authenticate(_request(world.api_key))
     await uses.flush()
     first = (await _last_used(world))["first"]
-    other = KeyUses(world.service.database)
+    other = KeyUses(world.database)
     for elapsed_s, is_new in ((30, False), (59, False), (61, True)):
         await world.move_clock(elapsed_s)
         await authenticator.authenticate(_request(world.api_key))

@@ -276,11 +276,11 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
     later = replace(
         session,
-        id=api.world.service.id_generator.new_id(),
+        id=api.world.id_generator.new_id(),
         status=SessionStatus.OPENING,
         quote=offer,
     )
-    async with api.world.service.database.transaction() as tx:
+    async with api.world.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
         [added] = await new_sessions.add(tx, [later], 60.0, 20)
         assert added.stored

@@ -108,7 +108,7 @@ async def test_slow_callers_hold_no_connection_to_the_database(api: Api) -> None
             wire = await stack.enter_async_context(Wire(api.base))
             await wire.send(create(api, b"{", announced=5_000))
         assert await read(api)
-        pool = api.world.service.database
+        pool = api.world.database
         async with asyncio.timeout(10):
             await asyncio.gather(*(pool.fetch("SELECT 1") for _ in range(50)))
         active = await api.world.rows(

@@ -71,7 +71,7 @@ async def test_a_paid_payment_shows_quote_receipt_and_time(api: Api) -> None:
 
 async def test_tax_is_an_estimate_until_it_is_paid(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
-    async with api.world.service.database.transaction() as tx:
+    async with api.world.database.transaction() as tx:
         await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
     created = await api.create()
     assert (created.json["tax_manager"], created.json["tax_amount"]) == ("SERVICE", "0")

@@ -259,7 +259,7 @@ async def test_operators_lists_and_the_workers_figures_are_read_there_too(api: A
 async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: Api) -> None:
     settings = api.world.service.settings
     promoted = settings.model_copy(update={"database_read_url": settings.database_url})
-    other = ReadDatabase(api.world.service.database, promoted)
+    other = ReadDatabase(api.world.database, promoted)
     assert other._replica is not None
     [row] = await other._replica.fetch("SHOW default_transaction_read_only")
     assert row["default_transaction_read_only"] == "on"
@@ -287,7 +287,7 @@ async def test_an_operator_is_told_what_the_replica_is(
         "the database cannot be reached: connection refused; lists are read on the primary"
     )
     alone = api.world.service.settings.model_copy(update={"database_read_url": None})
-    assert await ReadDatabase(api.world.service.database, alone).examine() is None
+    assert await ReadDatabase(api.world.database, alone).examine() is None
 
 
 async def until_behind(api: Api, reading: ReadDatabase) -> ReplicaFinding:
@@ -306,7 +306,7 @@ async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
     api: Api, pair: StandbyPair
 ) -> None:
     near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
-    reading = ReadDatabase(api.world.service.database, near)
+    reading = ReadDatabase(api.world.database, near)
     await until_used(api)  # or it has not replayed this database's creation
     async with paused(pair):
         found = await until_behind(api, reading)

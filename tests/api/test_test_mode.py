@@ -211,7 +211,7 @@ async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
             )
             await api.world.rows("DELETE FROM hourly_figure")
             told: list[hourly_figures.CountedOutcomes] = []
-            while await hourly_figures.count_next(api.world.service.database, told.extend):
+            while await hourly_figures.count_next(api.world.database, told.extend):
                 pass  # an hour that is over comes first
             assert len(told) == 2 * len(expected), mode
             counted = await api.world.rows(kinds)
@@ -225,7 +225,7 @@ async def test_no_test_money_is_in_the_ledger(api: Api) -> None:
         assert (await api.world.perform(BackfillLedger())).facts == 0
         rows = await api.world.rows("SELECT DISTINCT merchant_id FROM ledger_entry")
         assert [row["merchant_id"] for row in rows] == [api.world.merchant_id]
-        database = api.world.service.database
+        database = api.world.database
         assert await ledger_check.find_differences(database) == []
 
 

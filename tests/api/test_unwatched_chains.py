@@ -33,7 +33,7 @@ async def methods(api: Api) -> dict[str, int]:
 
 
 async def _look(api: Api, watched_s: float = WATCHED_S) -> None:
-    await chain_watch.mark_watched(api.world.service.database, "native", 0, watched_s)
+    await chain_watch.mark_watched(api.world.database, "native", 0, watched_s)
 
 
 async def _catalog(api: Api) -> Any:
@@ -97,7 +97,7 @@ async def test_a_chain_whose_endpoints_are_far_behind_is_sold_no_more(
 async def test_a_halted_chain_is_sold_again_after_a_look_and_not_before(
     api: Api, methods: dict[str, int]
 ) -> None:
-    await chains.halt(api.world.service.database, "native", "a person must look")
+    await chains.halt(api.world.database, "native", "a person must look")
     assert not await _is_sold(api, methods)
     await _look(api)
     assert not await _is_sold(api, methods), "a look of before the halt"
@@ -118,7 +118,7 @@ async def test_a_contract_that_is_older_than_what_was_read_makes_the_chain_wait(
         AddContract(chain="native", address="0x" + 40 * "7", receiver=RECEIVER, deployed_block=50)
     )
     assert not await _is_sold(api, methods)
-    await chain_watch.mark_watched(api.world.service.database, "native", 48, WATCHED_S)
+    await chain_watch.mark_watched(api.world.database, "native", 48, WATCHED_S)
     assert await _is_sold(api, methods), "49 is read, the block before the contract's"
 
 

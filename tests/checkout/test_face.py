@@ -79,7 +79,7 @@ async def test_a_merchant_is_read_with_its_face_by_no_statement_more(api: Api) -
 
 async def _statements(api: Api, created: Answer) -> list[str]:
     """List what a page asks of the database."""
-    database = api.world.service.database
+    database = api.world.database
     asked: list[str] = []
     ask_row, ask_rows = database.row, database.fetch
 

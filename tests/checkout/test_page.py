@@ -222,7 +222,7 @@ async def test_the_buyers_country_is_chosen_on_the_page(api: Api) -> None:
 
 async def _taxed(api: Api) -> Answer:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
-    async with api.world.service.database.transaction() as tx:
+    async with api.world.database.transaction() as tx:
         await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
         await tax_rates.set_tax_rate(tx, "PH", Decimal("0.12"))
     return await api.create()

@@ -119,10 +119,8 @@ async def _waiting(world: World) -> str:
     await finalized(world, log_of(None))
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
-    async with world.service.database.transaction() as tx:
-        return ids.format_id(
-            ids.REFUND, (await refund_case(tx, world.service.id_generator, *named)).id
-        )
+    async with world.database.transaction() as tx:
+        return ids.format_id(ids.REFUND, (await refund_case(tx, world.id_generator, *named)).id)
 
 
 def test_two_tokens_at_one_terminal_are_two_persons(
@@ -142,7 +140,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
 
 async def _down(world: World) -> None:
     assert await gateway_outages.open_circuit(
-        world.service.database, world.account_id, "refunds", CircuitPauses(15, 300), "no answer"
+        world.database, world.account_id, "refunds", CircuitPauses(15, 300), "no answer"
     )
 
 

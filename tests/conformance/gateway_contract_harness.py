@@ -115,11 +115,11 @@ class ContractHarness(Harness):
         raise InvalidCallbackError("a contract calls nobody back")
 
     async def _known(self, request: GatewaySessionRequest) -> bool:
-        database = self.ground.world.service.database
+        database = self.ground.world.database
         return await sessions.get(database, request.session_id) is not None
 
     async def _session(self, request: GatewaySessionRequest) -> Session:
-        found = await sessions.get(self.ground.world.service.database, request.session_id)
+        found = await sessions.get(self.ground.world.database, request.session_id)
         assert found is not None
         return found
 

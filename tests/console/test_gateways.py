@@ -98,7 +98,7 @@ async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "Every gateway answers." in words(await visitor.get("/gateways"))
     pauses = CircuitPauses(15, 300)
-    database, account_id = world.service.database, world.account_id
+    database, account_id = world.database, world.account_id
     await gateway_outages.open_circuit(
         database, account_id, "refunds", pauses, "no answer <in> 15 s"
     )

@@ -55,20 +55,20 @@ async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> 
     }
     made = [
         AttemptRecord(
-            id=world.service.id_generator.new_id(),
+            id=world.id_generator.new_id(),
             event_id=event_id,
             number=number,
             **(fields | changed),
         )
         for number in range(1, count + 1)
     ]
-    await outbox.record(world.service.database, made)
+    await outbox.record(world.database, made)
 
 
 async def cancelled(world: World) -> Payment:
     payment = await world.create()
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
     return payment
 
 

@@ -201,7 +201,7 @@ async def _dispute(world: World, reference: str, state: str, case_id: UUID) -> N
         FROM money_case
         WHERE id = $5
         """,
-        world.service.id_generator.new_id(),
+        world.id_generator.new_id(),
         world.account_id,
         reference,
         state,

@@ -36,7 +36,7 @@ _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 async def count(world: World) -> None:
     """Count as a worker does, when what happened has settled."""
     await world.move_clock(10)
-    while await hourly_figures.count_next(world.service.database):
+    while await hourly_figures.count_next(world.database):
         pass
 
 
@@ -86,7 +86,7 @@ async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
         for _ in range(times):
             await _one_of_each(world)
     await world.move_clock(40 * 86_400 + 10)
-    while await hourly_figures.count_next(world.service.database):
+    while await hourly_figures.count_next(world.database):
         pass
     visitor = await signed_in(operator, role=Role.VIEWER)
     body = (await visitor.get("/?period=24h")).body.decode()
@@ -121,7 +121,7 @@ async def _one_of_each(world: World) -> None:
     cancelled, expired = await world.create(), await world.create()
     await world.perform(CancelPayment(payment_id=format_id(PAYMENT, cancelled.id)))
     await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", expired.id)
-    await expire_due_pending(world.service.database, world.service.id_generator, 10)
+    await expire_due_pending(world.database, world.id_generator, 10)
 
 
 async def _rows(visitor: Visitor, address: str) -> int:

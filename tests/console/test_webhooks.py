@@ -46,7 +46,7 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     for number in range(1, 8):
         fields = {"duration_ms": 10 * number, "answer": f"answer {number}"}
         await attempts(world, event_id, 1, next_wait_s=None, **fields)
-    database = world.service.database
+    database = world.database
     report = CircuitReport(merchant_id=world.merchant_id, open_s=30, detail="timeout: no answer")
     await endpoint_outages.open_circuit(database, report)
     [endpoint] = await world.perform(ListEndpoints())

@@ -313,7 +313,7 @@ async def stage(service: Service, gateway: FakeGateway, stand: Stand) -> Stage:
 
 
 async def _add_method(world: World, account_id: int, position: int) -> int:
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         method = payment_methods.NewPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,

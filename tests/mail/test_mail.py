@@ -215,7 +215,7 @@ async def test_a_mail_is_one_mail_however_often_it_is_sent(
     await _mail_receipts(world)
     await _pay(world)
     [row] = await _waiting(world)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await tx.fetch("SELECT FROM mail FOR UPDATE")
         await _work(world)  # another worker is at it
         assert server.received == []

@@ -65,7 +65,7 @@ class Site:
         with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
         assert refused.value.code is ErrorCode.UNPROCESSABLE
-        assert await chains.list_contracts(self.world.service.database, _SLUG) == []
+        assert await chains.list_contracts(self.world.database, _SLUG) == []
         assert _SECRET not in refused.value.message
         assert "127.0.0.1" not in refused.value.message
         return refused.value.message
@@ -80,7 +80,7 @@ def site(world: World, evm: Evm) -> Iterator[Site]:
 
 async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> None:
     await site.add(site.evm.url)
-    [added] = await chains.list_contracts(site.world.service.database, _SLUG)
+    [added] = await chains.list_contracts(site.world.database, _SLUG)
     assert f"0x{added.address.hex()}" == site.gateway.address
 
 

@@ -21,5 +21,5 @@ async def test_blocks_are_waited_for_while_a_session_has_not_ended(ground: Chain
 async def test_nobody_waits_for_a_chain_that_has_halted(ground: ChainWorld) -> None:
     offer = ChainRegistration(ground.world.service, ACTOR)
     await ground.bill("USDT")
-    await chains.halt(ground.world.service.database, "native", "a person must look")
+    await chains.halt(ground.world.database, "native", "a person must look")
     assert not await offer.busy("native")

@@ -55,7 +55,7 @@ async def decide(world: World) -> None:
 async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:
     methods = await offer_tokens(world)
     await bill(world, methods["USDT"])
-    step = chain_alarm(world.service.database, world.service.id_generator)
+    step = chain_alarm(world.database, world.id_generator)
     with capture_logs() as told:
         await step()
         await let_lapse(world)
@@ -65,7 +65,7 @@ async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: Wo
             0,
             1,
         )
-        await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+        await chain_watch.mark_watched(world.database, "native", 0, 60)
         await step()
     assert [(one["event"], one["chain"]) for one in told] == [
         ("chain_unwatched", "native"),
@@ -79,14 +79,14 @@ async def test_a_process_that_starts_beside_an_unwatched_chain_alarms_too(world:
     await offer_tokens(world)
     await let_lapse(world)
     with capture_logs() as told:
-        await chain_alarm(world.service.database, world.service.id_generator)()
+        await chain_alarm(world.database, world.id_generator)()
     assert [one["event"] for one in told] == ["chain_unwatched"]
 
 
 async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: World) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["USDT"])
-    step = chain_alarm(world.service.database, world.service.id_generator)
+    step = chain_alarm(world.database, world.id_generator)
     await let_lapse(world)
     cases_told: list[Any] = []
     for moved_s, cases in (
@@ -107,7 +107,7 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
 
 async def look(world: World) -> None:
     """Let the worker look at all chains, once."""
-    await chain_alarm(world.service.database, world.service.id_generator)()
+    await chain_alarm(world.database, world.id_generator)()
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def case_of(world: World, payment: Payment) -> tuple[str, str | None, str]
 
 async def read_to_the_end(world: World) -> None:
     """Let the chain be watched again, and read past the deadline of every payment."""
-    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await chain_watch.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
     await decide(world)
 
@@ -160,7 +160,7 @@ async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_no_money(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, _ = stranded
-    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await chain_watch.mark_watched(world.database, "native", 0, 60)
     await look(world)
     assert await case_of(world, payment) == ("OPEN", None, ""), "nothing was read past its time"
     await read_to_the_end(world)

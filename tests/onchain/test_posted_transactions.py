@@ -178,7 +178,7 @@ async def test_hashes_that_nobody_knows_do_not_keep_others_from_being_looked_up(
     _, session = await ground.bill("USDT")
     for digit in "12345":
         await ground.post(session, "0x" + 64 * digit)
-    database = ground.world.service.database
+    database = ground.world.database
     turns = [await pending_transfers.list_undecided_posted(database, "native", 2) for _ in range(4)]
     first = {one.tx_hash for turn in turns[:3] for one in turn}
     assert len(first) == 5
@@ -192,5 +192,5 @@ async def test_hashes_of_a_session_that_has_ended_are_looked_up_no_more(
     await ground.post(session, NEVER)
     await ground.pay(session)
     await ground.final()
-    database = ground.world.service.database
+    database = ground.world.database
     assert await pending_transfers.list_undecided_posted(database, "native", 10) == []

@@ -238,7 +238,7 @@ async def test_a_reorganisation_in_the_middle_of_a_range_pays_what_is_still_ther
     billed = await bills(ground)
     await pay(ground, billed)
     await ground.mine(3)
-    row = await chains.get_chain(ground.world.service.database, "native")
+    row = await chains.get_chain(ground.world.database, "native")
     assert row is not None
 
     async def take_back_the_last_three() -> None:

@@ -25,7 +25,7 @@ KEY = "a-key-that-is-secret"
 async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> list[tuple[bool, str]]:
     """Give what doctor finds."""
     ground = world.ground
-    database = ground.world.service.database
+    database = ground.world.database
     row = await chains.get_chain(database, ground.slug)
     assert row is not None
     asked = signer or world.refunders[ground.slug].signer
@@ -81,7 +81,7 @@ async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld)
 
 
 async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
-    row = await chains.get_chain(ground.world.service.database, "native")
+    row = await chains.get_chain(ground.world.database, "native")
     assert row is not None
     for signer, missing in (
         (None, "signer"),

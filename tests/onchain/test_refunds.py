@@ -64,7 +64,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     assert len(world.signer.sent) == 1
     assert await world.ground.world.events(payment) == ["payment.completed"]
     assert await world.ground.cases() == []
-    assert await find_differences(world.ground.world.service.database) == []
+    assert await find_differences(world.ground.world.database) == []
 
 
 @pytest.mark.parametrize("token", ["NATIVED", "USDT"])
@@ -373,7 +373,7 @@ async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) 
 
 
 async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
-    ledger = DatabaseOnchainRecords(refunding.ground.world.service.database)
+    ledger = DatabaseOnchainRecords(refunding.ground.world.database)
     refund_id = uuid4()
     asked = [await ledger.claim_for_sender(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
     assert asked == [True, False, True]
@@ -451,7 +451,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
     assert await steps("0.1") == ["queued"], "what a second person has seen does not count"
     await world.rows("UPDATE refund SET approved_by = NULL WHERE step = 'queued'")
     assert await steps("0.1") == ["approval"]
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         sums = [
             await refund_reviews.sum_unapproved(tx, merchant_id, chain)
             for merchant_id, chain in (
@@ -524,7 +524,7 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
 
 
 async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:
-    database = refunding.ground.world.service.database
+    database = refunding.ground.world.database
     payment, _ = await refunding.paid()
     assert not await chains.is_busy(database, "native")
     await refunding.ask(payment)
@@ -547,7 +547,7 @@ async def test_a_payer_whose_address_was_forgotten_is_refunded_where_the_merchan
     refunding: RefundWorld,
 ) -> None:
     kept = {RetentionRule.PAYER_ADDRESSES: 90}
-    world, database = refunding.ground.world, refunding.ground.world.service.database
+    world, database = refunding.ground.world, refunding.ground.world.database
     payment, session = await refunding.paid()
     other, _ = await refunding.paid()
     under_way = await refunding.ask(other, "1.00")
@@ -596,7 +596,7 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
     await world.move_clock(25 * 3600)
     assert (await world.perform(erasure)).payments == 1
     assert await _with_address(refunding, address) == set()
-    assert await find_differences(world.service.database) == []
+    assert await find_differences(world.database) == []
     with pytest.raises(RefusedError, match="address is not kept any more, so name one"):
         await refunding.ask(payment)
     shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))

@@ -48,13 +48,13 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def halted(ground: ChainWorld) -> str | None:
-    cursor = await chains.get_cursor(ground.world.service.database, ground.slug)
+    cursor = await chains.get_cursor(ground.world.database, ground.slug)
     assert cursor is not None
     return cursor.halted
 
 
 async def read(ground: ChainWorld) -> bool:
-    cursor = await chains.get_cursor(ground.world.service.database, ground.slug)
+    cursor = await chains.get_cursor(ground.world.database, ground.slug)
     return cursor is not None and cursor.hash is not None
 
 

@@ -68,7 +68,7 @@ async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
 
 
 async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -> None:
-    known = await chains.list_tokens(ethereum.world.service.database, "ethereum")
+    known = await chains.list_tokens(ethereum.world.database, "ethereum")
     assert {one.symbol: one.enabled for one in known} == {"USDC": False, "USDT": True}
     method = await offer(ethereum.world, ethereum.account_id, "USDC")
     payment = await ethereum.world.create(currency="USD")
@@ -113,7 +113,7 @@ async def test_a_merchant_with_usdc_alone_can_ask_for_dollars(
 
 
 async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: ChainWorld) -> None:
-    database = ethereum.world.service.database
+    database = ethereum.world.database
     assert await token_decimals_match(
         "ethereum", ethereum.reader, await chains.list_tokens(database, "ethereum")
     )

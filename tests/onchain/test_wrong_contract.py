@@ -33,7 +33,7 @@ def other(code: str) -> str:
 
 
 async def contract_of(ground: ChainWorld) -> DeployedContract:
-    [contract] = await chains.list_contracts(ground.world.service.database, ground.slug)
+    [contract] = await chains.list_contracts(ground.world.database, ground.slug)
     return contract
 
 

@@ -447,7 +447,7 @@ async def make_stage(world: World, service: Service) -> Stage:
 
 async def add_statement(world: World) -> UUID:
     """Close a day of the first merchant with whatever is owed to it."""
-    statement_id = world.service.id_generator.new_id()
+    statement_id = world.id_generator.new_id()
     await world.rows(
         """
         INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
@@ -466,7 +466,7 @@ async def add_statement(world: World) -> UUID:
 
 async def _failed_run(world: World, account_id: int) -> UUID:
     """Let a worker have failed at a file of an account."""
-    run_id = world.service.id_generator.new_id()
+    run_id = world.id_generator.new_id()
     await world.rows(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,
@@ -501,12 +501,12 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
     made: list[UUID] = []
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         locked = await lock_payments(tx, [payment.id])
         held = await captures.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
-                id=world.service.id_generator.new_id(),
+                id=world.id_generator.new_id(),
                 merchant_id=world.merchant_id,
                 payment_id=payment.id,
                 capture_id=held.id,
@@ -564,7 +564,7 @@ async def _case(world: World) -> str:
     """Leave a case about a selection of the first merchant's."""
     payment = await world.create()
     session = (await world.select(payment)).session
-    row = (world.service.id_generator.new_id(), world.merchant_id, payment.id, session.id)
+    row = (world.id_generator.new_id(), world.merchant_id, payment.id, session.id)
     await world.rows(
         """
         INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at)
@@ -578,7 +578,7 @@ async def _case(world: World) -> str:
 async def _event(world: World) -> Any:
     """Let something happen at the first merchant, which has no callback URL."""
     payment = await world.create()
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]

@@ -73,7 +73,7 @@ async def test_a_case_without_money_shows_what_was_expected_alone(world: World) 
     await world.rows(
         "INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at) "
         "VALUES ($1, 'UNDECIDED', $2, $3, $4, clock())",
-        world.service.id_generator.new_id(),
+        world.id_generator.new_id(),
         world.merchant_id,
         payment.id,
         session.id,

@@ -170,7 +170,7 @@ async def test_a_halted_chain_offers_nothing_until_it_is_resumed(world: World) -
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
     resumed = await world.perform(ResumeChain(chain="native", block=80))
     assert (resumed.block, resumed.halted) == (80, None)
-    await chain_watch.mark_watched(world.service.database, "native", 80, 60)
+    await chain_watch.mark_watched(world.database, "native", 80, 60)
     await bill(world, methods["NATIVED"])
     await world.rows("UPDATE chain_cursor SET halted = 'again'")
     assert (await world.perform(ResumeChain(chain="native"))).block == 80

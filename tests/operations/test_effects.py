@@ -88,9 +88,9 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
                               for code in codes}  # fmt: skip
-    [sealed] = (
-        await callback_secrets.list_secrets(api.world.service.database, [new.merchant.id], 10)
-    )[new.merchant.id]
+    [sealed] = (await callback_secrets.list_secrets(api.world.database, [new.merchant.id], 10))[
+        new.merchant.id
+    ]
     opened = api.world.service.encryption.decrypt(
         sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
     )
@@ -225,9 +225,9 @@ async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -
     for overlap_s, left in ((60, 2), (0, 1)):
         rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
         new = await world.perform(rotated)
-        known = (
-            await callback_secrets.list_secrets(world.service.database, [world.merchant_id], 10)
-        )[world.merchant_id]
+        known = (await callback_secrets.list_secrets(world.database, [world.merchant_id], 10))[
+            world.merchant_id
+        ]
         assert len(known) == left
     assert new.id == world.merchant_id
 

@@ -72,7 +72,7 @@ async def refusal(world: World, payment: Payment) -> str:
 async def ask_all(world: World) -> None:
     """Let the janitor ask about every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
-    for ask in await sessions.claim_due(world.service.database, 100, 60.0, []):
+    for ask in await sessions.claim_due(world.database, 100, 60.0, []):
         await world.service.session_inquirer.inquire(ask)
 
 
@@ -121,7 +121,7 @@ async def test_it_needs_finance(world: World, stranded: tuple[Payment, Session])
 async def test_a_halted_chain_is_not_watched_either(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
-    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await chain_watch.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET halted = 'a person must look'")
     assert (await end_by_two(world, stranded[0]))["status"] == "EXPIRED"
 
@@ -132,7 +132,7 @@ async def test_it_is_refused_while_its_chain_is_watched(
     """Also where the watcher has come back between the two people."""
     payment, _ = stranded
     waiting = await propose(world, payment)
-    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await chain_watch.mark_watched(world.database, "native", 0, 60)
     assert "native is watched" in await refusal(world, payment)
     with pytest.raises(RefusedError, match="native is watched"):
         await world.service.run_operation(Approve(approval_id=waiting), ALAN)
@@ -298,7 +298,7 @@ async def test_its_session_is_looked_after_until_the_chain_is_read_again(
     await ask_all(world)
     assert await world.cases(payment) == ["UNDECIDED"]
     assert (await world.session(session.id))["inquire_at"] is not None
-    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await chain_watch.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
     await ask_all(world)
     assert (await world.session(session.id))["life"] == "ended"

@@ -92,7 +92,7 @@ async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None
 
 async def test_a_test_account_pays_nothing_out(world: World) -> None:
     new = NewAccount(provider="simulator", merchant_id=None, name="", base_url="-", livemode=False)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         account_id = await accounts.add(tx, new)
     code, message = await refusal(world, came(world, account_id=account_id))
     assert (code, message) == (ErrorCode.UNPROCESSABLE, "a test account pays nothing out")
@@ -105,7 +105,7 @@ async def test_the_check_finds_a_payout_that_was_changed_beside_the_ledger(
     await world.perform(came(world))
     await world.rows("ALTER TABLE gateway_payout DISABLE TRIGGER gateway_payout_stands")
     await world.rows(f"UPDATE gateway_payout SET {column} = {column} + 1")
-    found = await ledger_check.find_differences(world.service.database)
+    found = await ledger_check.find_differences(world.database)
     other = "bank" if column == "amount_minor" else "fee_income"
     assert {difference.account for difference in found} == {
         f"gateway_clearing:{world.account_id}",

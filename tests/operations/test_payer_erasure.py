@@ -80,7 +80,7 @@ async def delivered(world: World, payment: Payment) -> None:
 
 
 def service_id(world: World) -> Any:
-    return world.service.id_generator.new_id()
+    return world.id_generator.new_id()
 
 
 async def found(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[str]]:
@@ -124,7 +124,7 @@ async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world:
         other.id,
     )
     await world.move_clock(2 * DAY_S)
-    while await close_due_days(world.service.database, world.service.id_generator):
+    while await close_due_days(world.database, world.id_generator):
         pass
     before = await found(world)
     assert set(before) == set(WORDS)

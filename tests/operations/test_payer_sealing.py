@@ -79,7 +79,7 @@ async def bought(world: World) -> Payment:
 
 
 async def seal_all(world: World) -> None:
-    sealer = PayerDataSealer(world.service.database, _SETTLED_S)
+    sealer = PayerDataSealer(world.database, _SETTLED_S)
     while await sealer.step():
         pass
 
@@ -93,7 +93,7 @@ async def search(world: World, text: str) -> set[str]:
 
 async def reads(world: World, *bought: Payment) -> None:
     """Read them as each reader does: byte for byte what the merchant sent."""
-    database = world.service.database
+    database = world.database
     named = {ids.format_id(ids.PAYMENT, payment.id) for payment in bought}
     for text in ("zora@EXAMPLE.com", "A-77"):
         assert await search(world, text) == named
@@ -117,15 +117,15 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     payment = await bought(world)
     assert await found(world, WORDS) == {}
     await reads(world, payment)
-    history = await payment_history.list_entries(world.service.database, payment.id)
+    history = await payment_history.list_entries(world.database, payment.id)
     assert [METADATA in one.details["body"] for one in history if one.what == "event"] == [True]
-    mail = await compose_receipt(world.service.database, payment.id)
+    mail = await compose_receipt(world.database, payment.id)
     assert mail is not None
     assert mail.recipient == EMAIL
     await agreed(world, erasure(world))
     assert await search(world, EMAIL) == await search(world, "A-77") == set()
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-    event = await outbox.get_event(world.service.database, row["id"])
+    event = await outbox.get_event(world.database, row["id"])
     assert event is not None
     assert '"payer_uid":"(erased)"' in event.body.replace(" ", "")
 
@@ -179,7 +179,7 @@ async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     due = [(world.merchant_id, 10)]
-    claimed = await outbox.claim_due(world.service.database, due, 45.0)
+    claimed = await outbox.claim_due(world.database, due, 45.0)
     assert [one.event_id for one in claimed] == [sound]
     await world.move_clock(60)
     again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
@@ -188,9 +188,9 @@ async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None
 
 async def read_both(world: World, payment: Payment) -> None:
     """Read a payment and its event."""
-    await payments.get(world.service.database, payment.id)
+    await payments.get(world.database, payment.id)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-    await outbox.get_event(world.service.database, row["id"])
+    await outbox.get_event(world.database, row["id"])
 
 
 async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(world: World) -> None:
@@ -273,7 +273,7 @@ async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: W
 
 async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: World) -> None:
     payment = await paid(world, payer_email=EMAIL, metadata=METADATA)
-    database = world.service.database
+    database = world.database
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     [claimed] = await outbox.claim_due(database, [(world.merchant_id, 10)], 1.0)
@@ -305,7 +305,7 @@ async def test_an_order_number_is_found_as_the_database_finds_it(
 ) -> None:
     [row] = await world.rows("SELECT payment_order_id($1::json) AS found", metadata)
     assert order_id_of(metadata) == row["found"]
-    sealing, payment_id = world.service.database.payer_sealing, UUID(int=7)
+    sealing, payment_id = world.database.payer_sealing, UUID(int=7)
     stored = sealing.metadata_to_store(payment_id, metadata)
     assert sealing.metadata(payment_id, stored) == metadata != stored
 

@@ -62,7 +62,7 @@ def one(entries: list[TimelineEntry], what: str) -> TimelineEntry:
 
 async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None:
     fields: dict[str, Any] = {
-        "id": world.service.id_generator.new_id(),
+        "id": world.id_generator.new_id(),
         "event_id": event_id,
         "number": number,
         "url": "https://shop.example.com/hooks",
@@ -74,7 +74,7 @@ async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None
         "delivered": False,
         "next_wait_s": None,
     }
-    await outbox.record(world.service.database, [AttemptRecord(**(fields | more))])
+    await outbox.record(world.database, [AttemptRecord(**(fields | more))])
 
 
 async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: World) -> None:
@@ -122,13 +122,13 @@ async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     log = log_of(session)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await pending_transfers.add_posted(tx, session.id, log.tx_hash, "pay")
     seen = pending_transfers.PendingTransfer(
         tx_hash=bytes(32), log_index=0, session_id=session.id, exact=True, block=6
     )
-    await pending_transfers.save_pending(world.service.database, "native", [seen])
-    await pending_transfers.mark_gone(world.service.database, "native", [bytes(32)])
+    await pending_transfers.save_pending(world.database, "native", [seen])
+    await pending_transfers.mark_gone(world.database, "native", [bytes(32)])
     await finalized(world, log)
     entries = await timeline(world, payment)
     assert {"posted", "seen", "gone", "final", "captured", "paid"} <= set(whats(entries))
@@ -154,8 +154,8 @@ async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
         currency="THB",
         reason="fraudulent",
     )
-    async with world.service.database.transaction() as tx:
-        await take_dispute(tx, world.service.id_generator, world.account_id, report)
+    async with world.database.transaction() as tx:
+        await take_dispute(tx, world.id_generator, world.account_id, report)
     await world.service.submit(
         ResolveCase(case_id=case_id, resolution="dismiss", note="it went back"), ADA
     )
@@ -197,8 +197,8 @@ async def test_what_two_people_did_names_both(world: World) -> None:
 
 async def test_who_cancelled_is_told(world: World) -> None:
     payment = await world.create()
-    async with world.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, world.service.id_generator, payment.id)
+    async with world.database.transaction() as tx:
+        await cancel_by_buyer(tx, world.id_generator, payment.id)
     entries = await timeline(world, payment)
     assert whats(entries) == ["created", "cancelled"]
     assert one(entries, "cancelled").text == "by the buyer"

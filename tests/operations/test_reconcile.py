@@ -73,10 +73,10 @@ async def _refunded(world: World, reference: str | None, state: GatewayRefundSta
     """Let a provider say the same of two refunds, the first one under this name."""
     _, *made = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         for number, one in enumerate(made):
             report = RefundReport(state=state, reference=None if number else reference)
-            await settle_refund(tx, world.service.id_generator, one, report)
+            await settle_refund(tx, world.id_generator, one, report)
     return made
 
 
@@ -268,7 +268,7 @@ async def test_a_session_of_another_account_is_nobodys(world: World, write: Writ
 
 async def test_a_refund_that_we_wait_for_is_asked_about_at_once(world: World, write: Write) -> None:
     [refund, _] = await _refunded(world, "back-1", GatewayRefundState.PENDING)
-    await refunds.schedule_inquiry(world.service.database, refund, 3600, inquiries=1)
+    await refunds.schedule_inquiry(world.database, refund, 3600, inquiries=1)
     [paid] = await world.rows("SELECT reference FROM capture")
     path = write(f"payment,{paid['reference']},,1590,THB,{_AT}", f"refund,back-1,,90,THB,{_AT}")
     found = await _reconcile(world, path)
@@ -588,7 +588,7 @@ async def test_a_file_that_is_read_slowly_keeps_its_transaction(
     path = tmp_path / "slow.csv"
     lines = (f"payment,cap-{number},,1590.00,THB,{_AT}" for number in range(1_000))
     path.write_text("\n".join([_HEADER, *lines]))
-    pool = world.service.database._pool  # its looks are its clock
+    pool = world.database._pool  # its looks are its clock
 
     async def look() -> None:
         for _ in range(12):

@@ -63,8 +63,8 @@ def _refund(case: CaseView, **more: Any) -> ResolveCase:
 async def _settle(world: World, refund_id: str, state: GatewayRefundState) -> None:
     parsed = ids.parse_id(ids.REFUND, refund_id)
     assert parsed is not None
-    async with world.service.database.transaction() as tx:
-        await settle_refund(tx, world.service.id_generator, parsed, RefundReport(state=state))
+    async with world.database.transaction() as tx:
+        await settle_refund(tx, world.id_generator, parsed, RefundReport(state=state))
 
 
 async def _captures(world: World) -> list[tuple[int, int, int]]:
@@ -128,10 +128,10 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     """Open a case about a session, or about a capture that is not to be given back from here."""
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         case_id = await open_case(
             tx,
-            world.service.id_generator,
+            world.id_generator,
             kind,
             session_origin(payment, session.id),
             capture_id=capture_id,
@@ -307,7 +307,7 @@ async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(worl
     [capture] = await world.rows("SELECT id FROM capture WHERE credited")
     case_id = ids.parse_id(ids.CASE, case.id)
     assert case_id is not None
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
         with pytest.raises(RefusedError, match="refund the payment"):
-            await refund_case(tx, world.service.id_generator, case_id, capture["id"], "Grace")
+            await refund_case(tx, world.id_generator, case_id, capture["id"], "Grace")

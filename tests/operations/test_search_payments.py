@@ -113,10 +113,10 @@ async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> Non
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     posted, seen, log = bytes([1] * 32), bytes([2] * 32), log_of(session)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await pending_transfers.add_posted(tx, session.id, posted, "pay")
     await pending_transfers.save_pending(
-        world.service.database,
+        world.database,
         "native",
         [
             pending_transfers.PendingTransfer(

@@ -47,7 +47,7 @@ async def asked(
 
 async def due(world: World) -> list[refunds.DueRefund]:
     """Take the refunds that somebody has to look after now."""
-    return await refunds.claim_due(world.service.database, 100, _LEASE_S, [])
+    return await refunds.claim_due(world.database, 100, _LEASE_S, [])
 
 
 async def work(world: World) -> int:
@@ -75,7 +75,7 @@ async def hear(
 
 async def kept(world: World, refund: Refund) -> Refund:
     """Read a refund as it is stored."""
-    found = await refunds.get(world.service.database, refund.id)
+    found = await refunds.get(world.database, refund.id)
     assert found is not None
     return found
 

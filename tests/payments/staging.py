@@ -31,7 +31,7 @@ class Held:
         self._task = asyncio.create_task(self._run(world, work))
 
     async def _run(self, world: World, work: Callable[[Tx], Awaitable[Any]]) -> None:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             await work(tx)
             self._worked.set()
             await self._word.wait()

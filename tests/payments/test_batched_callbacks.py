@@ -170,7 +170,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     database = Database(patient(world.service.settings))
-    receiver = CallbackReceiver(database, world.service.id_generator)
+    receiver = CallbackReceiver(database, world.id_generator)
     async with held(world, lambda tx: lock_payments(tx, [chosen[1][0].id])) as first:
         leading, *tasks = start(world, receiver, *callbacks)
         await asyncio.gather(leading, tasks[0], tasks[2])

@@ -29,7 +29,7 @@ async def create_together(
 
 
 def new_payment(world: World, request: CreatePaymentRequest) -> NewPayment:
-    ids = world.service.id_generator
+    ids = world.id_generator
     return NewPayment(ids.new_id(), ids.new_checkout_id(), request)
 
 
@@ -47,10 +47,10 @@ async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
     for one, request in zip(created, requests, strict=True):
         assert one.country == request.country
         assert not one.replayed
-        stored = await payments.get(world.service.database, one.payment.id)
+        stored = await payments.get(world.database, one.payment.id)
         assert stored is not None
         assert stored.payment == one.payment
-        found = await payments.find_by_checkout(world.service.database, one.payment.checkout_id)
+        found = await payments.find_by_checkout(world.database, one.payment.checkout_id)
         assert found is not None
         assert found.payment == one.payment
         life = one.payment.expires_at - one.payment.created_at
@@ -113,7 +113,7 @@ async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(wor
 async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: World) -> None:
     """Else each could wait for a key of the other, until the database ends one of them."""
     requests = [world.request() for _ in range(40)]
-    database = world.service.database
+    database = world.database
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
     batches[1].reverse()
     written = await asyncio.gather(

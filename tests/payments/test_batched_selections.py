@@ -198,7 +198,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
     database = Database(patient(world.service.settings))
-    opener = SessionOpener(database, world.service.id_generator)
+    opener = SessionOpener(database, world.id_generator)
     async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
         leading, *tasks = start(
             opener, *(selection(payment, quote) for payment in (payments[3], *payments[:3]))

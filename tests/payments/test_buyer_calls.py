@@ -34,7 +34,7 @@ async def come_back(world: World, session_id: UUID) -> int:
 def two_calls_at_once(world: World) -> None:
     """Let buyers make us call each account twice, and then once a second."""
     accounts = world.service.accounts
-    accounts.buyer_calls = BuyerCalls(world.service.database, RateLimit(1, 2), frozenset())
+    accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
 
 
 async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
@@ -102,7 +102,7 @@ async def test_a_change_of_method_spends_the_question_about_the_present_one(worl
 
 async def test_all_processes_spend_from_one_bucket_which_fills_again(world: World) -> None:
     clock = await StoppedClock(world).stop()
-    database, account = world.service.database, world.account_id
+    database, account = world.database, world.account_id
     first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
 
     async def allowed() -> list[bool]:
@@ -122,7 +122,7 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
 
 
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
-    health = GatewayHealth(world.service.database)
+    health = GatewayHealth(world.database)
     for _ in range(3 * FAILURES_MAX):
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
     assert await health.unavailable_channels() == frozenset()
@@ -137,7 +137,7 @@ def throttled(channel: GatewayChannel) -> float:
 async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_not(
     world: World,
 ) -> None:
-    health = GatewayHealth(world.service.database)
+    health = GatewayHealth(world.database)
     before = {channel: throttled(channel) for channel in GatewayChannel}
     account, said = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
     for answer in (THROTTLED, SILENT, said, THROTTLED, SILENT):
@@ -148,7 +148,7 @@ async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_no
 
 
 async def test_being_held_back_hides_no_silence(world: World) -> None:
-    health = GatewayHealth(world.service.database)
+    health = GatewayHealth(world.database)
     for _ in range(FAILURES_MAX):
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, SILENT)

@@ -148,10 +148,10 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     payment = await _double(world)
     await auto_refund(world, on=True)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
         await auto_refund_case(
-            tx, world.service.id_generator, kind, row["id"], row["capture_id"], payment.merchant_id
+            tx, world.id_generator, kind, row["id"], row["capture_id"], payment.merchant_id
         )
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
 
@@ -190,7 +190,7 @@ async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
-    [shown] = await refunds.list_page_for_payment(world.service.database, payment.id, None, 10)
+    [shown] = await refunds.list_page_for_payment(world.database, payment.id, None, 10)
     assert shown.id == refund.id
 
 
@@ -202,8 +202,8 @@ async def test_a_declined_refund_leaves_its_case_open_for_another(world: World) 
     assert await case(world) == ("OPEN", None)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     world.gateway.answer_refund = DONE
-    async with world.service.database.transaction() as tx:
-        await refund_case(tx, world.service.id_generator, row["id"], row["capture_id"], "ann")
+    async with world.database.transaction() as tx:
+        await refund_case(tx, world.id_generator, row["id"], row["capture_id"], "ann")
     await work(world)
     assert await case(world) == ("REFUNDED", "ann")
 
@@ -221,9 +221,9 @@ async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -
 
 
 async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
-        await refund_case(tx, world.service.id_generator, case_id, capture_id, "ann")
+        await refund_case(tx, world.id_generator, case_id, capture_id, "ann")
 
 
 async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: World) -> None:
@@ -264,7 +264,7 @@ async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: W
     await auto_refund(world, on=True)
     await _orphan(world)
     [row] = await world.rows("SELECT id FROM money_case")
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await cases.close(tx, row["id"], "DISMISSED", "ann", "it was a test")
     await work(world)
     assert await case(world) == ("DISMISSED", "ann")
@@ -290,8 +290,8 @@ async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: Worl
     await auto_refund(world, on=False)
     await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
-    async with world.service.database.transaction() as tx:
-        await refund_case(tx, world.service.id_generator, row["id"], row["capture_id"], "ann")
+    async with world.database.transaction() as tx:
+        await refund_case(tx, world.id_generator, row["id"], row["capture_id"], "ann")
         assert (await captures.lock(tx, row["capture_id"])).left_minor == 0
         with pytest.raises(RefusedError):
-            await refund_case(tx, world.service.id_generator, uuid4(), row["capture_id"], "bob")
+            await refund_case(tx, world.id_generator, uuid4(), row["capture_id"], "bob")

@@ -47,7 +47,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _count(world: World) -> None:
     """Count until nothing waits: an hour that is over comes first."""
-    while await count_outcomes(world.service.database):
+    while await count_outcomes(world.database):
         pass
 
 
@@ -60,7 +60,7 @@ async def _fail(world: World) -> None:
 async def test_every_outcome_counts_once_under_its_provider_however_many_workers_count(
     world: World, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = world.service.database
+    database = world.database
     payment = await paid(world)
     await paid(world)
     await _fail(world)
@@ -68,7 +68,7 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
     await hear(world, refund.id, DONE)
     undecided = await world.create()
     async with database.transaction() as tx:
-        await cancel_by_buyer(tx, world.service.id_generator, undecided.id)
+        await cancel_by_buyer(tx, world.id_generator, undecided.id)
     for _ in range(3):
         await count_outcomes(database)
     assert counted() == {
@@ -87,8 +87,8 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
 async def test_what_is_rolled_back_never_counts(world: World, counted: Counted) -> None:
     payment = await world.create()
     with suppress(ZeroDivisionError):
-        async with world.service.database.transaction() as tx:
-            await cancel_by_buyer(tx, world.service.id_generator, payment.id)
+        async with world.database.transaction() as tx:
+            await cancel_by_buyer(tx, world.id_generator, payment.id)
             raise ZeroDivisionError
     await _count(world)
     assert counted() == {}
@@ -103,7 +103,7 @@ async def test_a_count_that_is_rolled_back_is_told_to_nobody(
     )
     await world.rows("ALTER TABLE figure_mark ADD CONSTRAINT frozen CHECK (false) NOT VALID")
     with pytest.raises(Exception, match="frozen"):
-        await count_outcomes(world.service.database)
+        await count_outcomes(world.database)
     assert counted() == {}
     await world.rows("ALTER TABLE figure_mark DROP CONSTRAINT frozen")
     await _count(world)

@@ -29,16 +29,16 @@ CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 async def sweep(world: World, limit: int = 500) -> int:
     """Run the worker's step once; gives how many payments it touched."""
-    id_generator = world.service.id_generator
-    async with world.service.database.transaction() as tx:
+    id_generator = world.id_generator
+    async with world.database.transaction() as tx:
         pending = await expire_pending(tx, id_generator, limit)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         return pending + await expire_processing(tx, id_generator, limit, PATIENCE_S)
 
 
 async def ask_all(world: World) -> int:
     """Let the janitor ask about every session that is due."""
-    due = await sessions.claim_due(world.service.database, 100, 60, [])
+    due = await sessions.claim_due(world.database, 100, 60, [])
     for ask in due:
         await world.service.session_inquirer.inquire(ask)
     return len(due)
@@ -105,13 +105,13 @@ async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(world: World)
     times = [1, 1]  # the third event gets no id, nor does a later one
 
     async def expire(id_generator: IdGenerator) -> bool:
-        return await expire_due_pending(world.service.database, id_generator, 1)
+        return await expire_due_pending(world.database, id_generator, 1)
 
     with pytest.raises(IndexError):
         await expire(IdGenerator(times.pop))
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 2
-    assert not await expire(world.service.id_generator)
+    assert not await expire(world.id_generator)
     for payment in made:
         assert await world.events(payment) == ["payment.expired"]
 
@@ -133,10 +133,10 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
 async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
     world: World, by_buyer: bool
 ) -> None:
-    payment, id_generator = await world.create(), world.service.id_generator
+    payment, id_generator = await world.create(), world.id_generator
     await world.move_clock(TTL_S)
     with pytest.raises(RefusedError, match="EXPIRED") as refused:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             await (
                 cancel_by_buyer(tx, id_generator, payment.id)
                 if by_buyer

@@ -54,7 +54,7 @@ def clock() -> Clock:
 @pytest.fixture
 def known(world: World, clock: Clock) -> PolicyCache:
     """What a process knows that looks again after a second."""
-    return PolicyCache(world.service.database, 1.0, clock)
+    return PolicyCache(world.database, 1.0, clock)
 
 
 def _payer(value: str = "buyer-1") -> AddFraudRule:
@@ -164,7 +164,7 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
 
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
-    ids = world.service.id_generator
+    ids = world.id_generator
     new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
     async with held(world, lambda tx: new_payments.create(tx, new)) as first:
         await world.perform(_payer())
@@ -220,15 +220,15 @@ async def _decide(world: World, many: int) -> None:
     rule = await world.perform(_payer(str(uuid4())))
     denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
     for _ in range(many):
-        id_generator = world.service.id_generator
+        id_generator = world.id_generator
         await fraud.record_denial(
-            world.service.database, id_generator.new_id(), world.merchant_id, None, denial
+            world.database, id_generator.new_id(), world.merchant_id, None, denial
         )
 
 
 async def _attempt(world: World, many: int) -> None:
     for number in range(many):
-        await fraud.add_attempt(world.service.database, bytes([number]), world.merchant_id)
+        await fraud.add_attempt(world.database, bytes([number]), world.merchant_id)
 
 
 async def _kept(world: World) -> tuple[int, int]:

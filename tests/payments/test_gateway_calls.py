@@ -182,9 +182,9 @@ async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> Non
         log.note(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     await world.move_clock(30 * 86_400 - 60)
-    assert await gateway_calls.delete_old(world.service.database, 30, 2) == 0
+    assert await gateway_calls.delete_old(world.database, 30, 2) == 0
     await world.move_clock(30 * 86_400 + 60)
-    deleted = [await gateway_calls.delete_old(world.service.database, 30, 2) for _ in range(3)]
+    deleted = [await gateway_calls.delete_old(world.database, 30, 2) for _ in range(3)]
     assert deleted == [2, 1, 0]
 
 

@@ -75,7 +75,7 @@ async def clock(world: World) -> StoppedClock:
 
 @pytest.fixture
 def processes(world: World, clock: StoppedClock) -> Processes:
-    database = world.service.database
+    database = world.database
     first, second = (GatewayHealth(database, clock.monotonic) for _ in range(2))
     return Processes(world, clock, first, second)
 
@@ -257,7 +257,7 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
 async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unasked(
     world: World, clock: StoppedClock
 ) -> None:
-    world.service.accounts.health = GatewayHealth(world.service.database, clock.monotonic)
+    world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
     await silent_selections(world)
     made = [await world.create() for _ in range(4)]
     await clock.move(PAUSE_S * 1000)

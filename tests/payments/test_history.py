@@ -169,7 +169,7 @@ class History(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
-        self.world.service.accounts.health = GatewayHealth(self.world.service.database)
+        self.world.service.accounts.health = GatewayHealth(self.world.database)
         gateway = self.world.gateway
         gateway.answer_create = accept
         gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
@@ -211,8 +211,8 @@ class History(RuleBasedStateMachine):
             self.told.add((session_id, report.capture.reference))
 
     async def _cancel(self, number: int, by_buyer: bool) -> None:
-        payment, id_generator = self._payment(number), self.world.service.id_generator
-        async with self.world.service.database.transaction() as tx:
+        payment, id_generator = self._payment(number), self.world.id_generator
+        async with self.world.database.transaction() as tx:
             if by_buyer:
                 await cancel_by_buyer(tx, id_generator, payment.id)
             else:
@@ -449,7 +449,7 @@ class History(RuleBasedStateMachine):
         )
         self._check_money(payments, sessions, captures, about)
         self._check_refunds(payments, captures, cases, await rows("SELECT * FROM refund"))
-        assert await ledger_check.find_differences(self.world.service.database) == []
+        assert await ledger_check.find_differences(self.world.database) == []
 
     def _check_payment(self, payment: Any, told: list[str]) -> None:
         status, before = payment["status"], self.seen.get(payment["id"])

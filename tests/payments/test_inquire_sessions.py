@@ -110,7 +110,7 @@ async def test_an_ended_session_is_never_asked_about(world: World) -> None:
 
 async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(world: World) -> None:
     await world.select(await world.create())
-    database = world.service.database
+    database = world.database
     await world.move_clock(31)
     assert len(await sessions.claim_due(database, 10, 60, [])) == 1
     assert await sessions.claim_due(database, 10, 60, []) == []
@@ -121,7 +121,7 @@ async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(worl
 async def test_sessions_of_a_busy_account_are_left_alone(world: World) -> None:
     await world.select(await world.create())
     await world.move_clock(31)
-    assert await sessions.claim_due(world.service.database, 10, 60, [world.account_id]) == []
+    assert await sessions.claim_due(world.database, 10, 60, [world.account_id]) == []
 
 
 async def test_a_payment_whose_callback_was_lost_is_paid_by_asking(world: World) -> None:
@@ -138,7 +138,7 @@ async def test_a_buyer_who_comes_back_is_asked_about_at_once(world: World) -> No
     payment = await world.create()
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = captured(159000)
-    await sessions.request_inquiry(world.service.database, session.id)
+    await sessions.request_inquiry(world.database, session.id)
     assert await ask_all(world) == 1
     assert await world.status(payment) == "PAID"
 

@@ -69,8 +69,8 @@ async def _expired(world: World) -> tuple[Payment, UUID]:
 
 async def _cancelled(world: World) -> tuple[Payment, UUID]:
     payment, session_id = await crash_in_selection(world)
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
     return payment, session_id
 
 
@@ -149,7 +149,7 @@ async def test_a_frozen_quote_outlives_what_it_was_made_with(world: World) -> No
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     payment = await world.create(tax_manager="SERVICE")
     first = await world.select(payment, country="TH")
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await set_tax_rate(tx, "TH", Decimal("0.07"))
     await world.rows("UPDATE payment_method SET fee_rate = 0.5, fee_mode = 'EXCLUSIVE'")
     seen = await world.see(payment)

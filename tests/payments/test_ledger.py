@@ -41,7 +41,7 @@ def _kind(account: str) -> str:
 
 
 async def agrees(world: World) -> bool:
-    return await ledger_check.find_differences(world.service.database) == []
+    return await ledger_check.find_differences(world.database) == []
 
 
 async def resolve(world: World, resolution: Any) -> None:
@@ -64,10 +64,10 @@ async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing
     payment, session_id = await selected(world)
 
     async def settle(tx: Any) -> None:
-        await settle_session(tx, world.service.id_generator, payment.id, session_id, EXACT)
+        await settle_session(tx, world.id_generator, payment.id, session_id, EXACT)
 
     async def again() -> None:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             await settle(tx)
 
     async with held(world, settle) as first:
@@ -93,7 +93,7 @@ async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
         chain=None,
     )
     with pytest.raises(UniqueViolationError):
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             await ledger.add(tx, [twin])
 
 
@@ -154,7 +154,7 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
     await resolve(world, "dismiss")
     assert await balances(world) == {}
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    await apply_waiting_callbacks(world.database, world.id_generator, 10)
     assert await agrees(world)
     assert (await balances(world))["merchant_payable"] < 0
 
@@ -171,7 +171,7 @@ async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
 ) -> None:
     await paid(world)
     await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
-    found = await ledger_check.find_differences(world.service.database)
+    found = await ledger_check.find_differences(world.database)
     clearing, payable = (
         f"gateway_clearing:{world.account_id}",
         f"merchant_payable:{world.merchant_id}",

@@ -94,7 +94,7 @@ async def _adopted(world: World) -> None:
     session_id = uuid4()
     await tell(world, session_id)
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    await apply_waiting_callbacks(world.database, world.id_generator, 10)
 
 
 async def _settled(world: World) -> None:
@@ -161,7 +161,7 @@ async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> 
     shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
     tables = "\n".join(await _tables(world))
     assert tables in shown, tables
-    assert await ledger_check.find_differences(world.service.database) == []
+    assert await ledger_check.find_differences(world.database) == []
 
 
 def test_the_page_shows_every_flow_and_names_every_fact() -> None:

@@ -44,7 +44,7 @@ async def another_process(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 
 def another_cache(world: World) -> MerchantCache:
-    return MerchantCache(world.service.database, world.service.accounts)
+    return MerchantCache(world.database, world.service.accounts)
 
 
 async def test_a_merchant_that_has_not_changed_is_not_read_again(world: World) -> None:
@@ -92,13 +92,13 @@ async def test_a_change_counts_from_its_commit_and_holds_up_no_other(world: Worl
 
 
 async def test_a_change_that_is_taken_back_is_none(world: World) -> None:
-    before = await configuration.get_version(world.service.database)
+    before = await configuration.get_version(world.database)
     async with another_process(world) as other:
         under_way = other.transaction()
         await under_way.start()
         await other.execute("UPDATE merchant SET name = 'never'")
         await under_way.rollback()
-    assert await configuration.get_version(world.service.database) == before
+    assert await configuration.get_version(world.database) == before
 
 
 async def test_a_version_never_comes_again(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_a_version_never_comes_again(world: World) -> None:
     async with another_process(world) as other:
         for name in ("a", "b", "a", "b"):
             await other.execute("UPDATE merchant SET name = $1", name)
-            versions.add((await configuration.get_version(world.service.database)).version)
+            versions.add((await configuration.get_version(world.database)).version)
     assert len(versions) == 4
 
 

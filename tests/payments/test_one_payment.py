@@ -109,11 +109,11 @@ async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
 
 async def test_only_a_pending_payment_can_be_cancelled(world: World) -> None:
     payment = await world.create()
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
     assert await world.events(payment) == ["payment.cancelled"]
     other = await world.create()
     await world.select(other)
     with pytest.raises(RefusedError, match="PROCESSING"):
-        async with world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.id_generator, other, None)
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, world.id_generator, other, None)

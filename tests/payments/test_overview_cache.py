@@ -78,7 +78,7 @@ async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
 ) -> None:
     """Closed hours come from memory, and the others from each reading."""
     ours = Clock()
-    cache = OverviewCache(world.service.database, ours)
+    cache = OverviewCache(world.database, ours)
     history = History(world, clock, random.Random(seed))
     for _ in range(40):
         await history.step()
@@ -112,7 +112,7 @@ async def test_a_period_holds_what_happened_in_it_and_no_more(
     await history.pay()
     await clock.move(30 * HOUR_MS)
     await settle(world, clock)
-    figures = await OverviewCache(world.service.database, Clock()).get()
+    figures = await OverviewCache(world.database, Clock()).get()
     assert ("PAID", "THB") not in figures.sums(Period.DAY)
     assert figures.sums(Period.WEEK)["PAID", "THB"].count == 1
     assert [len(figures.points(period)) for period in Period] == [24, 28, 30]
@@ -123,7 +123,7 @@ async def test_a_period_holds_what_happened_in_it_and_no_more(
 
 
 async def test_twenty_who_look_at_the_same_time_cost_one_statement(world: World) -> None:
-    ours, reads = Clock(), CountingReads(world.service.database)
+    ours, reads = Clock(), CountingReads(world.database)
     cache = OverviewCache(reads, ours)
     for second in range(1, 6):
         await asyncio.gather(*(cache.get() for _ in range(VIEWERS)))
@@ -135,7 +135,7 @@ async def test_twenty_who_look_at_the_same_time_cost_one_statement(world: World)
 
 
 async def test_the_conversion_is_added_up_once_a_minute(world: World) -> None:
-    ours, reads = Clock(), CountingReads(world.service.database)
+    ours, reads = Clock(), CountingReads(world.database)
     cache = OverviewCache(reads, ours)
     for _ in range(121):
         await cache.get()

@@ -243,7 +243,7 @@ async def add_side(world: World, stand: Stand) -> Side:
         credentials={"signing_secret": "secret"},
     )
     account_id = (await world.perform(account)).id
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         method = payment_methods.NewPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
@@ -428,8 +428,8 @@ async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, firs
         payment = await pair.begin()
         for side in (pair.first, pair.second):
             await _crash_in_selection(pair, payment, side)
-        async with stage.world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, stage.world.service.id_generator, payment, None)
+        async with stage.world.database.transaction() as tx:
+            await cancel_by_merchant(tx, stage.world.id_generator, payment, None)
         await pair.succeed(pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")

@@ -37,16 +37,16 @@ def locks(payment: Payment) -> Any:
 
 
 def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
-    return lambda tx: cancel_by_merchant(tx, world.service.id_generator, payment, key)
+    return lambda tx: cancel_by_merchant(tx, world.id_generator, payment, key)
 
 
 def settles(world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT) -> Any:
-    return lambda tx: settle_session(tx, world.service.id_generator, payment.id, session_id, report)
+    return lambda tx: settle_session(tx, world.id_generator, payment.id, session_id, report)
 
 
 def start(world: World, work: Any) -> asyncio.Task[Any]:
     async def run() -> Any:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             return await work(tx)
 
     return asyncio.create_task(run())
@@ -106,9 +106,7 @@ async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) 
 
 async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
     payment = await world.create()
-    async with held(
-        world, lambda tx: cancel_by_buyer(tx, world.service.id_generator, payment.id)
-    ) as first:
+    async with held(world, lambda tx: cancel_by_buyer(tx, world.id_generator, payment.id)) as first:
         second = start(world, cancels(world, payment))
         await until_waiting(world, second)
         await first.commit()
@@ -156,7 +154,7 @@ async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: Worl
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
-    assert await start(world, lambda tx: expire_pending(tx, world.service.id_generator, 10)) == 1
+    assert await start(world, lambda tx: expire_pending(tx, world.id_generator, 10)) == 1
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
     [session] = await world.rows("SELECT life FROM session")
@@ -179,7 +177,7 @@ async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choo
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(31)
-    [ask] = await sessions.claim_due(world.service.database, 10, 60, [])
+    [ask] = await sessions.claim_due(world.database, 10, 60, [])
     await world.service.session_inquirer.inquire(ask)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CONFLICT
@@ -232,11 +230,11 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.move_clock(1801)
-    await start(world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30))
+    await start(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
-    expiry = held(world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30))
+    expiry = held(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
     async with expiry as first:
         second = start_callback(world, session.id, "one")
         await until_waiting(world, second)
@@ -253,9 +251,7 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
     await world.move_clock(1801)
 
     async def expire() -> int:
-        return await start(
-            world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30)
-        )
+        return await start(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
 
     async with held(world, settles(world, payment, session.id)) as first:
         assert await expire() == 0
@@ -354,7 +350,7 @@ async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) 
         await until_waiting(world, second)
         await first.roll_back()
         created = await second
-    assert await payments.get(world.service.database, created.id) is not None
+    assert await payments.get(world.database, created.id) is not None
 
 
 async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:

@@ -151,7 +151,7 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
     session_id = uuid4()
     await tell(world, session_id, FINER)
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    await apply_waiting_callbacks(world.database, world.id_generator, 10)
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.status(payment) == "FAILED"
 
@@ -201,9 +201,7 @@ async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> No
     assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
     assert (await tell(world, session_id, None)).fresh
-    assert (
-        await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10) == 0
-    )
+    assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 0
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
@@ -239,7 +237,7 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
     session_id = uuid4()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    await apply_waiting_callbacks(world.database, world.id_generator, 10)
     seen = (await world.see(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
 
@@ -248,9 +246,7 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     payment, session_id = await selected(world)
     other = await add_account(world)
     assert await tell(world, session_id, account_id=other) == CallbackResult(True, None)
-    assert (
-        await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10) == 0
-    )
+    assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 0
     assert await world.status(payment) == "PROCESSING"
     assert await world.cases(payment) == []
     [capture] = await world.rows("SELECT account_id, payment_id FROM capture")
@@ -275,7 +271,7 @@ async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> No
 
 
 async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None:
-    database = world.service.database
+    database = world.database
     await tell(world, uuid4(), declined())
     _, session_id = await selected(world)
     await tell(world, session_id)
@@ -305,7 +301,7 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
 
 
 async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: World) -> None:
-    database = world.service.database
+    database = world.database
     payment, session_id = await selected(world)
     await tell(world, session_id, name="applied")
     await tell(world, uuid4(), captured(1, reference="waits"), name="waits")

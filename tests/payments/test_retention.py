@@ -34,7 +34,7 @@ async def told(world: World, payment: Payment, state: str = "delivered") -> None
     await world.rows(
         "INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms,"
         " started_at) VALUES ($1, $2, 1, 'delivered', '', '', 1, clock())",
-        world.service.id_generator.new_id(),
+        world.id_generator.new_id(),
         row["id"],
     )
     await world.rows("UPDATE delivery SET state = $2 WHERE event_id = $1", row["id"], state)
@@ -43,7 +43,7 @@ async def told(world: World, payment: Payment, state: str = "delivered") -> None
 async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = DAYS) -> None:
     """Let so many days pass, and a worker look."""
     await world.move_clock(days * DAY_S)
-    while await prune_step(world.service.database, kept, 2):
+    while await prune_step(world.database, kept, 2):
         pass
 
 
@@ -168,7 +168,7 @@ async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: Wo
 
 
 async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
-    database, merchant_id = world.service.database, world.merchant_id
+    database, merchant_id = world.database, world.merchant_id
     await buy(world)
     await event_feed.number_new_events(database, merchant_id)
     page = await event_feed.page(database, merchant_id, event_feed.FEED_START, EVERY, 10)
@@ -204,7 +204,7 @@ async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: Wo
         DueRetention(rule=RetentionRule.PAYERS, days=3650, due=0, more=False),
     ]
     before = {rule: PRUNED.labels(rule)._value.get() for rule in DAYS}
-    assert await prune_step(world.service.database, DAYS, 10) is False
+    assert await prune_step(world.database, DAYS, 10) is False
     gone = {rule: PRUNED.labels(rule)._value.get() - before[rule] for rule in DAYS}
     assert gone == {one.rule: one.due for one in shown}
     assert [one.due for one in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
@@ -215,7 +215,7 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
 ) -> None:
     payments = [await buy(world) for _ in range(3)]
     await world.move_clock(731 * DAY_S)
-    database = world.service.database
+    database = world.database
     holder = await world.other_connection()
     try:
         held = holder.transaction()

@@ -397,7 +397,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     refund = await asked(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
     await world.move_clock(GIVE_UP_AFTER_S + 60)
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         at = await payments.now(tx)
         await refund_reviews.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1

@@ -78,11 +78,11 @@ async def lines(world: World, statement: StatementView) -> list[dict[str, str]]:
 
 
 async def owed(world: World) -> int:
-    return await payouts.get_payable(world.service.database, world.merchant_id, "THB", None)
+    return await payouts.get_payable(world.database, world.merchant_id, "THB", None)
 
 
 async def balance(world: World) -> int:
-    found = await statements.list_balances(world.service.database, world.merchant_id)
+    found = await statements.list_balances(world.database, world.merchant_id)
     return sum(one.amount_minor for one in found if one.currency == "THB")
 
 

@@ -39,7 +39,7 @@ async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
 
 
 async def apply(world: World) -> int:
-    return await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
+    return await apply_waiting_callbacks(world.database, world.id_generator, 10)
 
 
 async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
@@ -108,7 +108,7 @@ async def test_what_says_captured_is_never_forgotten(world: World) -> None:
     await tell(world, uuid4())
     await tell(world, uuid4(), declined())
     await world.move_clock(400 * 24 * 3600)
-    assert await callbacks.delete_unmatched(world.service.database, 24, 10) == 1
+    assert await callbacks.delete_unmatched(world.database, 24, 10) == 1
     [kept] = await world.rows("SELECT report FROM callback")
     assert '"captured"' in kept["report"]
 

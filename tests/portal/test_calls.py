@@ -25,7 +25,7 @@ async def _calls(world: World, count: int) -> list[Any]:
     """Wait until so many calls are stored; newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = await api_calls.list_last(world.service.database, world.merchant_id, 1_000)
+        found = await api_calls.list_last(world.database, world.merchant_id, 1_000)
         if len(found) >= count:
             return found
         assert time.monotonic() < deadline

@@ -253,7 +253,7 @@ async def test_an_event_is_shown_with_every_attempt_and_its_answer(
         delivered=False,
         next_wait_s=None,
     )
-    await outbox.record(api.world.service.database, [attempt])
+    await outbox.record(api.world.database, [attempt])
     page = await developer.get(f"/merchant/events/{event_id}")
     for said in ("https://shop.test/hooks", "HTTP 500", "<b>a stack trace</b>", '"payment"'):
         assert said in words(page).replace("<b>", "<b>"), said

@@ -113,7 +113,7 @@ async def test_a_payout_is_recorded_once_with_what_stripe_kept(shop: Shop) -> No
         str(shop.account_id),
     )
     assert row["left"] == 0
-    assert await find_differences(shop.world.service.database) == []
+    assert await find_differences(shop.world.database) == []
 
 
 async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
@@ -127,7 +127,7 @@ async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
     await shop.next_day()
     [payout] = await shop.payouts()
     assert payout.reversed_by == "reconciliation"
-    assert await find_differences(shop.world.service.database) == []
+    assert await find_differences(shop.world.database) == []
 
 
 async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutView:

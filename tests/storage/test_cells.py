@@ -85,7 +85,9 @@ async def second(world: World, databases: Databases) -> AsyncIterator[World]:
     settings = world.service.settings.model_copy(update={"database_url": url})
     database = Database(settings, id_generator=IdGenerator(cell=1))
     creator = PaymentCreator(database, database.id_generator)
-    changed = {"settings": settings, "database": database, "payment_creator": creator}
+    cells = Cells(world.service.database, database)
+    changed = {"settings": settings, "database": database, "cells": cells}
+    changed["payment_creator"] = creator
     yield replace(world, service=replace(world.service, **changed))
     await creator.close()
     await database.close()

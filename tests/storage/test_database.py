@@ -79,7 +79,7 @@ async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(worl
     killer = await world.other_connection()
 
     async def be_killed() -> None:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             [row] = await tx.fetch("SELECT pg_backend_pid() AS pid")
             await killer.execute("SELECT pg_terminate_backend($1)", row["pid"])
             await tx.fetch("SELECT 1")
@@ -93,11 +93,11 @@ async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(worl
 async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World) -> None:
     payment = await world.create()
     woken: list[None] = []
-    world.service.database.on_event = lambda: woken.append(None)
+    world.database.on_event = lambda: woken.append(None)
 
     async def cancel_and_fail() -> None:
-        async with world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, world.id_generator, payment, None)
             assert in_transaction.get()
             raise ZeroDivisionError
 
@@ -106,8 +106,8 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
     assert not in_transaction.get()
     assert await world.status(payment) == "PENDING"
     assert (await world.events(payment), woken) == ([], [])
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
         assert woken == []
     assert woken == [None]
 
@@ -118,8 +118,8 @@ async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: Worl
     await world.select(payment)
     move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
     with pytest.raises(ConcurrentChangeError):
-        async with world.service.database.transaction() as tx:
-            await apply_transitions(tx, [move], world.service.id_generator)
+        async with world.database.transaction() as tx:
+            await apply_transitions(tx, [move], world.id_generator)
     assert await world.status(payment) == "PROCESSING"
     assert await world.events(payment) == []
 
@@ -129,14 +129,14 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
     await world.select(stale)
 
     async def expire_both() -> None:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             locked = await lock_payments(tx, [good.id])
             both = (*locked.payments, stale)
             moves = [
                 TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
                 for one in both
             ]
-            await apply_transitions(tx, moves, world.service.id_generator)
+            await apply_transitions(tx, moves, world.id_generator)
 
     with pytest.raises(ConcurrentChangeError):
         await expire_both()
@@ -148,12 +148,12 @@ async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: W
     payment = await world.create()
     await world.move_clock(60)
     selected = (await world.select(payment)).payment
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         [locked] = (await lock_payments(tx, [payment.id])).payments
         late = TransitionRequest(
             payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
         )
-        [expired] = await apply_transitions(tx, [late], world.service.id_generator)
+        [expired] = await apply_transitions(tx, [late], world.id_generator)
     assert (selected.version, expired.version) == (2, 3)
     assert expired.updated_at == selected.updated_at > payment.updated_at
 
@@ -162,7 +162,7 @@ async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> No
     ids = [(await world.create()).id for _ in range(4)]
 
     async def take(order: list[UUID]) -> int:
-        async with world.service.database.transaction() as tx:
+        async with world.database.transaction() as tx:
             return len((await lock_payments(tx, order)).payments)
 
     orders = [ids, ids[::-1]] * 4

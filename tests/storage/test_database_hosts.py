@@ -201,12 +201,12 @@ async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
     payment = await world.create()
     killer = await asyncpg.connect(world.service.settings.database_url)
     async with hold_advisory_lock(world.service.settings.database_url, "watch:bsc", 0.0) as lock:
-        database = world.service.database.guarded_by(lock.prove)
+        database = world.database.guarded_by(lock.prove)
         assert await database.row("SELECT 1") is not None
 
         async def cancel() -> None:
             async with database.transaction() as tx:
-                await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+                await cancel_by_merchant(tx, world.id_generator, payment, None)
                 await killer.execute(
                     "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                     "WHERE application_name = 'payintent-lock-watch:bsc' "

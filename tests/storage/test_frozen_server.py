@@ -167,7 +167,7 @@ async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled
 
     async def cancel() -> None:
         async with database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+            await cancel_by_merchant(tx, world.id_generator, payment, None)
             proxy.freeze_after(b"COMMIT")
 
     cancelling = await withheld(proxy, cancel())
@@ -186,7 +186,7 @@ async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
 
     async def cancel() -> None:
         async with database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+            await cancel_by_merchant(tx, world.id_generator, payment, None)
             proxy.freeze_after(b"COMMIT")
 
     cancelling = await withheld(proxy, cancel())
@@ -201,7 +201,7 @@ async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
 ) -> None:
     request = world.request(key=uuid4())
-    creator = PaymentCreator(database, world.service.id_generator)
+    creator = PaymentCreator(database, world.id_generator)
     proxy.freeze_after(b"INSERT INTO payment")
     creating = await withheld(proxy, creator.create(request))
     look(pool)

@@ -77,7 +77,7 @@ class History:
         minutes = self._chance.choice((0, 0, 1, 9, 31, 75))
         await self.clock.move(minutes * MINUTE_MS + self._chance.randint(0, 9_000))
         for _ in range(self._chance.randint(0, 3)):
-            await hourly_figures.count_next(self.world.service.database)
+            await hourly_figures.count_next(self.world.database)
 
     async def _created(self) -> Payment:
         terms: dict[str, Any] = {"currency": self._chance.choice(("THB", "USD"))}
@@ -149,7 +149,7 @@ async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
         delivered=delivered,
         next_wait_s=60.0,
     )
-    await outbox.record(world.service.database, [made])
+    await outbox.record(world.database, [made])
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ async def clock(world: World) -> StoppedClock:
 async def settle(world: World, clock: StoppedClock) -> None:
     """Count whatever is left to count, as a worker does in the end."""
     await clock.move(2 * HOUR_MS)
-    while await hourly_figures.count_next(world.service.database):
+    while await hourly_figures.count_next(world.database):
         pass
-    await hourly_figures.count_next(world.service.database)
+    await hourly_figures.count_next(world.database)
 
 
 async def figures(world: World, query: str) -> set[tuple[Any, ...]]:
@@ -186,10 +186,10 @@ async def test_figures_of_random_histories_are_those_of_the_rows(
 
 async def test_what_happened_is_counted_within_seconds(world: World, clock: StoppedClock) -> None:
     await paid(world)
-    await hourly_figures.count_next(world.service.database)
+    await hourly_figures.count_next(world.database)
     assert await figures(world, COUNTED) == set()
     await clock.move(int(hourly_figures.SETTLED_S * 1000) + 1)
-    await hourly_figures.count_next(world.service.database)
+    await hourly_figures.count_next(world.database)
     assert await figures(world, COUNTED) == await figures(world, STORED)
     assert await figures(world, COUNTED) != set()
 
@@ -241,10 +241,10 @@ async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM figure_mark FOR UPDATE")
-            assert not await hourly_figures.count_next(world.service.database)
+            assert not await hourly_figures.count_next(world.database)
             assert await figures(world, COUNTED) == set()
     finally:
         await connection.close()
     for _ in range(2):
-        await hourly_figures.count_next(world.service.database)
+        await hourly_figures.count_next(world.database)
     assert await figures(world, COUNTED) == await figures(world, STORED)

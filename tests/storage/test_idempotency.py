@@ -16,8 +16,8 @@ SAME: dict[str, Any] = {"request_hash": b"the same request"}
 
 
 async def _cancel(world: World, payment: Payment, key: UUID) -> bool:
-    async with world.service.database.transaction() as tx:
-        return await cancel_by_merchant(tx, world.service.id_generator, payment, key)
+    async with world.database.transaction() as tx:
+        return await cancel_by_merchant(tx, world.id_generator, payment, key)
 
 
 async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:
@@ -38,7 +38,7 @@ async def test_after_a_day_a_key_is_free_for_anything(world: World) -> None:
 
 
 async def test_a_key_that_is_too_old_is_not_found_though_nobody_pruned_it(world: World) -> None:
-    key, database = uuid4(), world.service.database
+    key, database = uuid4(), world.database
     await world.create(key=key, **SAME)
     assert (
         await idempotency.find_first_request(database, world.merchant_id, "create", key) is not None
@@ -98,7 +98,7 @@ async def test_another_merchants_key_is_another_key(world: World) -> None:
 
 
 async def test_only_old_keys_are_pruned_and_in_batches(world: World) -> None:
-    database = world.service.database
+    database = world.database
     for _ in range(3):
         await world.create()
     await world.move_clock(DAY_S + 1)

@@ -57,7 +57,7 @@ _STEPS = st.lists(
 
 
 async def test_a_bucket_grants_what_the_model_grants(world: World, clock: StoppedClock) -> None:
-    loop, database, merchants = asyncio.get_running_loop(), world.service.database, iter(range(999))
+    loop, database, merchants = asyncio.get_running_loop(), world.database, iter(range(999))
 
     async def agrees(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
         merchant_id, model = 1_000 + next(merchants), Model(limit)
@@ -85,7 +85,7 @@ async def test_a_bucket_grants_what_the_model_grants(world: World, clock: Stoppe
 async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
     world: World, clock: StoppedClock
 ) -> None:
-    database, limit = world.service.database, RateLimit(per_s=4, burst=10)
+    database, limit = world.database, RateLimit(per_s=4, burst=10)
     assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 7
     assert (await rate_limits.take_tokens(database, 1, CREATE, limit, 7)).granted == 3
     empty = await rate_limits.take_tokens(database, 1, CREATE, limit, 7)
@@ -101,7 +101,7 @@ async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
 async def test_merchants_and_kinds_have_buckets_of_their_own(
     world: World, clock: StoppedClock
 ) -> None:
-    database, limit = world.service.database, RateLimit(per_s=1, burst=1)
+    database, limit = world.database, RateLimit(per_s=1, burst=1)
     taken = [
         (await rate_limits.take_tokens(database, merchant_id, kind, limit, 1)).granted
         for merchant_id, kind in ((1, CREATE), (1, READ), (2, CREATE), (2, READ), (1, CREATE))
@@ -110,7 +110,7 @@ async def test_merchants_and_kinds_have_buckets_of_their_own(
 
 
 async def test_many_at_once_get_no_more_than_there_is(world: World, clock: StoppedClock) -> None:
-    database, limit = world.service.database, RateLimit(per_s=100, burst=50)
+    database, limit = world.database, RateLimit(per_s=100, burst=50)
     grants = await asyncio.gather(
         *(rate_limits.take_tokens(database, 1, CREATE, limit, 7) for _ in range(20))
     )
@@ -120,7 +120,7 @@ async def test_many_at_once_get_no_more_than_there_is(world: World, clock: Stopp
 async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst_takes(
     world: World, clock: StoppedClock
 ) -> None:
-    database, limit = world.service.database, RateLimit(per_s=10, burst=20)
+    database, limit = world.database, RateLimit(per_s=10, burst=20)
     await clock.move(3_600_000)
     await rate_limits.take_tokens(database, 1, CREATE, limit, 20)
     await clock.move(-3_600_000)
@@ -132,7 +132,7 @@ async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst
 async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one(
     world: World, clock: StoppedClock
 ) -> None:
-    database = world.service.database
+    database = world.database
     assert (
         await rate_limits.take_tokens(database, 1, CREATE, RateLimit(per_s=1, burst=600), 600)
     ).granted == 600
@@ -145,7 +145,7 @@ async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one
 async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
     world: World, clock: StoppedClock
 ) -> None:
-    database, limit, mine = world.service.database, RateLimit(per_s=1, burst=5), world.merchant_id
+    database, limit, mine = world.database, RateLimit(per_s=1, burst=5), world.merchant_id
     for change in ("set", "clear"):
         await rate_limits.take_tokens(database, mine, CREATE, limit, 5)
         assert (await rate_limits.take_tokens(database, mine, CREATE, limit, 5)).granted == 0

@@ -14,12 +14,10 @@ class StoppedClock:
 
     async def stop(self) -> "StoppedClock":
         """Let `clock()` read a table from now on."""
-        await self._world.rows("CREATE TABLE stopped_clock (at timestamptz NOT NULL)")
-        await self._world.rows(f"INSERT INTO stopped_clock VALUES ('{_START}')")
-        await self._world.rows(
-            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
-            "RETURN (SELECT at FROM stopped_clock)"
-        )
+        database = self._world.database
+        await database.fetch("CREATE TABLE stopped_clock (at timestamptz NOT NULL)")
+        await database.fetch(f"INSERT INTO stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
+        await self._world.set_clock("(SELECT at FROM stopped_clock)")
         return self
 
     async def move(self, ms: int) -> None:

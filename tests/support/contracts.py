@@ -60,7 +60,7 @@ async def add_contract(world: World, chain: str) -> int:
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
-    await chain_watch.mark_watched(world.service.database, chain, 0, WATCHED_S)
+    await chain_watch.mark_watched(world.database, chain, 0, WATCHED_S)
     return contract.account_id
 
 
@@ -117,10 +117,10 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
 
 async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
     """Let logs be in final blocks."""
-    known = await chains.list_contracts(world.service.database, chain)
-    async with world.service.database.transaction() as tx:
+    known = await chains.list_contracts(world.database, chain)
+    async with world.database.transaction() as tx:
         contracts = {one.address: one for one in known}
-        await settle_transfers(tx, world.service.id_generator, chain, logs, contracts)
+        await settle_transfers(tx, world.id_generator, chain, logs, contracts)
 
 
 def session_path(session: Session) -> str:

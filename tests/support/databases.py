@@ -16,6 +16,7 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.storage import migrations_runner
+from tests.support import cell_schema
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.
@@ -42,6 +43,8 @@ async def make_template(url: str) -> None:
     await _make_passwords_cheap(connection, urlsplit(url).password or "")
     await connection.close()
     await migrations_runner.migrate(at_database(url, TEMPLATE))
+    if cell_schema.are_wanted():
+        await cell_schema.add_cell_schema(at_database(url, TEMPLATE))
 
 
 async def copy_template(url: str) -> str:

@@ -127,7 +127,7 @@ class ChainWorld:
 
     async def post(self, session: Session, tx_hash: str, step: str = "pay") -> None:
         """Post a transaction's hash, as the page does."""
-        async with self.world.service.database.transaction() as tx:
+        async with self.world.database.transaction() as tx:
             assert await add_posted(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
 
     async def mine(self, count: int = 3) -> None:
@@ -211,7 +211,7 @@ class ChainWorld:
         return [row["kind"] for row in rows]
 
     async def cursor(self) -> ChainCursor:
-        found = await chains.get_cursor(self.world.service.database, self.slug)
+        found = await chains.get_cursor(self.world.database, self.slug)
         assert found is not None
         return found
 
@@ -270,7 +270,7 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
             deployed_block=deployment.deployed_block,
         )
     )
-    await chain_watch.mark_watched(world.service.database, slug, 0, WATCHED_S)
+    await chain_watch.mark_watched(world.database, slug, 0, WATCHED_S)
     for token in deployment.tokens:
         await world.perform(
             SetToken(

@@ -109,7 +109,7 @@ class RefundWorld:
             await service.refund_sender.process(due)
 
     async def see(self, refund: Refund) -> Refund:
-        found = await refunds.get(self.ground.world.service.database, refund.id)
+        found = await refunds.get(self.ground.world.database, refund.id)
         assert found is not None
         return found
 

@@ -18,7 +18,7 @@ from payintent.storage import availability
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
-OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
+OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD", "TESTS_CELLS")
 
 
 @cache

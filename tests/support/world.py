@@ -19,6 +19,7 @@ from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.domain.price import FeeMode, TaxManager
+from payintent.id_generator import IdGenerator
 from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
@@ -28,7 +29,9 @@ from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
+from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
+from tests.support.cell_schema import NUMBER
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -56,6 +59,16 @@ class World:
     transfer: int
     signing_secret: str = "fake-signing-secret"
     held: list[asyncpg.Connection] = field(default_factory=list)
+
+    @property
+    def database(self) -> Database:
+        """The database of the cell that the merchant's payments are in."""
+        return self.service.cells.numbered(NUMBER) or self.service.database
+
+    @property
+    def id_generator(self) -> IdGenerator:
+        """What makes the ids of that cell."""
+        return self.database.id_generator
 
     async def perform(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
         """Do what an operator would."""
@@ -116,7 +129,7 @@ class World:
 
     async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""
-        seen = await payments.get(self.service.database, payment.id)
+        seen = await payments.get(self.database, payment.id)
         assert seen is not None
         return seen
 
@@ -135,14 +148,12 @@ class World:
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
-        async with self.service.database.transaction() as tx:
-            return await settle_session(
-                tx, self.service.id_generator, payment.id, session_id, report
-            )
+        async with self.database.transaction() as tx:
+            return await settle_session(tx, self.id_generator, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
         """Read with a query of the test's own."""
-        return await self.service.database.fetch(query, *args)  # type: ignore[arg-type]
+        return await self.database.fetch(query, *args)  # type: ignore[arg-type]
 
     async def events(self, payment: Payment) -> list[str]:
         rows = await self.rows("SELECT type FROM event WHERE payment_id = $1", payment.id)
@@ -160,15 +171,23 @@ class World:
 
     async def move_clock(self, seconds: float) -> None:
         """Move the service's one clock forward, for every process."""
-        await self.rows(
-            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
-            "RETURN date_trunc('milliseconds', statement_timestamp()) "
-            f"+ interval '{seconds} seconds'"
+        await self.set_clock(
+            f"date_trunc('milliseconds', statement_timestamp()) + interval '{seconds} seconds'"
         )
 
+    async def set_clock(self, expression: str) -> None:
+        """Let the clock of every cell's database tell something else."""
+        for database in self.service.cells:
+            await database.fetch(
+                "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "  # type: ignore[arg-type]
+                f"RETURN {expression}"
+            )
+
     async def other_connection(self) -> asyncpg.Connection:
-        """Open a connection past the service, to stage races with."""
-        return await asyncpg.connect(self.service.settings.database_url)
+        """Open a connection to the merchant's cell past the service, to stage races with."""
+        settings = self.service.settings
+        in_cell = settings.other_cells.get(NUMBER, settings)
+        return await asyncpg.connect(in_cell.database_url)
 
 
 async def make_world(service: Service, gateway: FakeGateway) -> World:

@@ -189,10 +189,10 @@ async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
 
 async def _fill(world: World, stage: Stage) -> None:
     """Let an endpoint fail, so that its circuit is open, and a buyer dispute a payment."""
-    database, event_id = world.service.database, UUID(stage.known["event"])
+    database, event_id = world.database, UUID(stage.known["event"])
     for number, (outcome, status, answer, took_ms) in enumerate(_ATTEMPTS, 1):
         attempt = AttemptRecord(
-            id=world.service.id_generator.new_id(),
+            id=world.id_generator.new_id(),
             event_id=event_id,
             number=number,
             url=HOOKS,
@@ -230,7 +230,7 @@ async def _count(world: World) -> None:
     """Do what a worker does within seconds: count figures, and write down requests of gateways."""
     await world.service.accounts.log.flush()
     await world.move_clock(round(hourly_figures.SETTLED_S) + 1)
-    while await hourly_figures.count_next(world.service.database):
+    while await hourly_figures.count_next(world.database):
         pass
 
 

@@ -95,7 +95,7 @@ async def arrange_portal(world: World) -> PortalScene:
             delivered=False,
             next_wait_s=None,
         )
-        await outbox.record(world.service.database, [attempt])
+        await outbox.record(world.database, [attempt])
     await _calls(world)
     base = world.service.settings.portal_address
     statement = await close_a_day(world)
@@ -124,4 +124,4 @@ async def _calls(world: World) -> None:
             scope["payintent.error_code"] = code
         log.note(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
     routes: dict[object, str] = {"POST": "/v1/payments", "GET": "/v1/payments/{payment_id}"}
-    await CallLogWriter(log, world.service.database, routes).flush()
+    await CallLogWriter(log, world.database, routes).flush()

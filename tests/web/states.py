@@ -280,8 +280,8 @@ async def expired(gallery: Gallery) -> Visit:
 async def cancelled(gallery: Gallery) -> Visit:
     world = gallery.shop
     payment = await world.create()
-    async with world.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, world.service.id_generator, payment.id)
+    async with world.database.transaction() as tx:
+        await cancel_by_buyer(tx, world.id_generator, payment.id)
     return _of(payment, texts=("cancelled",))
 
 
@@ -386,9 +386,9 @@ async def _refunded(world: World, amount: str | None) -> Payment:
     asked = (await world.service.refund_creator.create(ask)).refund
 
     async def is_done() -> bool:
-        for due in await refunds.claim_due(world.service.database, 100, _LEASE_S, []):
+        for due in await refunds.claim_due(world.database, 100, _LEASE_S, []):
             await world.service.refund_sender.process(due)
-        kept = await refunds.get(world.service.database, asked.id)
+        kept = await refunds.get(world.database, asked.id)
         return kept is not None and kept.status is RefundStatus.SUCCEEDED
 
     await until(is_done, "the gateway to give a payment back")

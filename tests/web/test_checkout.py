@@ -322,8 +322,8 @@ async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothi
     await expect(desk.page.get_by_role("alert")).to_be_visible()
     assert "/select?" in desk.page.url
     await desk.is_heard(1)
-    async with desk.world.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, desk.world.service.id_generator, payment.id)  # in another tab
+    async with desk.world.database.transaction() as tx:
+        await cancel_by_buyer(tx, desk.world.id_generator, payment.id)  # in another tab
     await desk.sees("The payment was cancelled")
     assert "/select" not in desk.page.url
     await desk.page.reload()

@@ -135,7 +135,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     )
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
-    async with world.service.database.transaction() as tx:
+    async with world.database.transaction() as tx:
         await pending_transfers.add_posted(tx, session.id, HASH, "pay")
     _, refund, _ = await waiting_refunds(world)
     short = await world.create()
@@ -143,10 +143,10 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     await world.report(short, chosen.id, captured(1_000, reference="short"))
     [case] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", short.id)
     ended = await world.create(payer_uid="ann")
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, ended, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, ended, None)
     [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", ended.id)
-    await outbox.record(world.service.database, [_refused_attempt(world, event["id"], url)])
+    await outbox.record(world.database, [_refused_attempt(world, event["id"], url)])
     return Subjects(
         world=world,
         payment=ids.format_id(ids.PAYMENT, payment.id),
@@ -159,7 +159,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
 
 def _refused_attempt(world: World, event_id: UUID, url: str) -> AttemptRecord:
     return AttemptRecord(
-        id=world.service.id_generator.new_id(),
+        id=world.id_generator.new_id(),
         event_id=event_id,
         number=1,
         url=url,

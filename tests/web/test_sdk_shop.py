@@ -41,7 +41,7 @@ class Visit:
         path = f"/v1/checkout/{row['checkout_id']}/quotes"
         body = {"payment_method_id": self.api.world.card}
         assert (await self.api.send("POST", path, json=body)).status == 200
-        seen = await payments.get(self.api.world.service.database, row["id"])
+        seen = await payments.get(self.api.world.database, row["id"])
         assert seen is not None
         capture = {"reference": "cap-1", "amount_minor": 159000, "currency": "THB"}
         report = {"state": "captured", "capture": capture}

@@ -74,7 +74,7 @@ async def test_failed_deliveries_are_released_as_many_as_a_statement_can_take(
     world: World,
 ) -> None:
     await world.rows(_SEED, world.merchant_id, 1_005, 3600)
-    database = world.service.database
+    database = world.database
     assert [await outbox.release(database, world.merchant_id) for _ in "123"] == [
         True,
         False,

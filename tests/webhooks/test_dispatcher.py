@@ -162,8 +162,8 @@ async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     """Cancel payments, which is the quickest way to an event."""
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
-        async with world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, world.id_generator, payment, None)
     return made
 
 
@@ -468,8 +468,8 @@ async def elsewhere(world: World, other: Shop) -> None:
     before = len(other.came)
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
-    async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
+    async with world.database.transaction() as tx:
+        await cancel_by_merchant(tx, world.id_generator, payment, None)
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 

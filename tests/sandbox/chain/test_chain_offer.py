@@ -57,7 +57,7 @@ class Ground:
 
     async def take(self, chain: DevChain) -> DevChain:
         taken = await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
-        await chain_watch.mark_watched(self.world.service.database, SLUG, 0, WATCHED_S)
+        await chain_watch.mark_watched(self.world.database, SLUG, 0, WATCHED_S)
         return taken
 
     @property
@@ -68,7 +68,7 @@ class Ground:
         """Let some blocks be made and read; gives how far the chain is read then."""
         async with open_chain(chain.url) as rpc:
             await rpc.ask("anvil_mine", hex(blocks))
-        database = self.world.service.database
+        database = self.world.database
         row = await chains.get_chain(database, SLUG)
         assert row is not None
         config = ReaderConfig(network_id=56, finality=Finality(row.finality))
@@ -81,7 +81,7 @@ class Ground:
         return cursor
 
     async def cursor(self) -> ChainCursor:
-        found = await chains.get_cursor(self.world.service.database, SLUG)
+        found = await chains.get_cursor(self.world.database, SLUG)
         assert found is not None
         return found
 
@@ -136,7 +136,7 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
         to_checksum_address(parse_address(chain.deployment.refunder))
     ]
     signers = open_signers({SLUG: chain.url})
-    database = ground.world.service.database
+    database = ground.world.database
     row = await chains.get_chain(database, SLUG)
     assert row is not None
     reader = open_chain_reader(SLUG, [chain.url], ReaderConfig(network_id=56))

@@ -1,0 +1,112 @@
+"""A second cell as a schema of the tests' own database, where all merchants have their payments.
+
+Any test can be run so (`TESTS_CELLS=2`): what reads cell 0 where it should read the merchant's cell
+finds nothing there. What is copied into each cell the schema does not have: it is found in that of
+control, as a copy that is never late.
+"""
+
+import os
+
+import asyncpg
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.service import Service
+from payintent.storage.migrations_runner import migrate
+from payintent.storage.table_homes import TABLE_HOMES, TableHome
+from tests.support.cells import with_cells
+
+NUMBER = 1  # of the second cell
+SCHEMA = f"cell_{NUMBER}"
+ENV = "TESTS_CELLS"
+#: What the schema does not have. Of what each database has it is the version alone: it says that a
+#: copy has changed.
+_COPIED = [name for name, home in TABLE_HOMES.items() if home is TableHome.COPIED]
+_COPIED.append("configuration_version")
+_REFERENCES = f"""
+    SELECT conrelid::regclass::text AS owner, conname,
+        replace(pg_get_constraintdef(c.oid), '{SCHEMA}.', 'public.') AS definition
+    FROM pg_constraint AS c
+    WHERE contype = 'f' AND connamespace = '{SCHEMA}'::regnamespace
+        AND confrelid = ANY($1::text[]::regclass[]) AND conrelid <> ALL($1::text[]::regclass[])
+"""
+_PLACE = f"""
+    CREATE FUNCTION place_test_merchant() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO merchant_cell (merchant_id, cell) VALUES (NEW.id, {NUMBER});
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER place_test_merchant AFTER INSERT ON merchant
+    FOR EACH ROW EXECUTE FUNCTION place_test_merchant();
+    INSERT INTO cell (number) VALUES ({NUMBER});
+    INSERT INTO installation DEFAULT VALUES;
+    INSERT INTO {SCHEMA}.installation (id, cell) SELECT id, {NUMBER} FROM installation;
+"""
+#: Ids by time that name another cell than that whose table they are in.
+_FOREIGN = """
+    SELECT format('%s.%s %s', $3::text, $4::text, id) AS found
+    FROM (SELECT id, replace(id::text, '-', '') AS hex FROM {table}) AS rows
+    WHERE substr(hex, 13, 1) = '8' AND ('x' || substr(hex, 14, 3))::bit(12)::int >> 2 <> $1
+    LIMIT $2
+"""
+
+
+def are_wanted() -> bool:
+    """Tell whether this run has merchants in a second cell."""
+    return os.environ.get(ENV) == "2"
+
+
+def cell_url(url: str) -> str:
+    """Give the address of the second cell in a database."""
+    return f"{url}{'&' if '?' in url else '?'}search_path={SCHEMA},public"
+
+
+def with_second_cell(settings: Settings) -> Settings:
+    """Give settings the second cell of their database, where the run has one."""
+    return (
+        with_cells(settings, {NUMBER: cell_url(settings.database_url)})
+        if are_wanted()
+        else settings
+    )
+
+
+async def add_cell_schema(url: str) -> None:
+    """Make the second cell in a migrated database, before any merchant is there."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"CREATE SCHEMA {SCHEMA}")
+    await migrate(f"{url}{'&' if '?' in url else '?'}search_path={SCHEMA}")
+    copies = [f"{SCHEMA}.{name}" for name in _COPIED]
+    references = await connection.fetch(_REFERENCES, copies)
+    await connection.execute(f"DROP TABLE {', '.join(copies)} CASCADE")
+    for row in references:
+        await connection.execute(
+            f"ALTER TABLE {row['owner']} ADD CONSTRAINT {row['conname']} {row['definition']}"
+        )
+    await connection.execute(_PLACE)
+    await connection.close()
+
+
+async def find_strange_ids(service: Service) -> list[str]:
+    """Find ids in each cell's tables that name another cell: made by the wrong generator."""
+    found: list[str] = []
+    for database in service.cells:
+        cell = database.id_generator.cell
+        schema = SCHEMA if cell == NUMBER else "public"
+        columns = await database.fetch(
+            """
+            SELECT table_name AS name
+            FROM information_schema.columns
+            WHERE table_schema = $1 AND column_name = 'id' AND data_type = 'uuid'
+            """,
+            schema,
+        )
+        homes = {TableHome.CELL, TableHome.EACH} if cell else set(TableHome)
+        for row in columns:
+            if TABLE_HOMES.get(row["name"]) in homes and row["name"] != "installation":
+                table = f"{schema}.{row['name']}"
+                strange = await database.fetch(
+                    _FOREIGN.format(table=table), cell, 5, schema, row["name"]
+                )
+                found += [item["found"] for item in strange]
+    assert ids.CELL_BITS == 10, "the bits that the statement looks at"
+    return found
