@@ -120,9 +120,7 @@ class Work:
         for _ in range(self.each):
             service = self.service
             wanted = PaymentFilter(merchant_id=self.merchant_id, limit=_PAGE)
-            found, _ = await list_merchant_payments(
-                service.database, service.reading, service.id_generator, wanted
-            )
+            found, _ = await list_merchant_payments(service.database, service.reading, wanted)
             assert len(found) == _PAGE
         return self.each
 
@@ -134,10 +132,9 @@ class Work:
         for payment in self.made:
             seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
             quotes = await list_quotes(
-                service.database,
+                service.cells,
                 service.merchants,
                 service.accounts,
-                service.id_generator,
                 seen,
                 QuoteQuery(restrictions=restrictions),
             )

@@ -20,6 +20,7 @@ from payintent import tracing
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
+from payintent.api.change_markers import event_change_markers, payment_change_markers
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
@@ -43,7 +44,6 @@ from payintent.payments.overview_cache import OverviewCache
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
-from payintent.storage import event_feed, payment_changes
 from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped
 
@@ -80,7 +80,7 @@ def build_app(
             operator.state.context = app.state.context
         writers: list[KeyUses | CallLogWriter | GatewayCallLog] = [uses, service.accounts.log]
         if application.calls is not None:
-            writers.append(CallLogWriter(application.calls, service.database, _TEMPLATES))
+            writers.append(CallLogWriter(application.calls, service.cells, _TEMPLATES))
         writing = [asyncio.create_task(writer.run()) for writer in writers]
         yield
         for task in writing:
@@ -134,7 +134,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
     edge = ViewerReader(settings)
     attempts = Attempts(settings, edge, service.encryption)
     authenticator = Authenticator(
-        service.database,
+        service.cells,
         service.encryption,
         service.accounts,
         attempts,
@@ -146,16 +146,16 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         authenticator,
         attempts,
         edge,
-        MerchantRateLimiter(service.database, settings),
+        MerchantRateLimiter(service.cells, settings),
         AddressRateLimiter(settings),
         ConcurrentCreates(),
         ChangeFeed(
-            partial(payment_changes.change_markers, service.database),
+            partial(payment_change_markers, service.cells),
             service.event_notifier,
             of_one_max=CHECKOUT_STREAMS_MAX,
         ),
         ChangeFeed(
-            partial(event_feed.change_markers, service.database),
+            partial(event_change_markers, service.cells),
             service.event_notifier,
             of_one_max=FEED_WAITS_MAX,
         ),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.checkout_seal import DRAWN_END, CheckoutSeal
 
 _CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
 _STEP_BITS = 40  # of the random step between two ids of a millisecond
@@ -22,6 +23,8 @@ class IdGenerator:
             raise ValueError(f"a cell is a number from 0 to {ids.CELL_MAX}, not {cell}")
         self._unix_ms = unix_ms
         self.cell = cell
+        #: Where there are several cells: writes the cell into checkout ids.
+        self.checkout_seal: CheckoutSeal | None = None
         self._last_ms = 0
         self._last_random = 0
 
@@ -44,7 +47,9 @@ class IdGenerator:
         return ids.make_opaque_id(self.cell, secrets.randbits(ids.OPAQUE_RANDOM_BITS))
 
     def new_checkout_id(self) -> str:
-        """Make a checkout id, a capability of 95 random bits."""
+        """Make a checkout id, a capability that nobody guesses with less than 95 bits of luck."""
+        if self.checkout_seal is not None:
+            return self.checkout_seal.seal(self.cell, secrets.randbelow(DRAWN_END))
         return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"
 
 

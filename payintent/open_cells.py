@@ -41,7 +41,10 @@ async def open_cells(
     except BaseException:
         await asyncio.gather(*(database.close() for database in opened))
         raise
-    return Cells(*opened)
+    if len(opened) > 1:
+        for database in opened:
+            database.id_generator.checkout_seal = encryption.checkout_seal()
+    return Cells(*opened, kept_s=settings.api_key_cache_s)
 
 
 async def _others(settings: Settings, process: str, control: Database) -> list[Database]:

@@ -28,10 +28,10 @@ from payintent.payments.lookup import PaymentLookup
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.open_session import SessionOpener
 from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.receive_callback import CallbackReceiver
+from payintent.payments.route_callback import CallbackRouter
 from payintent.pictures.cache import PictureCache
 from payintent.storage.availability import COMMAND_WAIT_S
-from payintent.storage.cells import Cells
+from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.proposals import Proposal
@@ -58,7 +58,7 @@ class Service:
     settings: Settings
     cells: Cells
     database: Database  # of cell 0, which is the control database too
-    reading: ReadDatabase  # for lists, which may be some seconds old
+    readings: ByCell[ReadDatabase]  # for lists, which may be some seconds old
     encryption: Encryption
     id_generator: IdGenerator
     accounts: GatewayAccounts
@@ -66,13 +66,18 @@ class Service:
     payment_lookup: PaymentLookup
     merchants: MerchantCache
     catalogs: Catalogs
-    session_opener: SessionOpener
-    callback_receiver: CallbackReceiver
+    session_openers: ByCell[SessionOpener]
+    callback_receiver: CallbackRouter
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
     event_notifier: EventNotifier
     pictures: PictureCache
+
+    @property
+    def reading(self) -> ReadDatabase:
+        """Return what lists of cell 0 are read from."""
+        return self.readings.at(0)
 
     @property
     def urls(self) -> "ServiceUrls":
@@ -89,11 +94,10 @@ class Service:
         from payintent.payments.select_quote import SelectionContext
 
         return SelectionContext(
-            database=self.database,
+            cells=self.cells,
             merchants=self.merchants,
             accounts=self.accounts,
-            id_generator=self.id_generator,
-            opener=self.session_opener,
+            openers=self.session_openers,
             places=self.urls,
         )
 
@@ -114,10 +118,9 @@ class Service:
         from payintent.payments.fraud_screening import FraudScreening
 
         return FraudScreening(
-            database=self.database,
+            cells=self.cells,
             policies=self.policies,
             encryption=self.encryption,
-            id_generator=self.id_generator,
             creator=self.payment_creator,
         )
 
@@ -208,18 +211,15 @@ class Service:
         from payintent.payments.inquire_sessions import SessionInquirer
 
         return SessionInquirer(
-            database=self.database,
+            cells=self.cells,
             accounts=self.accounts,
-            id_generator=self.id_generator,
             authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
         )
 
     @property
     def refund_creator(self) -> RefundCreator:
         """Return the component that accepts refunds."""
-        return RefundCreator(
-            database=self.database, accounts=self.accounts, id_generator=self.id_generator
-        )
+        return RefundCreator(cells=self.cells, accounts=self.accounts)
 
     @property
     def refund_sender(self) -> "RefundSender":
@@ -227,10 +227,7 @@ class Service:
         from payintent.payments.send_refund import RefundSender
 
         return RefundSender(
-            database=self.database,
-            accounts=self.accounts,
-            id_generator=self.id_generator,
-            api_base=self.settings.api_base,
+            cells=self.cells, accounts=self.accounts, api_base=self.settings.api_base
         )
 
     @property
@@ -273,9 +270,11 @@ class Service:
         await self.payment_creator.close()
         await self.payment_lookup.close()
         await self.merchants.close()
-        await self.session_opener.close()
+        for opener in self.session_openers:
+            await opener.close()
         await self.callback_receiver.close()
-        await self.reading.close()
+        for reading in self.readings:
+            await reading.close()
         await self.cells.close()
 
 
@@ -298,31 +297,31 @@ async def open_service(
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     cells = await open_cells(settings, encryption, process, wait_s, notice)
-    database, id_generator = cells.control, cells.control.id_generator
+    id_generator = cells.control.id_generator
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    built_in = open_built_in_gateways(http, database, settings, refunders)
+    built_in = open_built_in_gateways(http, cells, settings, refunders)
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
-    accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
-    merchants = MerchantCache(database, accounts)
-    policies = PolicyCache(database, settings.policy_cache_s)
+    accounts = GatewayAccounts(cells, encryption, adapters, settings.buyer_calls)
+    merchants = MerchantCache(cells, accounts)
+    policies = PolicyCache(cells, settings.policy_cache_s)
     return Service(
         settings=settings,
         cells=cells,
-        database=database,
-        reading=ReadDatabase(database, settings),
+        database=cells.control,
+        readings=cells.each(lambda database: ReadDatabase(database, database.settings)),
         encryption=encryption,
         id_generator=id_generator,
         accounts=accounts,
-        payment_creator=PaymentCreator(database, id_generator),
-        payment_lookup=PaymentLookup(cells),
+        payment_creator=PaymentCreator(cells),
+        payment_lookup=PaymentLookup(cells, id_generator.checkout_seal),
         merchants=merchants,
-        catalogs=Catalogs(database, merchants, policies),
+        catalogs=Catalogs(cells, merchants, policies),
         policies=policies,
-        session_opener=SessionOpener(database, id_generator),
-        callback_receiver=CallbackReceiver(database, id_generator),
+        session_openers=cells.each(lambda item: SessionOpener(item, item.id_generator)),
+        callback_receiver=CallbackRouter(cells),
         http=http,
         refund_senders=refunders,
-        event_notifier=_open_event_notifier(settings, database),
+        event_notifier=_open_event_notifier(settings, cells),
         pictures=_open_pictures(settings, encryption),
     )
 
@@ -353,9 +352,10 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     )
 
 
-def _open_event_notifier(settings: Settings, database: Database) -> EventNotifier:
+def _open_event_notifier(settings: Settings, cells: Cells) -> EventNotifier:
     notifier = EventNotifier(settings.direct_url)
-    database.on_event = notifier.notify
+    for database in cells:
+        database.on_event = notifier.notify
     return notifier
 
 

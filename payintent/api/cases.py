@@ -19,6 +19,7 @@ from payintent.json_format import format_timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.cases import STATUSES
+from payintent.storage.database import Executor
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
@@ -33,7 +34,9 @@ async def list_cases(
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_case_filter(request.query_params, merchant.merchant_id)
     # A page that goes on needs all rows below its cursor, which a replica may lack.
-    source = app.service.database if wanted.before else app.service.reading
+    cell = await app.service.cells.number_of_merchant(merchant.merchant_id)
+    lists = app.service.cells if wanted.before else app.service.readings
+    source: Executor = lists.at(cell)
     found = await merchant_cases.page(source, wanted, limit + 1)
     answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
     if len(found) > limit:

@@ -80,13 +80,13 @@ async def _events(
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment has ended, this process stops, or the stream is old."""
     yield RETRY
-    loop = asyncio.get_running_loop()
+    loop, database = asyncio.get_running_loop(), app.service.cells.of(snapshot.payment.id)
     over_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
         try:
-            now = await payments.get(app.service.database, snapshot.payment.id) or snapshot
+            now = await payments.get(database, snapshot.payment.id) or snapshot
             onchain = await _onchain(app, now)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
@@ -129,7 +129,7 @@ async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]
     if session is None or session.quote.provider != PROVIDER:
         return None
     try:
-        view = await session_view(app.service.database, session.id, app.service.wallet_handoff)
+        view = await session_view(app.service.cells, session.id, app.service.wallet_handoff)
     except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]

@@ -32,7 +32,8 @@ async def list_disputes(
         running=_is_running(request.query_params),
         before=read_id_cursor(request.query_params.get("cursor")),
     )
-    found = await case_list.list_disputes(app.service.database, wanted, limit + 1)
+    database = await app.service.cells.of_merchant(merchant.merchant_id)
+    found = await case_list.list_disputes(database, wanted, limit + 1)
     answer: dict[str, object] = {"data": [dispute_fields(dispute) for dispute in found[:limit]]}
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(UUID(str(found[limit - 1].id)))

@@ -67,7 +67,8 @@ async def replay_event(
     actor = key_actor(merchant.merchant_id, merchant.public_id)
     service = app.service
     await replay_own_event(service.operation_context, merchant.merchant_id, actor, event_id)
-    delivery = await merchant_events.get_delivery(service.database, merchant.merchant_id, event_id)
+    database = service.cells.of(event_id)
+    delivery = await merchant_events.get_delivery(database, merchant.merchant_id, event_id)
     assert delivery is not None  # noqa: S101 - an event is never deleted, nor its delivery
     fields = {"state": delivery.state, "attempts": delivery.attempts}
     return json_response({"id": str(event_id), "delivery": fields}, 202)
@@ -130,7 +131,8 @@ async def _read(app: AppContext, wanted: FeedRequest) -> FeedPage:
     Raises `BAD_REQUEST` where the feed has another event, or none, at that place: the database
     was restored to a time before it was read.
     """
-    database, merchant_id, after = app.service.database, wanted.merchant_id, wanted.after
+    merchant_id, after = wanted.merchant_id, wanted.after
+    database = await app.service.cells.of_merchant(merchant_id)
     may_be_more = await event_feed.number_new_events(database, merchant_id)
     if after is None:
         after = await event_feed.first_position(database, merchant_id)

@@ -32,8 +32,9 @@ async def list_payments(
     """
     wanted = read_payment_filter(request.query_params, merchant.merchant_id)
     service = app.service
+    cell = await service.cells.number_of_merchant(merchant.merchant_id)
     found, more = await list_merchant_payments(
-        service.database, service.reading, service.id_generator, wanted
+        service.cells.at(cell), service.readings.at(cell), wanted
     )
     answer: dict[str, object] = {
         "data": [payment_response_fields(app, snapshot) for snapshot in found]

@@ -22,7 +22,7 @@ from payintent.domain.money import parse_amount
 from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create import OPERATION, CreatedPayment, replay_create
+from payintent.payments.create import OPERATION, CreatedPayment
 from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.serialization import payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
@@ -75,8 +75,9 @@ async def cancel_payment(
     snapshot = await app.service.payment_lookup.get_merchant_payment(
         merchant.merchant_id, payment_id
     )
-    async with app.service.database.transaction() as tx:
-        fresh = await cancel_by_merchant(tx, app.service.id_generator, snapshot.payment, key)
+    database = app.service.cells.of(snapshot.payment.id)
+    async with database.transaction() as tx:
+        fresh = await cancel_by_merchant(tx, database.id_generator, snapshot.payment, key)
     return json_response({"status": "cancelled"}, headers=None if fresh else REPLAYED)
 
 
@@ -157,9 +158,7 @@ async def _replayed(
 async def _find(
     app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent
 ) -> CreatedPayment | None:
-    return await replay_create(
-        app.service.database, merchant.merchant_id, sent.key, sent.fingerprint
-    )
+    return await app.service.payment_creator.find(merchant.merchant_id, sent.key, sent.fingerprint)
 
 
 def _pegged(body: schemas.CreatePaymentBody) -> bool:

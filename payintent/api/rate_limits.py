@@ -22,7 +22,7 @@ from payintent.domain.ip_address import client_address_key
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage import rate_limits
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.database import Database
+from payintent.storage.cells import Cells
 
 _SHARE = 50  # part of a second's requests that is taken at a time
 _KEPT_S = 1.0  # seconds after which unused taken requests lapse
@@ -61,11 +61,11 @@ class MerchantRateLimiter:
 
     def __init__(
         self,
-        database: Database,
+        cells: Cells,
         settings: Settings,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._database = database
+        self._cells = cells
         self._monotonic = monotonic
         self._default = {} if settings.sandbox else _defaults(settings)
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
@@ -131,7 +131,8 @@ class MerchantRateLimiter:
         # Half a burst at most: while one half is spent, the other half must be able to refill.
         wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
         try:
-            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, wanted)
+            database = await self._cells.of_merchant(merchant_id)
+            grant = await rate_limits.take_tokens(database, merchant_id, kind, limit, wanted)
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
             raise StorageUnavailableError(_UNREADABLE) from error

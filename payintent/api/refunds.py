@@ -69,7 +69,8 @@ async def list_refunds(
     limit = read_limit(request.query_params.get("limit"))
     before = read_id_cursor(request.query_params.get("cursor"))
     payment = await _payment(request, app, merchant)
-    found, more = await list_payment_refunds(app.service.database, payment.id, before, limit)
+    database = app.service.cells.of(payment.id)
+    found, more = await list_payment_refunds(database, payment.id, before, limit)
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found]}
     if more is not None:
         answer["next_cursor"] = write_id_cursor(more)
@@ -83,7 +84,8 @@ async def list_updated_refunds(
     """`GET /refunds?status=&updated_since=&limit=&cursor=`: the last changed first."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_refund_filter(request.query_params, merchant.merchant_id)
-    found = await merchant_refunds.page_by_update(app.service.database, wanted, limit + 1)
+    database = await app.service.cells.of_merchant(merchant.merchant_id)
+    found = await merchant_refunds.page_by_update(database, wanted, limit + 1)
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found[:limit]]}
     if len(found) > limit:
         last = found[limit - 1]
@@ -112,7 +114,7 @@ async def get_refund(
 ) -> Response:
     """`GET /refunds/{refund_id}`: the refund with its present status."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
-    refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
+    refund = await get_merchant_refund(app.service.cells, merchant.merchant_id, refund_id)
     return json_response(refund_fields(refund))
 
 

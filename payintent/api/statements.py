@@ -35,7 +35,8 @@ async def get_balance(
 ) -> Response:
     """`GET /balance`: what the merchant is owed now, in each currency that ever moved."""
     del request
-    found = await statements.list_balances(app.service.database, merchant.merchant_id)
+    database = await app.service.cells.of_merchant(merchant.merchant_id)
+    found = await statements.list_balances(database, merchant.merchant_id)
     return json_response({"data": [balance_fields(balance) for balance in found]})
 
 
@@ -50,7 +51,8 @@ async def list_statements(
         currency=read_statement_currency(request.query_params.get("currency")),
         before=read_id_cursor(request.query_params.get("cursor")),
     )
-    found = await statements.list_statements(app.service.database, wanted, limit + 1)
+    database = await app.service.cells.of_merchant(merchant.merchant_id)
+    found = await statements.list_statements(database, wanted, limit + 1)
     answer: dict[str, object] = {
         "data": [_statement_fields(statement) for statement in found[:limit]]
     }
@@ -64,7 +66,7 @@ async def get_statement(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`GET /statements/{id}?limit=&cursor=`: the statement, and a page of its lines."""
-    database = app.service.database
+    database = await app.service.cells.of_merchant(merchant.merchant_id)
     statement = await known_statement(
         database, request.path_params["statement_id"], merchant.merchant_id
     )

@@ -1,6 +1,7 @@
 """Codes to scan, and the way of a page into a wallet's own browser."""
 
 from io import BytesIO
+from uuid import UUID
 
 import segno
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from payintent.checkout.wallet_step import wallet_step
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage import payments, sessions
 from payintent.storage.payments import PaymentSnapshot
+from payintent.storage.session_cells import find_session_cell
 
 
 @answers_with_pages
@@ -44,15 +46,19 @@ async def get_open(request: Request) -> Response:
     """`GET /c/wallet/open/{code}`: the page of the session that a wallet's link names."""
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
-    database = app.service.database
-    now = await payments.now(database)
+    now = await app.service.cells.read_copy(payments.now)
     session_id = app.service.wallet_handoff.read(request.path_params["code"], now)
-    session = await sessions.get(database, session_id) if session_id else None
-    found = await payments.get(database, session.payment_id) if session else None
+    found = await _find_by_session(app, session_id) if session_id else None
     if found is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has ended")
     address = read_page_url(request, found.payment.checkout_id)
     return RedirectResponse(address.current, 303, HEADERS)
+
+
+async def _find_by_session(app: AppContext, session_id: UUID) -> PaymentSnapshot | None:
+    database = await find_session_cell(app.service.cells, session_id)
+    session = await sessions.get(database, session_id)
+    return await payments.get(database, session.payment_id) if session else None
 
 
 def page_address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:

@@ -107,7 +107,8 @@ async def get_return(request: Request) -> Response:
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
-        await ask_on_return(app.service.database, app.service.accounts, snapshot.session)
+        database = app.service.cells.of(snapshot.payment.id)
+        await ask_on_return(database, app.service.accounts, snapshot.session)
     return _to_page(request, snapshot)
 
 
@@ -156,7 +157,7 @@ class _OfferedQuotes:
 
 
 async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
-    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
+    merchant = (await app.service.merchants.get_of(snapshot.payment)).merchant
     address = read_page_url(request, snapshot.payment.checkout_id)
     language = page_language(request, merchant.locale)
     view = await checkout.checkout_view(app, snapshot)

@@ -30,6 +30,7 @@ from payintent.domain.test_gateway import (
 from payintent.domain.web_origin import web_origin
 from payintent.payments.buyer_simulator import Step
 from payintent.storage import payments, sessions, test_gateway
+from payintent.storage.session_cells import find_session_cell
 from payintent.web.forms import read_form_fields
 
 _UNKNOWN_CARD = "This is no test card. Choose one of the list."
@@ -95,13 +96,13 @@ async def _open(request: Request, app: AppContext) -> _Opened:
 
 
 async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
-    database = app.service.database
+    database = await find_session_cell(app.service.cells, session_id)
     at_gateway = await test_gateway.find_session(database, session_id)
     session = await sessions.get(database, session_id) if at_gateway else None
     snapshot = await payments.get(database, session.payment_id) if session else None
     if at_gateway is None or session is None or snapshot is None:
         return None
-    setup = await app.service.merchants.get(snapshot.payment.merchant_id)
+    setup = await app.service.merchants.get_of(snapshot.payment)
     return _Opened(at_gateway, session, setup.merchant)
 
 

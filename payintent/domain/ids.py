@@ -1,7 +1,7 @@
 """Ids: prefixed base62 texts in the API, UUIDs inside.
 
-Every new id says in 10 bits in which cell its row is, because an id can never change later. There
-is one cell today, 0, and nothing decides by these bits.
+Every new id says in 10 bits in which cell its row is, because an id can never change later.
+Checkout ids have it sealed (`checkout_seal.py`).
 """
 
 import re
@@ -42,6 +42,14 @@ def to_base62(number: int, length: int) -> str:
     return "".join(pairs)[-length:]
 
 
+def from_base62(text: str) -> int:
+    """Read a number of an even count of base62 digits, all of them well-formed."""
+    number = 0
+    for at in range(0, len(text), 2):
+        number = number * 62 * 62 + _VALUES[text[at : at + 2]]
+    return number
+
+
 def format_id(prefix: str, value: UUID) -> str:
     """Write an id as the API shows it, such as `pay_` and 22 base62 digits."""
     return f"{prefix}_{to_base62(value.int, UUID_CHARS)}"
@@ -51,9 +59,7 @@ def parse_id(prefix: str, raw: str) -> UUID | None:
     """Parse an id that `format_id` wrote; `None` for anything else, which is then not found."""
     if not raw.startswith(f"{prefix}_") or not _ID.fullmatch(raw):
         return None
-    number = 0
-    for at in range(len(prefix) + 1, len(raw), 2):
-        number = number * 62 * 62 + _VALUES[raw[at : at + 2]]
+    number = from_base62(raw[len(prefix) + 1 :])
     return UUID(int=number) if number < _MAX else None
 
 

@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -78,6 +78,10 @@ class OperationContext:
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second operator, where the operation needed one
+
+    def within(self, database: Database) -> "OperationContext":
+        """Return the context of an operation on one cell, whose audit entry is there too."""
+        return replace(self, database=database, id_generator=database.id_generator)
 
     @property
     def who(self) -> str:

@@ -10,7 +10,7 @@ from payintent.domain.gateway import (
 )
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayConnection
-from payintent.payments.receive_callback import CallbackReceiver
+from payintent.payments.route_callback import CallbackRouter
 
 _log = get_logger("callbacks")
 
@@ -21,7 +21,7 @@ REFUSED = Counter(
 
 
 async def answer_callback(
-    receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
+    receiver: CallbackRouter, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackAnswer:
     """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
 

@@ -20,10 +20,10 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
-from payintent.id_generator import IdGenerator
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, new_payments, payments
 from payintent.storage.batcher import Batcher
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Tx
 from payintent.storage.new_payments import NewPayment
 
@@ -44,19 +44,20 @@ class CreatedPayment:
 class PaymentCreator:
     """Creates payments; requests at the same time share statements and commits."""
 
-    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
-        self._database = database
-        self._id_generator = id_generator
-        self._writes = Batcher(
-            alone=partial(new_payments.create, database),
-            together=partial(new_payments.create_batch, database),
-            identities=lambda new: ((new.request.merchant_id, new.request.key),),
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._writes = cells.each(
+            lambda database: Batcher(
+                alone=partial(new_payments.create, database),
+                together=partial(new_payments.create_batch, database),
+                identities=lambda new: ((new.request.merchant_id, new.request.key),),
+            )
         )
 
     async def create(
         self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
     ) -> CreatedPayment:
-        """Create a payment, or find the one that this key created.
+        """Create a payment in its merchant's cell, or find the one that this key created.
 
         A `check` that must hold while the payment is written makes one transaction with it.
 
@@ -64,10 +65,15 @@ class PaymentCreator:
         request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
         unknown.
         """
-        ids = self._id_generator
+        cell = await self._cells.number_of_merchant(request.merchant_id)
+        database = self._cells.at(cell)
+        ids = database.id_generator
         new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
-            times = await self._write(new, check)
+            if check is None:
+                times = await self._writes.at(cell).run(new)
+            else:
+                times = await _create_checked(database, new, check)
         except LockTimeoutError as error:
             raise RefusedError(
                 ErrorCode.CONFLICT,
@@ -75,12 +81,12 @@ class PaymentCreator:
                 retry_after_s=1,
             ) from error
         except StorageUnavailableError as error:
-            return await _resolve(self._database, request, error)
+            return await _resolve(database, request, error)
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
         found = await replay_create(
-            self._database, request.merchant_id, request.key, request.request_hash
+            database, request.merchant_id, request.key, request.request_hash
         )
         if found is None:  # it was deleted just now
             raise RefusedError(
@@ -88,18 +94,23 @@ class PaymentCreator:
             )
         return found
 
+    async def find(self, merchant_id: int, key: UUID, fingerprint: bytes) -> CreatedPayment | None:
+        """Find what a key of a merchant created, as `replay_create` does."""
+        database = await self._cells.of_merchant(merchant_id)
+        return await replay_create(database, merchant_id, key, fingerprint)
+
     async def close(self) -> None:
         """Wait for the writes whose callers have gone."""
-        await self._writes.close()
+        for writes in self._writes:
+            await writes.close()
 
-    async def _write(
-        self, new: NewPayment, check: Callable[[Tx], Awaitable[None]] | None
-    ) -> tuple[datetime, datetime] | None:
-        if check is None:
-            return await self._writes.run(new)
-        async with self._database.transaction() as tx:
-            await check(tx)
-            return await new_payments.create(tx, new)
+
+async def _create_checked(
+    database: Database, new: NewPayment, check: Callable[[Tx], Awaitable[None]]
+) -> tuple[datetime, datetime] | None:
+    async with database.transaction() as tx:
+        await check(tx)
+        return await new_payments.create(tx, new)
 
 
 async def replay_create(

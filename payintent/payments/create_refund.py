@@ -33,7 +33,8 @@ from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, payments, refund_reviews, refunds
 from payintent.storage.captures import LockedCapture
-from payintent.storage.database import Database, Tx
+from payintent.storage.cells import Cells
+from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
@@ -93,9 +94,8 @@ class CreatedRefund:
 class RefundCreator:
     """Accepts the refunds that merchants and operators request."""
 
-    database: Database
+    cells: Cells
     accounts: GatewayAccounts
-    id_generator: IdGenerator
 
     async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
         """Accept a refund: one transaction stores the key, reserves and queues.
@@ -104,15 +104,15 @@ class RefundCreator:
         left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot refund),
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        down = await self.accounts.health.unavailable_channels()
-        async with self.database.transaction() as tx:
+        down = await self.accounts.health.of(ask.payment_id).unavailable_channels()
+        async with self.cells.of(ask.payment_id).transaction() as tx:
             return await self.create_within(tx, ask, down)
 
     async def create_within(
         self, tx: Tx, ask: CreateRefundRequest, down: Collection[tuple[int, GatewayChannel]]
     ) -> CreatedRefund:
         """Accept a refund as `create` does, in the caller's transaction."""
-        refund_id = self.id_generator.new_id()
+        refund_id = self.cells.of(ask.payment_id).id_generator.new_id()
         earlier = await _earlier(tx, ask, ask.key, refund_id) if ask.key is not None else None
         if earlier is not None:
             return CreatedRefund(as_originally_accepted(earlier), replayed=True)

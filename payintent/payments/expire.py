@@ -17,6 +17,7 @@ from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import gateway_outages, payments, sessions
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
@@ -230,12 +231,11 @@ async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_
         await apply_transitions(tx, requests, id_generator)
 
 
-async def require_open_checkout(
-    database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
-) -> None:
+async def require_open_checkout(cells: Cells, snapshot: PaymentSnapshot) -> None:
     """Refuse what an ended checkout no longer allows; expires it first where it is due."""
     if snapshot.payment.is_past_expiry(snapshot.now):
-        await expire_if_due(database, id_generator, snapshot.payment.id)
+        database = cells.of(snapshot.payment.id)
+        await expire_if_due(database, database.id_generator, snapshot.payment.id)
         raise checkout_expired_error()
     require_not_ended(snapshot.payment)
 

@@ -16,17 +16,16 @@ from payintent.domain.fraud import (
 from payintent.domain.ip_address import client_address_key
 from payintent.domain.payment import CreatePaymentRequest, Payment
 from payintent.encryption import Encryption
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
     PaymentCreator,
-    replay_create,
 )
 from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import fraud, idempotency
-from payintent.storage.database import Database, Tx
+from payintent.storage.cells import Cells
+from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 
 _log = get_logger("screen")
@@ -36,10 +35,9 @@ _log = get_logger("screen")
 class FraudScreening:
     """Screens buyers by the fraud rules."""
 
-    database: Database
+    cells: Cells
     policies: PolicyCache
     encryption: Encryption
-    id_generator: IdGenerator
     creator: PaymentCreator
 
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
@@ -48,7 +46,8 @@ class FraudScreening:
         A key that has a result replays it; else a denial is stored under the key
         (`FraudDeniedError`).
         """
-        rules = await self.policies.rules()
+        cell = await self.cells.number_of_merchant(request.merchant_id)
+        rules = await self.policies.rules(cell)
         if not rules:
             return await self.creator.create(request)
         subject = FraudSubject(
@@ -77,7 +76,7 @@ class FraudScreening:
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
         """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
-        rules = await self.policies.rules()
+        rules = await self.policies.rules(self.cells.number_of(payment.id))
         if not rules:
             return
         subject = FraudSubject(
@@ -91,12 +90,12 @@ class FraudScreening:
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from an address; `FraudDeniedError` where it has made too many."""
-        rules = await self.policies.rules()
+        rules = await self.policies.rules(self.cells.number_of(payment.id))
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
             return
         digest = self.encryption.digest(f"address:{client_address_key(address)}")
-        async with self.database.transaction() as tx:
+        async with self.cells.of(payment.id).transaction() as tx:
             await fraud.lock_counter(tx, digest)
             subject = FraudSubject(
                 merchant_id=payment.merchant_id,
@@ -126,9 +125,7 @@ class FraudScreening:
         }
 
     async def _replay(self, request: CreatePaymentRequest) -> CreatedPayment | None:
-        return await replay_create(
-            self.database, request.merchant_id, request.key, request.request_hash
-        )
+        return await self.creator.find(request.merchant_id, request.key, request.request_hash)
 
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial
@@ -139,13 +136,14 @@ class FraudScreening:
             country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
-        async with self.database.transaction() as tx:
+        database = await self.cells.of_merchant(request.merchant_id)
+        async with database.transaction() as tx:
             fresh = await idempotency.claim_key(
                 tx, request.merchant_id, OPERATION, request.key, first
             )
             if fresh:
                 await fraud.record_denial(
-                    tx, self.id_generator.new_id(), request.merchant_id, None, denial
+                    tx, database.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not fresh:  # another request with this key was faster
             found = await self._replay(request)
@@ -160,8 +158,9 @@ class FraudScreening:
     async def _deny_checkout(self, payment: Payment, denial: FraudDenial | None) -> None:
         if denial is None:
             return
+        database = self.cells.of(payment.id)
         await fraud.record_denial(
-            self.database, self.id_generator.new_id(), payment.merchant_id, payment.id, denial
+            database, database.id_generator.new_id(), payment.merchant_id, payment.id, denial
         )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)

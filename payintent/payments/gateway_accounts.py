@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -22,7 +23,7 @@ from payintent.payments.buyer_calls import BuyerCalls
 from payintent.payments.gateway_calls import GatewayCall, GatewayCallLog
 from payintent.payments.gateway_health import GatewayChannel, GatewayHealth
 from payintent.storage import accounts
-from payintent.storage.database import Database
+from payintent.storage.cells import Cells
 from payintent.ttl_cache import TtlMap
 
 A = TypeVar("A", bound=Acceptance)
@@ -44,19 +45,19 @@ class GatewayAccounts:
 
     def __init__(
         self,
-        database: Database,
+        cells: Cells,
         encryption: Encryption,
         gateways: Mapping[str, Gateway],
         calls: RateLimit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._database = database
+        self._cells = cells
         self._encryption = encryption
         self._gateways = gateways
-        self.health = GatewayHealth(database, monotonic)
-        self.log = GatewayCallLog(database, monotonic)
+        self.health = cells.each(lambda database: GatewayHealth(database, monotonic))
+        self.log = GatewayCallLog(cells, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
-        self.buyer_calls = BuyerCalls(database, calls, local)
+        self.buyer_calls = cells.each(lambda database: BuyerCalls(database, calls, local))
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
 
     @property
@@ -101,11 +102,14 @@ class GatewayAccounts:
         """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)
 
-    async def unavailable(self) -> frozenset[int]:
-        """Return the accounts whose gateways do not answer, so that no session can be opened."""
+    async def unavailable(self, payment_id: UUID) -> frozenset[int]:
+        """Return the accounts whose gateways do not answer, so that no session can be opened.
+
+        Each cell has breakers of its own: here it is that of a payment.
+        """
         return frozenset(
             account_id
-            for account_id, channel in await self.health.unavailable_channels()
+            for account_id, channel in await self.health.of(payment_id).unavailable_channels()
             if channel is GatewayChannel.SESSIONS
         )
 
@@ -146,7 +150,7 @@ class GatewayAccounts:
         can, of_refunds = connection.gateway.capabilities, channel is GatewayChannel.REFUNDS
         if can.remote_refunds if of_refunds else can.remote:
             self.log.note(call, answer, began_s)
-        await self.health.record_answer(call.account_id, channel, answer)
+        await self.health.of(call.row_id).record_answer(call.account_id, channel, answer)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
@@ -164,7 +168,7 @@ class GatewayAccounts:
         cached = self._accounts.get(account_id)
         if cached is not None:
             return cached
-        record = await accounts.get(self._database, account_id)
+        record = await self._cells.read_copy(lambda copy: accounts.get(copy, account_id))
         if record is None:
             return None
         opened, _ = open_account(

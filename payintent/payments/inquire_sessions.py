@@ -12,7 +12,6 @@ from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.session import Session, SessionStatus
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.expire import expire_undecided
@@ -21,6 +20,7 @@ from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import sessions
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
 from payintent.storage.sessions import DueSession
@@ -51,7 +51,8 @@ async def ask_on_return(database: Database, accounts: GatewayAccounts, session: 
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     quote = session.quote
-    if await accounts.buyer_calls.allow(quote.account_id, quote.provider):
+    buyer_calls = accounts.buyer_calls.of(session.payment_id)
+    if await buyer_calls.allow(quote.account_id, quote.provider):
         await sessions.request_inquiry(database, session.id)
 
 
@@ -59,9 +60,8 @@ async def ask_on_return(database: Database, accounts: GatewayAccounts, session: 
 class SessionInquirer:
     """Asks gateways about sessions and applies their answers."""
 
-    database: Database
+    cells: Cells
     accounts: GatewayAccounts
-    id_generator: IdGenerator
     authorising_patience: timedelta
 
     async def inquire(self, ask: DueSession) -> None:
@@ -95,23 +95,28 @@ class SessionInquirer:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
             wait_s = None
-        await sessions.schedule_inquiry(self.database, session, wait_s)
+        await sessions.schedule_inquiry(self._database(session), session, wait_s)
 
     async def _take_in(self, ask: DueSession, report: SessionReport, age_s: float) -> None:
         """Apply an answer; it is silence unless it decides or says that it is deciding."""
         session = ask.session
         if report.state not in _SILENCE:
-            await sessions.clear_silence(self.database, session.id)
+            await sessions.clear_silence(self._database(session), session.id)
         await self._apply(session, report, age_s)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
-            async with self.database.transaction() as tx:
-                await expire_undecided(tx, self.id_generator, session, self.authorising_patience)
+            database = self._database(session)
+            async with database.transaction() as tx:
+                patience = self.authorising_patience
+                await expire_undecided(tx, database.id_generator, session, patience)
+
+    def _database(self, session: Session) -> Database:
+        return self.cells.of(session.payment_id)
 
     async def _note_silence(self, session: Session) -> None:
         if session.status is SessionStatus.CLOSING:  # no payment waits for others
-            await sessions.mark_silent(self.database, session.id)
+            await sessions.mark_silent(self._database(session), session.id)
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
         quote, closing = session.quote, session.status is SessionStatus.CLOSING
@@ -133,12 +138,14 @@ class SessionInquirer:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
         if session.status is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
-        async with self.database.transaction() as tx:
-            await settle_session(tx, self.id_generator, session.payment_id, session.id, report)
+        database = self._database(session)
+        async with database.transaction() as tx:
+            generator = database.id_generator
+            await settle_session(tx, generator, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that was never completed, so that the buyer can make another."""
-        async with self.database.transaction() as tx:
+        async with self._database(session).transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.OPENING:
@@ -150,7 +157,8 @@ class SessionInquirer:
         A payment may still wait for this session. A session on a chain that is not watched needs no
         operator: it ends when the chain is read again.
         """
-        async with self.database.transaction() as tx:
+        database = self._database(session)
+        async with database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.ENDED:
@@ -160,7 +168,7 @@ class SessionInquirer:
                 return False
             payment = locked.payments[0]
             origin = session_origin(payment, session.id)
-            await open_case(tx, self.id_generator, CaseKind.UNKNOWN_REFERENCE, origin)
+            await open_case(tx, database.id_generator, CaseKind.UNKNOWN_REFERENCE, origin)
             held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
             return not (held_up and present.status is SessionStatus.CLOSING)
 

@@ -13,11 +13,10 @@ from payintent.domain.quoting import (
     taxed_country,
 )
 from payintent.domain.restriction import Restrictions
-from payintent.id_generator import IdGenerator
 from payintent.payments.expire import require_open_checkout
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
-from payintent.storage.database import Database
+from payintent.storage.cells import Cells
 from payintent.storage.payments import PaymentSnapshot
 
 
@@ -53,10 +52,9 @@ class QuoteQuery:
 
 
 async def list_quotes(
-    database: Database,
+    cells: Cells,
     merchants: MerchantCache,
     accounts: GatewayAccounts,
-    id_generator: IdGenerator,
     snapshot: PaymentSnapshot,
     query: QuoteQuery,
 ) -> QuoteList:
@@ -64,10 +62,10 @@ async def list_quotes(
 
     A merchant out of service has no quotes, nor has a gateway that does not answer.
     """
-    await require_open_checkout(database, id_generator, snapshot)
+    await require_open_checkout(cells, snapshot)
     payment = snapshot.payment
-    setup = await merchants.get(payment.merchant_id)
-    payable = setup.payable_without(await accounts.unavailable())
+    setup = await merchants.get_of(payment)
+    payable = setup.payable_without(await accounts.unavailable(payment.id))
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,

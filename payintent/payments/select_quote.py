@@ -25,7 +25,6 @@ from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.expire import (
     checkout_expired_error,
@@ -44,7 +43,7 @@ from payintent.payments.open_session import (
 )
 from payintent.payments.quotes import price_methods
 from payintent.payments.settle import settle_session
-from payintent.storage.database import Database
+from payintent.storage.cells import ByCell, Cells
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("select_quote")
@@ -77,11 +76,10 @@ class ServiceUrls:
 class SelectionContext:
     """What selections run with."""
 
-    database: Database
+    cells: Cells
     merchants: MerchantCache
     accounts: GatewayAccounts
-    id_generator: IdGenerator
-    opener: SessionOpener
+    openers: ByCell[SessionOpener]
     places: ServiceUrls
 
 
@@ -95,28 +93,30 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    database, accounts = context.database, context.accounts
-    await require_open_checkout(database, context.id_generator, snapshot)
-    setup = await context.merchants.get(snapshot.payment.merchant_id)
+    accounts, payment_id = context.accounts, snapshot.payment.id
+    opener = context.openers.of(payment_id)
+    await require_open_checkout(context.cells, snapshot)
+    setup = await context.merchants.get_of(snapshot.payment)
     merchant = setup.merchant
     quote = await _quote_selection(context, setup, snapshot.payment, selection)
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
-    await context.opener.require_room(snapshot.payment, snapshot.now)
+    await opener.require_room(snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
-    await accounts.buyer_calls.spend(quote.account_id, quote.provider)
-    if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
+    await accounts.buyer_calls.of(payment_id).spend(quote.account_id, quote.provider)
+    health = accounts.health.of(payment_id)
+    if not await health.allows(quote.account_id, GatewayChannel.SESSIONS):
         raise _not_available()
-    session = await context.opener.store(
-        NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
+    session = await opener.store(
+        NewSelection(payment_id, quote, selection.return_url, selection.payer_email)
     )
     request = _request(context, merchant, snapshot.payment, session, selection)
     answer = await accounts.call(
         _call(session, GatewayRequestKind.CREATE_SESSION),
         lambda gateway, account: gateway.create_session(account, request),
     )
-    selected = await context.opener.answer(session, answer)
+    selected = await opener.answer(session, answer)
     _require_opened(selected, answer)
     return selected
 
@@ -126,7 +126,7 @@ async def _quote_selection(
 ) -> Quote:
     """Price the selected method as GET quotes does."""
     merchant = setup.merchant
-    methods = setup.methods_without(await context.accounts.unavailable())
+    methods = setup.methods_without(await context.accounts.unavailable(payment.id))
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
@@ -187,7 +187,8 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    await context.accounts.buyer_calls.spend(session.quote.account_id, session.quote.provider)
+    buyer_calls = context.accounts.buyer_calls.of(snapshot.payment.id)
+    await buyer_calls.spend(session.quote.account_id, session.quote.provider)
     report = await context.accounts.call(
         _call(session, GatewayRequestKind.INQUIRE),
         lambda gateway, account: gateway.inquire(account, session.gateway_ref),
@@ -196,9 +197,10 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
         return  # the inquiry loop closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
-    async with context.database.transaction() as tx:
+    database = context.cells.of(snapshot.payment.id)
+    async with database.transaction() as tx:
         payment = await settle_session(
-            tx, context.id_generator, snapshot.payment.id, session.id, report
+            tx, database.id_generator, snapshot.payment.id, session.id, report
         )
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")

@@ -23,7 +23,6 @@ from payintent.domain.gateway import (
     RefundReport,
 )
 from payintent.domain.refund import RefundStep
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.gateway_accounts import GatewayAccounts
@@ -31,6 +30,7 @@ from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import cases, refunds, sessions
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
 
@@ -52,9 +52,8 @@ GIVE_UP_AFTER_S = 7 * 24 * 3600
 class RefundSender:
     """Sends refunds and inquires about them."""
 
-    database: Database
+    cells: Cells
     accounts: GatewayAccounts
-    id_generator: IdGenerator
     api_base: str
 
     async def process(self, due: DueRefund) -> None:
@@ -68,9 +67,13 @@ class RefundSender:
             refund = ids.format_id(ids.REFUND, due.refund.id)
             _log.warning("refund_unanswered", refund=refund, why=answer.detail)
         else:
-            async with self.database.transaction() as tx:
-                await settle_refund(tx, self.id_generator, due.refund.id, answer)
+            database = self._database(due)
+            async with database.transaction() as tx:
+                await settle_refund(tx, database.id_generator, due.refund.id, answer)
         await self._next(due, answer)
+
+    def _database(self, due: DueRefund) -> Database:
+        return self.cells.of(due.refund.id)
 
     async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Ask the gateway what is next to be asked; None where another process did."""
@@ -82,7 +85,8 @@ class RefundSender:
                 due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
             )
             return await self._read(due, connection.gateway, answer)
-        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
+        health = self.accounts.health.of(due.refund.id)
+        if not await health.allows(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
         return await self._send(due)
 
@@ -103,11 +107,11 @@ class RefundSender:
         )
 
     async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        if not await refunds.mark_sending(self.database, due.refund.id):
+        if not await refunds.mark_sending(self._database(due), due.refund.id):
             return None
         answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
-            await refunds.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
+            await refunds.mark_unsent(self._database(due), due.refund.id, due.refund.sent_at)
         return answer
 
     async def _read(
@@ -119,7 +123,7 @@ class RefundSender:
         if answer.hopeless:
             return answer
         if gateway.capabilities.refund_is_idempotent:
-            await refunds.mark_queued(self.database, due.refund.id)
+            await refunds.mark_queued(self._database(due), due.refund.id)
             return answer
         sent_at = due.refund.sent_at
         long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
@@ -136,12 +140,14 @@ class RefundSender:
         if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
-            await refunds.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
+            await refunds.schedule_inquiry(self._database(due), refund.id, WAITS_S[0], inquiries=0)
         else:
             unsent = isinstance(answer, NotContacted)
             wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
             inquiries = refund.inquiries + 1
-            await refunds.schedule_inquiry(self.database, refund.id, wait_s, inquiries=inquiries)
+            await refunds.schedule_inquiry(
+                self._database(due), refund.id, wait_s, inquiries=inquiries
+            )
 
     async def _request(self, due: DueRefund) -> GatewayRefundRequest:
         refund = due.refund
@@ -163,7 +169,7 @@ class RefundSender:
     async def _session(self, due: DueRefund) -> GatewaySessionRef | None:
         """Return the session of the capture; some gateways refund by it alone."""
         if due.session_id is not None:
-            session = await sessions.get(self.database, due.session_id)
+            session = await sessions.get(self._database(due), due.session_id)
             return session.gateway_ref if session else None
         if due.named_session_id is None:
             return None
@@ -178,13 +184,14 @@ class RefundSender:
     async def _hand_over(self, due: DueRefund) -> None:
         """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
         refund = due.refund
-        async with self.database.transaction() as tx:
+        database = self._database(due)
+        async with database.transaction() as tx:
             present = await refunds.lock(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
             opened = await open_case(
                 tx,
-                self.id_generator,
+                database.id_generator,
                 CaseKind.RECONCILIATION,
                 refund_origin(refund),
                 capture_id=refund.capture_id,

@@ -120,8 +120,9 @@ async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
     service, query = visit.app.service, visit.request.query_params
     given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
     wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
+    cell = await service.cells.number_of_merchant(visit.merchant_id)
     found, more = await list_merchant_payments(
-        service.database, service.reading, service.id_generator, wanted
+        service.cells.at(cell), service.readings.at(cell), wanted
     )
     rows = [_row(snapshot) for snapshot in found]
     if more is None:
@@ -216,7 +217,8 @@ async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
 async def _payment_page(
     visit: Visit, snapshot: PaymentSnapshot, refused: RefusedError | None = None
 ) -> Response:
-    database, payment = visit.app.service.database, snapshot.payment
+    payment = snapshot.payment
+    database = visit.app.service.cells.of(payment.id)
     refunds, _ = await list_payment_refunds(database, payment.id, None, _REFUNDS_MAX)
     cases = await merchant_cases.page(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX

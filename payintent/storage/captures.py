@@ -9,7 +9,7 @@ from payintent.domain.case import MoneyOrigin
 from payintent.domain.gateway import Capture
 from payintent.domain.ledger import CapturedMoney, Charges, LedgerEntry, capture_entries
 from payintent.storage import ledger
-from payintent.storage.database import Row, Tx
+from payintent.storage.database import Executor, Row, Tx
 
 NO_CHARGES = Charges(0, 0)
 
@@ -194,6 +194,14 @@ async def find(tx: Tx, account_id: int, reference: str) -> FoundCapture | None:
         reference,
     )
     return FoundCapture(**row) if row else None
+
+
+async def is_known(database: Executor, account_id: int, reference: str) -> bool:
+    """Tell whether a database has the capture of a gateway's reference."""
+    row = await database.row(
+        "SELECT FROM capture WHERE account_id = $1 AND reference = $2", account_id, reference
+    )
+    return row is not None
 
 
 async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:

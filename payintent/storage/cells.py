@@ -4,15 +4,22 @@ A cell is a database with the payments of some merchants. Cell 0 is the control 
 has what operators set up, and everything whose id names no cell, or one that is not there.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.errors import StorageUnavailableError
+from payintent.storage import merchant_cells
 from payintent.storage.database import Database
+from payintent.ttl_cache import TtlMap
 
 T = TypeVar("T")
 Other = TypeVar("Other")
+
+_MERCHANTS_MAX = 100_000
+_CONTROL_RESTS_S = 5.0  # after it did not answer
 
 
 class ByCell(Generic[T]):
@@ -26,11 +33,21 @@ class ByCell(Generic[T]):
             if not 1 <= number <= ids.CELL_MAX:
                 raise ValueError(f"beside cell 0 are those from 1 to {ids.CELL_MAX}, not {number}")
 
+    @property
+    def are_several(self) -> bool:
+        """Tell whether there is a cell beside cell 0; most installations have none."""
+        return bool(self._others)
+
     def of(self, row_id: UUID) -> T:
         """Return that of the cell that an id by time names: of a payment, refund, case or event."""
-        if not self._others:  # most installations have one cell
+        if not self._others:
             return self._first
         return self._others.get(ids.cell_of_timed(row_id), self._first)
+
+    def number_of(self, row_id: UUID) -> int:
+        """Return the number of the cell that `of` finds by an id."""
+        cell = ids.cell_of_timed(row_id) if self._others else 0
+        return cell if cell in self._others else 0
 
     def of_session(self, session_id: UUID) -> T:
         """Return that of the cell that a session's id names, or its name on a chain."""
@@ -41,6 +58,13 @@ class ByCell(Generic[T]):
     def numbered(self, cell: int) -> T | None:
         """Return that of a cell by its number; None where this process has not opened it."""
         return self._first if cell == 0 else self._others.get(cell)
+
+    def at(self, cell: int) -> T:
+        """Return that of a cell by its number (`StorageUnavailableError` where it is not open)."""
+        found = self.numbered(cell)
+        if found is None:
+            raise StorageUnavailableError(f"cell {cell} was added after this process began")
+        return found
 
     def each(self, make: Callable[[T], Other]) -> "ByCell[Other]":
         """Make something for each cell from what it has."""
@@ -56,16 +80,56 @@ class ByCell(Generic[T]):
 class Cells(ByCell[Database]):
     """The database of each cell: where an installation has one, that one."""
 
-    def __init__(self, control: Database, *others: Database) -> None:
+    def __init__(
+        self,
+        control: Database,
+        *others: Database,
+        kept_s: float = 1.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the databases; where merchants are is known for `kept_s` seconds."""
         numbers = [database.id_generator.cell for database in (control, *others)]
         if numbers[0] != 0 or len(set(numbers)) < len(numbers):
             raise ValueError(f"cell 0 comes first, and no cell has two databases: {numbers}")
         super().__init__(control, dict(zip(numbers[1:], others, strict=True)))
+        self._monotonic = monotonic
+        self._merchants: TtlMap[int, int] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
+        self._control_rests_until = 0.0
 
     @property
     def control(self) -> Database:
         """Return the database of what belongs to no cell, such as merchants and accounts."""
         return self._first
+
+    async def number_of_merchant(self, merchant_id: int) -> int:
+        """Return the number of the cell in which a merchant has its new payments."""
+        if not self._others:
+            return 0
+        number = self._merchants.get(merchant_id)
+        if number is None:
+            number = await self.read_copy(lambda copy: merchant_cells.find(copy, merchant_id))
+            self._merchants.set(merchant_id, number)
+        return number
+
+    async def of_merchant(self, merchant_id: int) -> Database:
+        """Return the database in which a merchant has its new payments."""
+        return self.at(await self.number_of_merchant(merchant_id))
+
+    async def read_copy(self, read: Callable[[Database], Awaitable[Other]]) -> Other:
+        """Read what every cell has a copy of: of control, else of the first cell that answers.
+
+        Control that did not answer is not asked for some seconds, so that nobody waits for it.
+        """
+        if not self._others:
+            return await read(self._first)
+        first = self._first if self._monotonic() >= self._control_rests_until else None
+        for database in filter(None, (first, *self._others.values())):
+            try:
+                return await read(database)
+            except StorageUnavailableError:
+                if database is self._first:
+                    self._control_rests_until = self._monotonic() + _CONTROL_RESTS_S
+        return await read(self._first)
 
     async def close(self) -> None:
         """Close the pools of all cells."""

@@ -120,7 +120,7 @@ class Database:
         check: ConnectionCheck | None = None,
     ) -> None:
         """Take what a new connection has to prove before it is used (`check`), if anything."""
-        self._settings = settings
+        self.settings = settings
         self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process, check)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
@@ -131,8 +131,8 @@ class Database:
     def payer_sealing(self) -> PayerSealing:
         """Return what seals and opens the values of payers, with the key ring of the settings."""
         if self._payer_sealing is None:
-            encryption = load_encryption(self._settings)
-            self._payer_sealing = PayerSealing(encryption, is_on=self._settings.seal_payer_data)
+            encryption = load_encryption(self.settings)
+            self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
         return self._payer_sealing
 
     async def open(self) -> None:
@@ -201,7 +201,7 @@ class Database:
 
     def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
         """Return a view that runs `prove` before every statement of its own and every commit."""
-        guarded = GuardedDatabase(self._settings, self._pool, self.id_generator, prove)
+        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, prove)
         guarded.on_event = self.on_event
         return guarded
 
@@ -213,7 +213,7 @@ class Database:
 
     async def _borrow(self) -> Connection:
         try:
-            return await self._pool.acquire(self._settings.database_acquire_timeout_s)
+            return await self._pool.acquire(self.settings.database_acquire_timeout_s)
         except GONE as error:
             raise storage_error(error) from error
 

@@ -51,6 +51,11 @@ async def get(database: Executor, session_id: UUID) -> Session | None:
     return from_row(row) if row else None
 
 
+async def is_known(database: Executor, session_id: UUID) -> bool:
+    """Tell whether a database has a session of this id."""
+    return await database.row("SELECT FROM session WHERE id = $1", session_id) is not None
+
+
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
     """List a payment's sessions, oldest first."""
     rows = await database.fetch(

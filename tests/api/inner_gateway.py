@@ -43,7 +43,7 @@ async def inquire(side: Api) -> None:
     """Let the inquirer ask about all sessions, as if each were due."""
     await side.world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
     service = side.world.service
-    for due in await sessions.claim_due(service.database, 10, 60.0, []):
+    for due in await sessions.claim_due(side.world.database, 10, 60.0, []):
         await service.session_inquirer.inquire(due)
 
 

@@ -83,7 +83,7 @@ async def listed(api: Api, created: Answer, query: str = "") -> Answer:
 async def send(world: World) -> None:
     """Let a worker look after every refund that is due."""
     service = world.service
-    while due := await refunds.claim_due(service.database, 500, 60.0, []):
+    while due := await refunds.claim_due(world.database, 500, 60.0, []):
         for one in due:
             await service.refund_sender.process(one)
 

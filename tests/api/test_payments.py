@@ -91,10 +91,10 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     await api.world.move_clock(1800)
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
     service = api.world.service
-    async with service.database.transaction() as tx:
-        await expire_processing(tx, service.id_generator, 10, 0)
+    async with api.world.database.transaction() as tx:
+        await expire_processing(tx, api.world.id_generator, 10, 0)
     api.world.gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
-    for ask in await sessions.claim_due(service.database, 10, 60, []):
+    for ask in await sessions.claim_due(api.world.database, 10, 60, []):
         await service.session_inquirer.inquire(ask)
     got = await api.get(created.json["id"])
     assert got.json["status"] == "EXPIRED"

@@ -286,7 +286,7 @@ async def test_fraud_screening_has_no_say_in_a_refund(api: Api) -> None:
 
 async def _break(api: Api) -> None:
     """Let the gateway's refunds be silent until nobody tries them any more."""
-    health, silence = api.world.service.accounts.health, OutcomeUnknown(detail="no answer")
+    health, silence = api.world.health, OutcomeUnknown(detail="no answer")
     for _ in range(FAILURES_MAX):
         await health.record_answer(api.world.account_id, GatewayChannel.REFUNDS, silence)
 
@@ -303,7 +303,7 @@ async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_k
     assert await kept(api.world) == []
     assert await capture_of(api, created) == (159000, 0, 0)
     assert (await api.create()).status == 201  # of payments nobody has said anything
-    health = api.world.service.accounts.health
+    health = api.world.health
     await health.record_answer(
         api.world.account_id, GatewayChannel.REFUNDS, RefundReport(state=GatewayRefundState.DONE)
     )

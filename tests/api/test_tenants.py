@@ -313,13 +313,13 @@ async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world
     service = world.service
     attempts = Attempts(service.settings, ViewerReader(service.settings), service.encryption)
     keeping = Authenticator(
-        service.database,
+        service.cells,
         service.encryption,
         service.accounts,
         attempts,
         1.0,
         lambda: now,
-        uses=KeyUses(service.database),
+        uses=KeyUses(world.database),
     )
     key = f"Bearer {world.api_key}".encode()
     request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})

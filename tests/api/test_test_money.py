@@ -112,12 +112,12 @@ async def test_no_money_of_the_test_gateway_is_in_a_figure_of_the_operator(side:
     before = _figures_of_the_test_gateway()
     await _play(side)
     await side.world.move_clock(10)  # what is counted has settled
-    while await count_outcomes(service.database):
+    while await count_outcomes(side.world.database):
         pass
     await measure(service)
     assert _figures_of_the_test_gateway() == before
-    assert await backlog.count_open_cases(service.database) == {}
-    seen = await overview.read_overview(service.database, None, with_conversion=True)
+    assert await backlog.count_open_cases(side.world.database) == {}
+    seen = await overview.read_overview(side.world.database, None, with_conversion=True)
     assert (seen.hours, seen.conversion) == ([], [])
     assert seen.waiting.cases == len(_WAITING)  # these are shown of both
 

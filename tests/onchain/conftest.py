@@ -13,6 +13,7 @@ from payintent.storage.database import Database
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
+from tests.support.cells import Alone
 from tests.support.chain_fixtures import anvil as anvil
 from tests.support.chain_fixtures import chain_url as chain_url
 from tests.support.chain_fixtures import evm as evm
@@ -37,7 +38,9 @@ async def service(
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
+        PROVIDER: OnchainGateway(
+            DatabaseOnchainRecords(Alone(database)), settings.api_base, refunders
+        ),
     }
     service = await open_service(settings, adapters)
     yield service

@@ -189,7 +189,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(chosen)]
     service = world.service
-    other = CallbackReceiver(service.database, service.id_generator)
+    other = CallbackReceiver(world.database, world.id_generator)
     key = NewCallback(
         account_id=world.account_id,
         callback_id="1",
@@ -222,7 +222,7 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
         held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        receiver = CallbackReceiver(Database(service.settings, pool=pool), service.id_generator)
+        receiver = CallbackReceiver(Database(service.settings, pool=pool), world.id_generator)
         tasks = [
             asyncio.create_task(receiver.receive(world.account_id, callback, b"{}"))
             for callback in callbacks

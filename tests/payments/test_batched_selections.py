@@ -65,7 +65,7 @@ def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Tas
 async def store(world: World, quote: Quote, selections: Sequence[NewSelection]) -> list[Any]:
     """Store sessions in one batch; gives them, or why each is refused."""
     leading = selection(await world.create(), quote)
-    first, *tasks = start(world.service.session_opener, leading, *selections)
+    first, *tasks = start(world.session_opener, leading, *selections)
     await first
     return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -81,7 +81,7 @@ async def answer(
 ) -> list[SelectedSession]:
     """Have answers applied in one batch."""
     [leading] = await opening(world, quote, 1)
-    first, *tasks = start(world.service.session_opener, (leading, created(leading)), *answers)
+    first, *tasks = start(world.session_opener, (leading, created(leading)), *answers)
     await first
     return await asyncio.gather(*tasks)
 
@@ -287,7 +287,7 @@ async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_
         held(world, lambda tx: lock_payments(tx, [payments[0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        opener = SessionOpener(Database(service.settings, pool=pool), service.id_generator)
+        opener = SessionOpener(Database(service.settings, pool=pool), world.id_generator)
         tasks = start(opener, *(selection(payment, quote) for payment in payments))
         proxy.freeze_after(b"COMMIT")
         await proxy.holding()
@@ -313,7 +313,7 @@ async def test_a_buyer_who_goes_while_the_batch_runs_takes_nothing_from_the_othe
     payments = [await world.create() for _ in range(4)]
     async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
         leading, *tasks = start(
-            world.service.session_opener, *(selection(payment, quote) for payment in payments)
+            world.session_opener, *(selection(payment, quote) for payment in payments)
         )
         await leading
         await until_waiting(world, tasks[2])

@@ -13,6 +13,7 @@ from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, Gate
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.open_session import SELECTIONS_MAX
 from payintent.storage import sessions
+from payintent.storage.cells import ByCell
 from tests.payments.test_expire import ask_all
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured
@@ -25,16 +26,16 @@ SILENT = OutcomeUnknown(detail="no answer")
 async def come_back(world: World, session_id: UUID) -> int:
     """Let the buyer open the address of return; gives how many are asked about then."""
     service = world.service
-    session = await sessions.get(service.database, session_id)
+    session = await sessions.get(world.database, session_id)
     assert session is not None
-    await ask_on_return(service.database, service.accounts, session)
+    await ask_on_return(world.database, service.accounts, session)
     return await ask_all(world)
 
 
 def two_calls_at_once(world: World) -> None:
     """Let buyers make us call each account twice, and then once a second."""
     accounts = world.service.accounts
-    accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
+    accounts.buyer_calls = ByCell(BuyerCalls(world.database, RateLimit(1, 2), frozenset()))
 
 
 async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
@@ -163,5 +164,5 @@ async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world:
             await world.select(payment)
         assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
-    methods = await world.service.accounts.health.unavailable_channels()
+    methods = await world.health.unavailable_channels()
     assert methods == frozenset()

@@ -74,11 +74,10 @@ async def test_two_workers_expire_a_backlog_together_and_each_payment_once(world
     made = [await world.create() for _ in range(60)]
     young = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
-    service = world.service
     more = [True]
     while any(more):
         more = await asyncio.gather(
-            *(expire_due_pending(service.database, service.id_generator, 1) for _ in range(2))
+            *(expire_due_pending(world.database, world.id_generator, 1) for _ in range(2))
         )
     for payment in made:
         assert await world.status(payment) == "EXPIRED"
@@ -92,8 +91,7 @@ async def test_a_step_expires_a_part_of_a_backlog_and_says_that_there_is_more(
     for _ in range(40):
         await world.create()
     await world.move_clock(TTL_S)
-    service = world.service
-    steps = [await expire_due_pending(service.database, service.id_generator, 1) for _ in "123"]
+    steps = [await expire_due_pending(world.database, world.id_generator, 1) for _ in "123"]
     assert steps == [True, False, False]
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 40
@@ -153,10 +151,9 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
         asked = QuoteQuery(restrictions=Restrictions())
         with pytest.raises(RefusedError) as refused:
             await list_quotes(
-                service.database,
+                service.cells,
                 service.merchants,
                 service.accounts,
-                service.id_generator,
                 seen,
                 asked,
             )
@@ -191,8 +188,8 @@ async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World
     seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, payment.id)
     assert seen.payment.status == "PROCESSING"
     with pytest.raises(RefusedError, match="PROCESSING"):
-        async with service.database.transaction() as tx:
-            await cancel_by_merchant(tx, service.id_generator, payment, None)
+        async with world.database.transaction() as tx:
+            await cancel_by_merchant(tx, world.id_generator, payment, None)
     assert await world.events(payment) == []
 
 

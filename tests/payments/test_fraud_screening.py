@@ -29,6 +29,7 @@ from payintent.storage.idempotency import FirstRequest
 from payintent.storage.new_payments import NewPayment
 from payintent.workers import _prune
 from tests.payments.staging import held, until_waiting
+from tests.support.cells import Alone
 from tests.support.world import World, patient
 
 _DAY_S = 24 * 3600
@@ -54,7 +55,7 @@ def clock() -> Clock:
 @pytest.fixture
 def known(world: World, clock: Clock) -> PolicyCache:
     """What a process knows that looks again after a second."""
-    return PolicyCache(world.database, 1.0, clock)
+    return PolicyCache(Alone(world.database), 1.0, clock)
 
 
 def _payer(value: str = "buyer-1") -> AddFraudRule:
@@ -116,7 +117,7 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     brief = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     ended = Database(brief)
     await ended.close()
-    known = PolicyCache(ended, 1.0)
+    known = PolicyCache(Alone(ended), 1.0)
     told = await asyncio.gather(*(known.rules() for _ in range(20)), return_exceptions=True)
     assert {type(one) for one in told} == {StorageUnavailableError}
     assert len({id(one) for one in told}) == 1

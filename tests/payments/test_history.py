@@ -47,6 +47,7 @@ from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, Gate
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import open_service
 from payintent.storage import ledger_check, sessions
+from payintent.storage.cells import ByCell
 from tests.domain.test_payment import EXPECTED
 from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
@@ -169,7 +170,7 @@ class History(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
-        self.world.service.accounts.health = GatewayHealth(self.world.database)
+        self.world.service.accounts.health = ByCell(GatewayHealth(self.world.database))
         gateway = self.world.gateway
         gateway.answer_create = accept
         gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
@@ -229,10 +230,10 @@ class History(RuleBasedStateMachine):
         gateway.say_inquire = lambda session_id: _word(session_id, inquiry)
         gateway.say_close = lambda session_id: _word(session_id, close)
         await sweep(self.world)
-        for ask in await sessions.claim_due(service.database, 100, 60, []):
+        for ask in await sessions.claim_due(self.world.database, 100, 60, []):
             with suppress(Broken):
                 await service.session_inquirer.inquire(ask)
-        await apply_waiting_callbacks(service.database, service.id_generator, 100)
+        await apply_waiting_callbacks(self.world.database, self.world.id_generator, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
         await asked(self.world, self._paid(number), amount, key)
@@ -396,7 +397,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.payments)
     @rule(channel=st.sampled_from(GatewayChannel), silent=st.booleans())
     def outage(self, channel: GatewayChannel, silent: bool) -> None:
-        health, account_id = self.world.service.accounts.health, self.world.account_id
+        health, account_id = self.world.health, self.world.account_id
         for _ in range(FAILURES_MAX):
             self.do(
                 health.record_answer(
@@ -573,7 +574,7 @@ class History(RuleBasedStateMachine):
             await self._work("closed", "closed")
             await self._work("closed", "closed")
             for _ in range(2):
-                await self.world.service.accounts.health.record_answer(
+                await self.world.health.record_answer(
                     self.world.account_id, GatewayChannel.REFUNDS, None
                 )
                 await self._refund_work("done", "done")

@@ -159,15 +159,15 @@ class Pair:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
             await service.callback_receiver.receive(side.account_id, callback, b"")
         else:
-            await sessions.request_inquiry(service.database, session_id)
+            await sessions.request_inquiry(self.world.database, session_id)
             await ask_all(self.world)
             # One that has ended is asked by nobody, but its chain is watched for ever.
             payment_id = await sessions.find_payment_id(
-                service.database, session_id, side.account_id
+                self.world.database, session_id, side.account_id
             )
             assert payment_id is not None
-            async with service.database.transaction() as tx:
-                await settle_session(tx, service.id_generator, payment_id, session_id, report)
+            async with self.world.database.transaction() as tx:
+                await settle_session(tx, self.world.id_generator, payment_id, session_id, report)
 
     async def succeed(self, side: Side) -> None:
         """Let the buyer pay there, and the news come in twice."""

@@ -264,10 +264,9 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
 async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> None:
     payment = await world.create()
     await world.move_clock(1801)
-    service = world.service
     async with held(world, locks(payment)) as first:
         both = [
-            asyncio.create_task(expire_if_due(service.database, service.id_generator, payment.id))
+            asyncio.create_task(expire_if_due(world.database, world.id_generator, payment.id))
             for _ in range(2)
         ]
         await until_waiting(world, *both)

@@ -208,23 +208,22 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
     session_id = uuid4()
     assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).fresh
-    service = world.service
-    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 0
+    assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 0
     payment = await add_session(world, session_id)
-    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 2
-    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 0
+    assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 2
+    assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 0
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     assert (await world.see(payment)).payment.session_id == session_id
 
 
 async def test_two_processes_apply_what_waits_once(world: World) -> None:
-    session_id, service = uuid4(), world.service
+    session_id = uuid4()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         both = [
-            asyncio.create_task(apply_waiting_callbacks(service.database, service.id_generator, 10))
+            asyncio.create_task(apply_waiting_callbacks(world.database, world.id_generator, 10))
             for _ in range(2)
         ]
         await until_waiting(world, *both)

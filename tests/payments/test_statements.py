@@ -62,8 +62,7 @@ async def enter(writer: asyncpg.Connection, world: World, amount: int, ago_s: in
 
 
 async def close(world: World) -> None:
-    service = world.service
-    while await close_due_days(service.database, service.id_generator):
+    while await close_due_days(world.database, world.id_generator):
         pass
 
 
@@ -191,16 +190,15 @@ async def test_workers_at_once_close_a_day_once(world: World, writer: asyncpg.Co
 async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
     world: World, writer: asyncpg.Connection
 ) -> None:
-    service = world.service
     await enter(writer, world, 100)
-    seen_early = await statement_closing.read_watermark(service.database)
+    seen_early = await statement_closing.read_watermark(world.database)
     assert seen_early is not None
     await enter(writer, world, 200)
     await world.move_clock(DAY_S)
     await close(world)
     await world.move_clock(2 * DAY_S)
-    async with service.database.transaction() as tx:
-        await close_day(tx, service.id_generator, world.merchant_id, seen_early)
+    async with world.database.transaction() as tx:
+        await close_day(tx, world.id_generator, world.merchant_id, seen_early)
     assert await balance(world) == 300
     await enter(writer, world, 400)
     await world.move_clock(3 * DAY_S)

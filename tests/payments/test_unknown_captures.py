@@ -179,12 +179,12 @@ async def test_money_that_went_back_pays_no_session_that_appears_later(world: Wo
 
 
 async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
-    session_id, service = uuid4(), world.service
+    session_id = uuid4()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
     async with held(
-        world, lambda tx: settle_session(tx, service.id_generator, payment.id, session_id, EXACT)
+        world, lambda tx: settle_session(tx, world.id_generator, payment.id, session_id, EXACT)
     ) as first:
         giving_back = asyncio.create_task(resolve(world, case, "refund"))
         await until_waiting(world, giving_back)
@@ -199,13 +199,13 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
 async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanwhile(
     world: World,
 ) -> None:
-    session_id, service = uuid4(), world.service
+    session_id = uuid4()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with held(
         world,
-        lambda tx: refund_case(tx, service.id_generator, row["id"], row["capture_id"], "Grace"),
+        lambda tx: refund_case(tx, world.id_generator, row["id"], row["capture_id"], "Grace"),
     ) as first:
         told = asyncio.create_task(world.report(payment, session_id, EXACT))
         await until_waiting(world, told)

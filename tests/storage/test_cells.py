@@ -14,6 +14,7 @@ from payintent.payments.create import PaymentCreator
 from payintent.payments.lookup import PaymentLookup
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
+from tests.support.cells import Alone
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.world import World
 
@@ -84,7 +85,7 @@ async def second(world: World, databases: Databases) -> AsyncIterator[World]:
     url = databases.take(WORLD_TEMPLATE)
     settings = world.service.settings.model_copy(update={"database_url": url})
     database = Database(settings, id_generator=IdGenerator(cell=1))
-    creator = PaymentCreator(database, database.id_generator)
+    creator = PaymentCreator(Alone(database))
     cells = Cells(world.service.database, database)
     changed = {"settings": settings, "database": database, "cells": cells}
     changed["payment_creator"] = creator

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import asyncpg
 from pydantic import SecretStr
 
 from payintent.config import Settings
+from payintent.storage.cells import ByCell, Cells
+from payintent.storage.database import Database
 
 
 def with_cells(settings: Settings, urls: Mapping[int, str]) -> Settings:
@@ -39,3 +42,26 @@ async def place_merchant(urls: list[str], merchant_id: int, cell: int) -> None:
             "INSERT INTO merchant_cell (merchant_id, cell) VALUES ($1, $2)", merchant_id, cell
         )
         await connection.close()
+
+
+async def copy_table(cells: Cells, cell: int, table: str) -> None:
+    """Copy what control has of a table, and a cell has not yet."""
+    rows: Any = await cells.control.fetch(
+        f"SELECT coalesce(json_agg(t), '[]')::text AS rows FROM {table} t"
+    )  # type: ignore[arg-type]
+    await cells.at(cell).fetch(
+        f"INSERT INTO {table} OVERRIDING SYSTEM VALUE "  # type: ignore[arg-type]
+        f"SELECT * FROM json_populate_recordset(NULL::{table}, $1::json) ON CONFLICT DO NOTHING",
+        rows[0]["rows"],
+    )
+
+
+class Alone(Cells):
+    """One database for all that is asked, of whichever cell: for a component by itself."""
+
+    def __init__(self, database: Any) -> None:
+        ByCell.__init__(self, database)
+
+    def at(self, cell: int) -> Database:
+        del cell
+        return self.control

@@ -22,6 +22,7 @@ from payintent.service import Service, open_service
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from tests.support.cells import Alone
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
@@ -39,7 +40,7 @@ async def contract_service(settings: Settings, gateway: FakeGateway) -> AsyncIte
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
+        PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
     }
     service = await open_service(settings, adapters)
     yield service

@@ -65,7 +65,7 @@ class ChainWorld:
     async def view(self, session: Session) -> dict[str, Any]:
         """See a session as a wallet does."""
         service = self.world.service
-        return await session_view(service.database, session.id, service.wallet_handoff)
+        return await session_view(service.cells, session.id, service.wallet_handoff)
 
     async def send(self, step: dict[str, Any], sender: str = "") -> str:
         """Send one of a session's steps, mined or reverted; gives its hash."""

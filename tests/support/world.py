@@ -24,7 +24,8 @@ from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.open_session import SelectedSession
+from payintent.payments.gateway_health import GatewayHealth
+from payintent.payments.open_session import SelectedSession, SessionOpener
 from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
@@ -64,6 +65,21 @@ class World:
     def database(self) -> Database:
         """The database of the cell that the merchant's payments are in."""
         return self.service.cells.numbered(NUMBER) or self.service.database
+
+    @property
+    def cell(self) -> int:
+        """The number of that cell."""
+        return self.database.id_generator.cell
+
+    @property
+    def health(self) -> GatewayHealth:
+        """What is known there of gateways' outages."""
+        return self.service.accounts.health.at(self.cell)
+
+    @property
+    def session_opener(self) -> SessionOpener:
+        """What stores and opens sessions there."""
+        return self.service.session_openers.at(self.cell)
 
     @property
     def id_generator(self) -> IdGenerator:

@@ -17,6 +17,7 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs
+from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
@@ -51,7 +52,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
+        PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
     }
     service = await open_service(settings, adapters)
     yield service

@@ -37,6 +37,7 @@ from payintent.storage.database import Database
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
+from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
 from tests.support.contracts import add_contract
 from tests.support.fakes import FakeGateway
@@ -163,7 +164,7 @@ async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
         stack.push_async_callback(database.close)
         adapters: dict[str, Gateway] = {
             "fake": gateway,
-            PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
+            PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
         }
         service = await open_service(settings, adapters)
         stack.push_async_callback(service.close)

@@ -1,0 +1,56 @@
+"""Leads a callback to the cell of what it is about; money that names nothing of ours to cell 0."""
+
+from payintent.domain.gateway import VerifiedCallback
+from payintent.payments.receive_callback import CallbackReceiver, CallbackResult
+from payintent.storage import captures
+from payintent.storage.cells import Cells
+from payintent.storage.database import Database
+from payintent.storage.session_cells import find_session_cell
+
+
+class CallbackRouter:
+    """Receives the callbacks of all cells; those of one cell that come together share work."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._receivers = cells.each(
+            lambda database: CallbackReceiver(database, database.id_generator)
+        )
+
+    async def receive(
+        self, account_id: int, callback: VerifiedCallback, body: bytes
+    ) -> CallbackResult:
+        """Store a callback and apply it, as `CallbackReceiver.receive` does in one cell.
+
+        Where a cell that may have what it is about is away, it is not received
+        (`StorageUnavailableError`): gateways call again.
+        """
+        database = await self._find(account_id, callback)
+        receiver = self._receivers.at(database.id_generator.cell)
+        return await receiver.receive(account_id, callback, body)
+
+    async def close(self) -> None:
+        """Wait for the callbacks whose senders have gone."""
+        for receiver in self._receivers:
+            await receiver.close()
+
+    async def _find(self, account_id: int, callback: VerifiedCallback) -> Database:
+        if not self._cells.are_several:
+            return self._cells.control
+        if callback.refund_id is not None:
+            return self._cells.of(callback.refund_id)
+        if callback.session_id is not None:
+            return await find_session_cell(self._cells, callback.session_id)
+        if (reference := _capture_named(callback)) is not None:
+            for database in self._cells:
+                if await captures.is_known(database, account_id, reference):
+                    return database
+        return self._cells.control
+
+
+def _capture_named(callback: VerifiedCallback) -> str | None:
+    """Return the reference of the capture that a callback is about, if it is about one."""
+    if callback.dispute is not None:
+        return callback.dispute.capture
+    capture = callback.report.capture if callback.report else None
+    return capture.reference if capture else None

@@ -1,0 +1,233 @@
+"""Two cells on two databases: a payment is where its merchant is, from the create to the refund."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.errors import RefusedError, StorageUnavailableError
+from payintent.domain.fraud import FraudDeniedError
+from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
+from payintent.id_generator import IdGenerator
+from payintent.operations.fraud import AddFraudRule
+from payintent.payments.receive_callback import CallbackResult
+from payintent.service import open_service
+from payintent.storage.session_cells import find_session_cell
+from payintent.storage.table_homes import TABLE_HOMES, TableHome
+from tests.payments.refunding import DONE, asked, due, paid
+from tests.support.cells import add_cell, copy_table, place_merchant, with_cells
+from tests.support.database_proxy import DatabaseProxy
+from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.fakes import captured
+from tests.support.world import World
+
+_CELL_TABLES = [name for name, home in TABLE_HOMES.items() if home is TableHome.CELL]
+_FIGURES = {"figure_mark"}  # has one row from the start
+
+
+class Cells:
+    """A world whose merchant is in cell 1, with a proxy before each database."""
+
+    def __init__(self, world: World, proxies: dict[int, DatabaseProxy]) -> None:
+        self.world = world
+        self.proxies = proxies
+
+    async def count(self, cell: int) -> dict[str, int]:
+        """Count the rows of each table of payments that has any."""
+        database = self.world.service.cells.at(cell)
+        found: dict[str, int] = {}
+        for table in set(_CELL_TABLES) - _FIGURES:
+            row = await database.row(f"SELECT count(*) AS n FROM {table}")  # type: ignore[arg-type]
+            if row and row["n"]:
+                found[table] = row["n"]
+        return found
+
+    async def away(self, cell: int) -> None:
+        """Let the database of a cell be gone."""
+        await self.proxies[cell].stop()
+
+    async def tell(self, **fields: Any) -> CallbackResult:
+        """Let a callback come in."""
+        callback = VerifiedCallback(id=uuid4().hex, **fields)
+        receiver = self.world.service.callback_receiver
+        return await receiver.receive(self.world.account_id, callback, b"raw body")
+
+
+@pytest.fixture
+async def two(world: World, databases: Databases) -> AsyncIterator[Cells]:
+    """The merchant of the tests in cell 1; cell 0 has whatever else there is."""
+    control_url, cell_url = world.service.settings.database_url, databases.take(WORLD_TEMPLATE)
+    await add_cell(control_url, cell_url, 1)
+    await place_merchant([control_url, cell_url], world.merchant_id, 1)
+    proxies = {0: DatabaseProxy(control_url), 1: DatabaseProxy(cell_url)}
+    for proxy in proxies.values():
+        await proxy.start()
+    settings = world.service.settings.model_copy(update={"database_url": proxies[0].url})
+    settings = with_cells(settings, {1: proxies[1].url})
+    service = await open_service(settings, {"fake": world.gateway})
+    yield Cells(replace(world, service=service), proxies)
+    await service.close()
+    for proxy in proxies.values():
+        await proxy.stop()
+    databases.give_back(cell_url)
+
+
+async def test_a_payment_is_in_its_merchants_cell_from_the_create_to_the_refund(two: Cells) -> None:
+    world = two.world
+    payment = await world.create()
+    lookup = world.service.payment_lookup
+    found = await lookup.get_merchant_payment(world.merchant_id, payment.id)
+    assert found.payment == payment
+    seal = world.service.encryption.checkout_seal()
+    assert seal.cell_of(payment.checkout_id) == 1
+    session = (await world.select(payment)).session
+    result = await two.tell(session_id=session.id, report=captured(159000))
+    assert result == CallbackResult(True, payment.id)
+    refund = await asked(world, payment)
+    [item] = await due(world)
+    await world.service.refund_sender.process(item)
+    await two.tell(refund_id=refund.id, refund=DONE)
+    assert await world.status(payment) == "REFUNDED"
+    await world.service.accounts.log.flush()
+    assert ids.cell_of_timed(payment.id) == ids.cell_of_timed(refund.id) == 1
+    assert ids.cell_of_opaque(session.id) == 1
+    there = await two.count(1)
+    assert {"payment", "checkout", "session", "capture", "ledger_entry", "refund"} <= set(there)
+    assert {"event", "delivery", "callback", "idempotency", "gateway_call"} <= set(there)
+    assert await two.count(0) == {}
+
+
+async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two: Cells) -> None:
+    world, creator = two.world, two.world.service.payment_creator
+    request = world.request()
+    first = await creator.create(request)
+    again = await creator.create(request)
+    assert (again.payment, again.replayed) == (first.payment, True)
+    assert await creator.find(world.merchant_id, request.key, request.request_hash) == again
+    rule = AddFraudRule(kind="PAYER", value="buyer-2", code="NO", level="CRITICAL", score=100)
+    await world.perform(rule)
+    await copy_table(world.service.cells, 1, "fraud_rule")
+    denied = world.request(payer_uid="buyer-2")
+    for replayed in (False, True):
+        with pytest.raises(FraudDeniedError) as refused:
+            await world.service.fraud_screening.create_payment(denied)
+        assert refused.value.replayed is replayed
+    [kept] = await world.rows("SELECT id FROM fraud_decision")
+    assert ids.cell_of_timed(kept["id"]) == 1
+    assert await two.count(0) == {}
+
+
+async def test_merchants_without_a_cell_of_their_own_stay_in_cell_0(two: Cells) -> None:
+    other = await two.world.other_merchant()
+    payment = await two.world.create(merchant_id=other.merchant.id)
+    assert ids.cell_of_timed(payment.id) == 0
+    assert set(await two.count(0)) == {"payment", "checkout", "idempotency"}
+    assert await two.count(1) == {}
+    found = await two.world.service.payment_lookup.find_checkout_payment(payment.checkout_id)
+    assert found.payment == payment
+
+
+async def test_a_checkout_of_before_cells_is_found_whatever_cell_its_id_decodes_to(
+    two: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, service = two.world, two.world.service
+    other = (await world.other_merchant()).merchant.id
+    seal, decoded = service.encryption.checkout_seal(), set[int]()
+    while len(decoded) < 2:  # one that leads to cell 1, and one that leads elsewhere
+        old = IdGenerator().new_checkout_id()
+        if (cell := min(seal.cell_of(old), 2)) in {0, *decoded}:
+            continue
+        decoded.add(cell)
+        monkeypatch.setattr(service.id_generator, "new_checkout_id", lambda old=old: old)
+        payment = await world.create(merchant_id=other)
+        assert payment.checkout_id == old
+        assert (await service.payment_lookup.find_checkout_payment(old)).payment.id == payment.id
+        await two.away(1)
+        assert (await service.payment_lookup.find_checkout_payment(old)).payment.id == payment.id
+        await two.proxies[1].start()
+    with pytest.raises(RefusedError, match="no such checkout"):
+        await service.payment_lookup.find_checkout_payment(IdGenerator().new_checkout_id())
+
+
+async def test_payments_go_on_while_control_is_away(two: Cells) -> None:
+    world = two.world
+    await two.away(0)
+    payment = await paid(world)
+    assert await world.status(payment) == "PAID"
+    session = (await world.select(await world.create())).session
+    assert (await two.tell(session_id=session.id, report=captured(159000))).fresh
+    assert (await asked(world, payment)).payment_id == payment.id
+
+
+async def test_a_cell_that_is_away_stops_no_payment_of_another(two: Cells) -> None:
+    world, lookup = two.world, two.world.service.payment_lookup
+    there = await world.create()
+    other = (await world.other_merchant()).merchant.id
+    await two.away(1)
+    payment = await world.create(merchant_id=other)
+    assert (await lookup.get_merchant_payment(other, payment.id)).payment == payment
+    assert (await lookup.find_checkout_payment(payment.checkout_id)).payment == payment
+    for checkout_id in (there.checkout_id, world.service.encryption.checkout_seal().seal(1, 5)):
+        with pytest.raises(StorageUnavailableError):
+            await lookup.find_checkout_payment(checkout_id)
+    with pytest.raises(StorageUnavailableError):
+        await world.create()
+
+
+async def test_money_that_names_no_session_is_looked_for_in_every_cell(two: Cells) -> None:
+    world = two.world
+    payment = await paid(world)
+    report = DisputeReport(
+        reference="du-1",
+        capture=f"cap-{payment.id}",
+        state=DisputeState.OPEN,
+        amount_minor=159000,
+        currency="THB",
+    )
+    assert (await two.tell(dispute=report)).payment_id == payment.id
+    assert await world.cases(payment) == ["DISPUTE"]
+    assert await two.count(0) == {}
+    assert (await two.tell(report=captured(700, reference="stranger"))).payment_id is None
+    assert {"callback", "capture", "money_case"} <= set(await two.count(0))
+
+
+async def test_money_for_a_session_that_is_not_there_waits_in_the_cell_that_its_id_names(
+    two: Cells,
+) -> None:
+    session_id = IdGenerator(cell=1).new_session_id()
+    assert await two.tell(session_id=session_id, report=captured(159000)) == CallbackResult(
+        True, None
+    )
+    assert await two.count(0) == {}
+    assert {"callback", "capture", "money_case"} <= set(await two.count(1))
+
+
+async def test_a_session_of_before_cells_whose_id_names_one_by_chance_is_found_in_cell_0(
+    two: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, service = two.world, two.world.service
+    cells, chance = service.cells, IdGenerator(cell=1).new_session_id()
+    monkeypatch.setattr(service.id_generator, "new_session_id", lambda: chance)
+    other = (await world.other_merchant()).merchant.id
+    payment = await world.create(merchant_id=other)
+    [method] = await cells.control.fetch(
+        "SELECT id FROM payment_method WHERE merchant_id = $1 LIMIT 1", other
+    )
+    assert (await world.select(payment, method["id"])).session.id == chance
+    assert await find_session_cell(cells, chance) is cells.control
+    result = await two.tell(session_id=chance, report=captured(159000, reference="by chance"))
+    assert result.payment_id == payment.id
+    assert await two.count(1) == {}
+
+
+async def test_a_merchant_in_a_cell_that_this_process_has_not_opened_is_told_to_come_back(
+    two: Cells,
+) -> None:
+    control = two.world.service.cells.control
+    await control.fetch("INSERT INTO cell (number) VALUES (2)")
+    await control.fetch("UPDATE merchant_cell SET cell = 2")
+    with pytest.raises(StorageUnavailableError, match="cell 2 was added after this process began"):
+        await two.world.create()
