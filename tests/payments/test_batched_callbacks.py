@@ -44,7 +44,8 @@ def told(session_id: UUID, report: SessionReport) -> VerifiedCallback:
 
 def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback) -> Tasks:
     """Start callbacks in one batch: they gather behind one that is run alone."""
-    leading = VerifiedCallback(id=f"leads {uuid4()}")
+    nobodys = world.id_generator.new_session_id()  # but of the same cell
+    leading = VerifiedCallback(id=f"leads {uuid4()}", session_id=nobodys)
     return [
         asyncio.create_task(receiver.receive(world.account_id, callback, b"{}"))
         for callback in (leading, *callbacks)
@@ -92,7 +93,12 @@ async def test_a_batch_settles_in_one_transaction_what_each_would_alone(world: W
 async def test_each_callback_of_a_batch_has_its_own_end(world: World) -> None:
     """A mismatch, a decline and money of nobody's touch no other payment."""
     (right, a), (wrong, b), (refused, c) = [await selected(world) for _ in range(3)]
-    callbacks = [paid(a), paid(b, 1), told(c, declined()), paid(uuid4())]
+    callbacks = [
+        paid(a),
+        paid(b, 1),
+        told(c, declined()),
+        paid(world.id_generator.new_session_id()),
+    ]
     results = await receive(world, *callbacks)
     assert all(result.fresh for result in results)
     assert await transactions(world, *callbacks) == 1
@@ -153,7 +159,7 @@ async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World
     """It came for a session that was unknown; each of two in a batch would adopt it."""
     (first, one), (second, two) = [await selected(world) for _ in range(2)]
     report = captured(159000, reference="claimed twice")
-    await receive(world, told(uuid4(), report))
+    await receive(world, told(world.id_generator.new_session_id(), report))
     results = await receive(world, told(one, report), told(two, report))
     assert all(result.fresh for result in results)
     statuses = sorted([await world.status(first), await world.status(second)])
@@ -169,7 +175,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
 ) -> None:
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    database = Database(patient(world.service.settings))
+    database = Database(patient(world.database.settings))
     receiver = CallbackReceiver(database, world.id_generator)
     async with held(world, lambda tx: lock_payments(tx, [chosen[1][0].id])) as first:
         leading, *tasks = start(world, receiver, *callbacks)
@@ -212,17 +218,18 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
 
 
 async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_stays(
-    world: World, database_url: str
+    world: World,
 ) -> None:
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    service = world.service
     async with (
-        freezable(database_url) as proxy,
+        freezable(world.database.settings.database_url) as proxy,
         held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        receiver = CallbackReceiver(Database(service.settings, pool=pool), world.id_generator)
+        receiver = CallbackReceiver(
+            Database(world.database.settings, pool=pool), world.id_generator
+        )
         tasks = [
             asyncio.create_task(receiver.receive(world.account_id, callback, b"{}"))
             for callback in callbacks

@@ -197,7 +197,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
 ) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
-    database = Database(patient(world.service.settings))
+    database = Database(patient(world.database.settings))
     opener = SessionOpener(database, world.id_generator)
     async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
         leading, *tasks = start(
@@ -277,17 +277,16 @@ async def test_a_batch_closes_the_sessions_that_its_own_replace(world: World) ->
 
 
 async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_closed(
-    world: World, database_url: str
+    world: World,
 ) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(3)]
-    service = world.service
     async with (
-        freezable(database_url) as proxy,
+        freezable(world.database.settings.database_url) as proxy,
         held(world, lambda tx: lock_payments(tx, [payments[0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        opener = SessionOpener(Database(service.settings, pool=pool), world.id_generator)
+        opener = SessionOpener(Database(world.database.settings, pool=pool), world.id_generator)
         tasks = start(opener, *(selection(payment, quote) for payment in payments))
         proxy.freeze_after(b"COMMIT")
         await proxy.holding()

@@ -2,7 +2,6 @@
 
 import asyncio
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from asyncpg import UniqueViolationError
@@ -149,7 +148,7 @@ async def balances(world: World) -> dict[str, int]:
 async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balanced(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await resolve(world, "dismiss")
     assert await balances(world) == {}
@@ -160,7 +159,7 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
 
 
 async def test_what_was_accepted_of_a_platforms_account_stays_in_suspense(world: World) -> None:
-    await tell(world, uuid4())
+    await tell(world, world.id_generator.new_session_id())
     await resolve(world, "accept")
     assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
     assert await agrees(world)

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -91,7 +90,7 @@ async def _dismissed(world: World) -> None:
 
 
 async def _adopted(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await add_session(world, session_id)
     await apply_waiting_callbacks(world.database, world.id_generator, 10)

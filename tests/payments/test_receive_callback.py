@@ -148,7 +148,7 @@ async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
 async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_for(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id, FINER)
     payment = await add_session(world, session_id)
     await apply_waiting_callbacks(world.database, world.id_generator, 10)
@@ -205,7 +205,7 @@ async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> No
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).fresh
     assert await apply_waiting_callbacks(world.database, world.id_generator, 10) == 0
@@ -218,7 +218,7 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
 
 
 async def test_two_processes_apply_what_waits_once(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
@@ -233,7 +233,7 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
 
 
 async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
     await apply_waiting_callbacks(world.database, world.id_generator, 10)
@@ -254,7 +254,9 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
 
 async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
     payment, session_id = await selected(world)
-    await tell(world, uuid4(), name="one", account_id=await add_account(world))
+    await tell(
+        world, world.id_generator.new_session_id(), name="one", account_id=await add_account(world)
+    )
     assert (await tell(world, session_id, name="one")).fresh
     assert await world.status(payment) == "PAID"
 
@@ -271,7 +273,7 @@ async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> No
 
 async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None:
     database = world.database
-    await tell(world, uuid4(), declined())
+    await tell(world, world.id_generator.new_session_id(), declined())
     _, session_id = await selected(world)
     await tell(world, session_id)
     await world.move_clock(24 * 3600 - 60)
@@ -303,7 +305,9 @@ async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: Wo
     database = world.database
     payment, session_id = await selected(world)
     await tell(world, session_id, name="applied")
-    await tell(world, uuid4(), captured(1, reference="waits"), name="waits")
+    await tell(
+        world, world.id_generator.new_session_id(), captured(1, reference="waits"), name="waits"
+    )
 
     async def bodies() -> dict[str, bytes | None]:
         rows = await world.rows("SELECT callback_id, body FROM callback")
@@ -356,7 +360,7 @@ async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_we
 async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_silently(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     payment = await world.create()
     _, existing = await selected(world)
     await world.rows(

@@ -18,11 +18,14 @@ from payintent.service import open_service
 from payintent.storage.session_cells import find_session_cell
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
 from tests.payments.refunding import DONE, asked, due, paid
+from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import add_cell, copy_table, place_merchant, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.fakes import captured
 from tests.support.world import World
+
+pytestmark = OF_CELLS
 
 _CELL_TABLES = [name for name, home in TABLE_HOMES.items() if home is TableHome.CELL]
 _FIGURES = {"figure_mark"}  # has one row from the start

@@ -2,7 +2,7 @@
 
 import asyncio
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -48,7 +48,7 @@ async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
 
 
 async def test_money_for_a_session_that_nobody_knows_is_a_case_at_once(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id, captured(4200, "USD", reference="stray"), name="told-1")
     [case] = await unknown_cases(world)
     assert (case.status, case.merchant_id, case.payment_id) == ("OPEN", None, None)
@@ -68,30 +68,32 @@ async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
     await world.rows(
         "UPDATE provider_account SET merchant_id = $1 WHERE id = $2", world.merchant_id, other
     )
-    await tell(world, uuid4(), EXACT, account_id=other)
+    await tell(world, world.id_generator.new_session_id(), EXACT, account_id=other)
     [case] = await unknown_cases(world)
     assert (case.account_id, case.merchant_id) == (other, world.merchant_id)
 
 
 async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     for _ in range(2):
         await tell(world, session_id)
-    await tell(world, uuid4())  # of another session, and yet the same money
+    await tell(
+        world, world.id_generator.new_session_id()
+    )  # of another session, and yet the same money
     assert len(await unknown_cases(world)) == 1
     assert len(await captures(world)) == 1
 
 
 async def test_a_word_without_money_opens_no_case(world: World) -> None:
     for report in (declined(), SessionReport(state=GatewaySessionState.CANCELLED), None):
-        await tell(world, uuid4(), report)
+        await tell(world, world.id_generator.new_session_id(), report)
     assert await unknown_cases(world) == []
 
 
 async def test_such_money_goes_back_from_its_case_by_the_session_that_was_named(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     assert (await resolve(world, case, "refund")).status == "OPEN"
@@ -105,8 +107,8 @@ async def test_such_money_goes_back_from_its_case_by_the_session_that_was_named(
 
 
 async def test_what_says_captured_is_never_forgotten(world: World) -> None:
-    await tell(world, uuid4())
-    await tell(world, uuid4(), declined())
+    await tell(world, world.id_generator.new_session_id())
+    await tell(world, world.id_generator.new_session_id(), declined())
     await world.move_clock(400 * 24 * 3600)
     assert await callbacks.delete_unmatched(world.database, 24, 10) == 1
     [kept] = await world.rows("SELECT report FROM callback")
@@ -116,7 +118,7 @@ async def test_what_says_captured_is_never_forgotten(world: World) -> None:
 async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     assert await apply(world) == 1
@@ -132,7 +134,7 @@ async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
 
 
 async def test_an_inquiry_finds_the_money_of_a_session_that_appeared(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     await world.report(payment, session_id, EXACT)
@@ -145,7 +147,7 @@ async def test_an_inquiry_finds_the_money_of_a_session_that_appeared(world: Worl
 async def test_money_that_is_too_late_for_its_session_is_a_case_of_its_payment(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     await world.move_clock(1801)
@@ -161,7 +163,7 @@ async def test_money_that_is_too_late_for_its_session_is_a_case_of_its_payment(
 
 
 async def test_money_that_went_back_pays_no_session_that_appears_later(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     await resolve(world, case, "refund")
@@ -179,7 +181,7 @@ async def test_money_that_went_back_pays_no_session_that_appears_later(world: Wo
 
 
 async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
@@ -199,7 +201,7 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
 async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanwhile(
     world: World,
 ) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
@@ -216,7 +218,7 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
 
 
 async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) -> None:
-    service, session_id = world.service, uuid4()
+    service, session_id = world.service, world.id_generator.new_session_id()
     told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
         *(service.callback_receiver.receive(world.account_id, one, b"") for one in told)
@@ -227,7 +229,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
 
 async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: World) -> None:
     """The lock order is payment, session, capture: a payment that is held holds up only itself."""
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     other, other_session = await selected(world)

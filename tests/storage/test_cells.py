@@ -14,9 +14,12 @@ from payintent.payments.create import PaymentCreator
 from payintent.payments.lookup import PaymentLookup
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
+from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import Alone
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.world import World
+
+pytestmark = OF_CELLS
 
 _THREE = ByCell("zero", {5: "five", 1: "one"})
 

@@ -18,10 +18,13 @@ from payintent.operations.cells import ListCells, ShowCell
 from payintent.service import open_service
 from payintent.storage.cell_records import read_installation
 from payintent.storage.cells import Cells
+from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import add_cell, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.world import ACTOR, World, free_port
+
+pytestmark = OF_CELLS
 
 
 @pytest.fixture

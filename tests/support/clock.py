@@ -15,15 +15,15 @@ class StoppedClock:
     async def stop(self) -> "StoppedClock":
         """Let `clock()` read a table from now on."""
         database = self._world.database
-        await database.fetch("CREATE TABLE stopped_clock (at timestamptz NOT NULL)")
-        await database.fetch(f"INSERT INTO stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
-        await self._world.set_clock("(SELECT at FROM stopped_clock)")
+        await database.fetch("CREATE TABLE public.stopped_clock (at timestamptz NOT NULL)")
+        await database.fetch(f"INSERT INTO public.stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
+        await self._world.set_clock("(SELECT at FROM public.stopped_clock)")
         return self
 
     async def move(self, ms: int) -> None:
         self._moved_ms += ms
         await self._world.rows(
-            f"UPDATE stopped_clock SET at = timestamptz '{_START}' + $1 * interval '1 ms'",
+            f"UPDATE public.stopped_clock SET at = timestamptz '{_START}' + $1 * interval '1 ms'",
             self._moved_ms,
         )
 
