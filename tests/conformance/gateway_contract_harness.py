@@ -44,6 +44,7 @@ from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
+from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
@@ -226,7 +227,7 @@ def _chain() -> Iterator[str]:
 @asynccontextmanager
 async def _service(settings: Settings, refunders: RefundSenders) -> AsyncIterator[Service]:
     database = Database(settings)
-    contract = OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders)
+    contract = OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base, refunders)
     service = await open_service(settings, {"fake": FakeGateway(), PROVIDER: contract})
     yield service
     await service.close()
