@@ -38,6 +38,7 @@ from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
+from payintent.operations.copy_tables import open_copiers
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
@@ -81,8 +82,11 @@ def build_app(
         writers: list[KeyUses | CallLogWriter | GatewayCallLog] = [uses, service.accounts.log]
         if application.calls is not None:
             writers.append(CallLogWriter(application.calls, service.cells, _TEMPLATES))
-        writing = [asyncio.create_task(writer.run()) for writer in writers]
+        copiers = open_copiers(service.cells)
+        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers)]
         yield
+        for copier in copiers:
+            copier.stop()
         for task in writing:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)

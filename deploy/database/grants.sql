@@ -77,6 +77,7 @@ TO payintent_worker;
 
 -- The cells, and where merchants have their payments.
 GRANT SELECT ON cell, merchant_cell TO payintent_api, payintent_worker, payintent_read;
+GRANT INSERT, UPDATE ON cell, merchant_cell TO payintent_api;
 
 -- Mail that waits, and is forgotten once it was sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
@@ -104,6 +105,11 @@ GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
 -- Triggers change it with what operators manage, and with the catalogs that are shown.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;
+
+-- Control notes by triggers what each change has touched, and the API copies that into other cells.
+GRANT SELECT, INSERT, DELETE ON configuration_change TO payintent_api, payintent_worker;
+GRANT SELECT, UPDATE ON configuration_copy TO payintent_api;
+GRANT SELECT ON configuration_change, configuration_copy TO payintent_read;
 
 -- Which endpoints of webhooks a worker sends nothing for a while; the console shows it.
 GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_outage TO payintent_api, payintent_worker;

@@ -28,6 +28,8 @@ FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
 _ANSWER_S = 5.0  # how long the server may take, where nothing is changed
 _LOCK_EVERY_S = 0.1
+#: A migration writes copied tables in every cell, and the copier mends what came out otherwise.
+_SETTINGS = "SET LOCAL lock_timeout = '5s'; SET LOCAL payintent.copied_by = 'migration'"
 _CONCURRENTLY = "-- concurrently"
 _COMMENT = re.compile(r"--[^\n]*")
 _INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
@@ -166,7 +168,7 @@ async def _apply(connection: Connection, migration: Migration, applied: str | No
         await _record(connection, migration)
         return True
     async with transaction(connection):
-        await connection.execute("SET LOCAL lock_timeout = '5s'")
+        await connection.execute(_SETTINGS)
         await connection.execute(migration.sql)
         await _record(connection, migration)
     return True

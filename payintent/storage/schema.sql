@@ -20,14 +20,117 @@ CREATE FUNCTION public.change_configuration_version() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    UPDATE configuration_version
-    SET version = gen_random_uuid();
+    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
+        UPDATE configuration_version
+        SET version = gen_random_uuid();
+    END IF;
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION public.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     RETURN date_trunc('milliseconds'::text, statement_timestamp());
+
+CREATE FUNCTION public.copied_columns(target regclass, given jsonb) RETURNS TABLE(name text, is_key boolean, is_unique boolean)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT quote_ident(a.attname), bool_or(coalesce(i.indisprimary, false)),
+        bool_or(i.indexrelid IS NOT NULL)
+    FROM pg_attribute a
+    LEFT JOIN pg_index i
+        ON i.indrelid = a.attrelid AND i.indisunique AND i.indpred IS NULL
+            AND a.attnum = ANY (i.indkey)
+    WHERE a.attrelid = target AND a.attnum > 0 AND NOT a.attisdropped AND given ? a.attname
+    GROUP BY a.attname
+$$;
+
+CREATE FUNCTION public.copied_only() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    writer text := coalesce(current_setting('payintent.copied_by', true), '');
+    is_copy boolean := EXISTS (SELECT FROM installation WHERE cell <> 0);
+BEGIN
+    IF is_copy AND writer NOT IN ('copier', 'migration') THEN
+        RAISE EXCEPTION 'table % of this cell is a copy: it is written in cell 0', TG_TABLE_NAME
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'copied_only';
+    END IF;
+    IF NOT is_copy AND writer = 'copier' THEN
+        RAISE EXCEPTION 'table % of cell 0 is no copy', TG_TABLE_NAME
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'copied_only';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.copy_rows(of_table text, given jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    target regclass := quote_ident(of_table)::regclass;
+    keys text;
+    every text;
+    plain text;
+    uniques text;
+    written bigint;
+    rewritten bigint := 0;
+BEGIN
+    PERFORM set_config('payintent.copied_by', 'copier', true);
+    SELECT string_agg(name, ', '), string_agg(name, ', ') FILTER (WHERE is_key),
+        string_agg(name, ', ') FILTER (WHERE NOT is_unique),
+        string_agg(name, ', ') FILTER (WHERE is_unique AND NOT is_key)
+    INTO every, keys, plain, uniques
+    FROM copied_columns(target, given -> 0);
+    EXECUTE format(
+        'INSERT INTO %1$s AS t (%2$s) OVERRIDING SYSTEM VALUE '
+        'SELECT %2$s FROM jsonb_populate_recordset(NULL::%1$s, $1) '
+        'ON CONFLICT (%3$s) DO UPDATE SET (%4$s) = ROW(%5$s) '
+        'WHERE ROW(%6$s) IS DISTINCT FROM ROW(%5$s)',
+        target, every, keys, plain, regexp_replace(plain, '(^|, )', '\1excluded.', 'g'),
+        regexp_replace(plain, '(^|, )', '\1t.', 'g')) USING given;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    -- An UPDATE that names columns of unique keys waits for all that refer to its rows.
+    IF uniques IS NOT NULL THEN
+        EXECUTE format(
+            'UPDATE %1$s AS t SET (%2$s) = ROW(%3$s) '
+            'FROM jsonb_populate_recordset(NULL::%1$s, $1) AS g '
+            'WHERE ROW(%4$s) = ROW(%5$s) AND ROW(%6$s) IS DISTINCT FROM ROW(%3$s)',
+            target, uniques, regexp_replace(uniques, '(^|, )', '\1g.', 'g'),
+            regexp_replace(keys, '(^|, )', '\1t.', 'g'),
+            regexp_replace(keys, '(^|, )', '\1g.', 'g'),
+            regexp_replace(uniques, '(^|, )', '\1t.', 'g')) USING given;
+        GET DIAGNOSTICS rewritten = ROW_COUNT;
+    END IF;
+    RETURN written + rewritten;
+END $_$;
+
+CREATE FUNCTION public.drop_copies(of_table text, changed jsonb, kept jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    target regclass := quote_ident(of_table)::regclass;
+    gone text;
+    is_needed boolean;
+    dropped bigint := 0;
+BEGIN
+    PERFORM set_config('payintent.copied_by', 'copier', true);
+    SELECT string_agg(format('g.%1$I = t.%1$I', a.attname), ' AND ')
+    INTO gone
+    FROM pg_index i
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+    WHERE i.indrelid = target AND i.indisprimary;
+    gone := format(
+        'FROM %1$s AS t WHERE NOT EXISTS ('
+        'SELECT FROM jsonb_populate_recordset(NULL::%1$s, $2) AS g WHERE %2$s)'
+        || CASE WHEN changed IS NULL THEN '' ELSE ' AND EXISTS ('
+        'SELECT FROM jsonb_populate_recordset(NULL::%1$s, $1) AS g WHERE %2$s)' END,
+        target, gone);
+    EXECUTE 'SELECT EXISTS (SELECT ' || gone || ')' INTO is_needed USING changed, kept;
+    IF is_needed THEN
+        EXECUTE 'DELETE ' || gone USING changed, kept;
+        GET DIAGNOSTICS dropped = ROW_COUNT;
+    END IF;
+    RETURN dropped;
+END $_$;
 
 CREATE FUNCTION public.gateway_payout_stands() RETURNS trigger
     LANGUAGE plpgsql
@@ -56,7 +159,9 @@ CREATE FUNCTION public.market_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    NEW.market_changed_at = clock();
+    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
+        NEW.market_changed_at = clock();
+    END IF;
     RETURN NEW;
 END $$;
 
@@ -70,6 +175,39 @@ CREATE FUNCTION public.merchant_payable(of_merchant bigint, of_currency text, of
         AND e.chain IS NOT DISTINCT FROM of_chain
         AND 'merchant_payable:' || of_merchant IN (e.debit, e.credit)
 $$;
+
+CREATE FUNCTION public.note_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET "TimeZone" TO 'UTC'
+    AS $$
+DECLARE
+    noted bigint := nullif(current_setting('payintent.change', true), '');
+BEGIN
+    IF current_setting('payintent.copied_by', true) = 'copier'
+        OR EXISTS (SELECT FROM installation WHERE cell <> 0) THEN
+        RETURN NULL;
+    END IF;
+    IF noted IS NULL THEN
+        UPDATE configuration_version
+        SET number = number + 1, token = gen_random_uuid()
+        RETURNING number INTO noted;
+        PERFORM set_config('payintent.change', noted::text, true);
+        DELETE FROM configuration_change
+        WHERE number <= noted - 10000;
+    END IF;
+    -- After the number: who adds the first cell has one too, so that it is seen here or comes later.
+    IF EXISTS (SELECT FROM cell WHERE number <> 0) THEN
+        INSERT INTO configuration_change (number, table_name, key, token)
+        SELECT noted, TG_TABLE_NAME, jsonb_object_agg(name, changed -> name), v.token
+        FROM configuration_version v,
+            unnest(ARRAY[to_jsonb(OLD), to_jsonb(NEW)]) WITH ORDINALITY AS r (changed, side),
+            unnest(TG_ARGV) AS name
+        WHERE changed IS NOT NULL
+        GROUP BY side, v.token
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END $$;
 
 CREATE FUNCTION public.payment_arrow() RETURNS trigger
     LANGUAGE plpgsql
@@ -457,9 +595,28 @@ CREATE TABLE public.completed_sign_in (
     CONSTRAINT completed_sign_in_digest CHECK ((length(digest) = 32))
 );
 
+CREATE TABLE public.configuration_change (
+    number bigint NOT NULL,
+    table_name text NOT NULL,
+    key jsonb NOT NULL,
+    token uuid NOT NULL
+);
+
+CREATE TABLE public.configuration_copy (
+    only_row boolean DEFAULT true NOT NULL,
+    number bigint,
+    token uuid,
+    made_as text DEFAULT ''::text NOT NULL,
+    copied_at timestamp with time zone,
+    CONSTRAINT configuration_copy_only_row CHECK (only_row),
+    CONSTRAINT configuration_copy_token CHECK (((number IS NULL) = (token IS NULL)))
+);
+
 CREATE TABLE public.configuration_version (
     only_row boolean DEFAULT true NOT NULL,
     version uuid DEFAULT gen_random_uuid() NOT NULL,
+    number bigint DEFAULT 0 NOT NULL,
+    token uuid DEFAULT gen_random_uuid() NOT NULL,
     CONSTRAINT configuration_version_only_row CHECK (only_row)
 );
 
@@ -1369,6 +1526,12 @@ ALTER TABLE ONLY public.checkout
 ALTER TABLE ONLY public.completed_sign_in
     ADD CONSTRAINT completed_sign_in_pkey PRIMARY KEY (digest);
 
+ALTER TABLE ONLY public.configuration_change
+    ADD CONSTRAINT configuration_change_pkey PRIMARY KEY (number, table_name, key);
+
+ALTER TABLE ONLY public.configuration_copy
+    ADD CONSTRAINT configuration_copy_pkey PRIMARY KEY (only_row);
+
 ALTER TABLE ONLY public.configuration_version
     ADD CONSTRAINT configuration_version_pkey PRIMARY KEY (only_row);
 
@@ -1787,11 +1950,75 @@ CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE
 
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.tax_rate DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OF public_id, merchant_id, name, digest, created_at, revoked_at, livemode OR TRUNCATE ON public.api_key FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.callback_secret FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.cell FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.chain FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.chain_contract FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.chain_token FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.fraud_rule FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.merchant FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.merchant_cell FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.payment_method FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.provider FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.provider_account FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.rate_limit FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.restriction FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.ring_key FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
+CREATE TRIGGER copied_only BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.tax_rate FOR EACH STATEMENT EXECUTE FUNCTION public.copied_only();
+
 CREATE TRIGGER gateway_payout_stands BEFORE DELETE OR UPDATE ON public.gateway_payout FOR EACH ROW EXECUTE FUNCTION public.gateway_payout_stands();
 
 CREATE TRIGGER ledger_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION public.ledger_append_only();
 
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE OF public_id, merchant_id, name, digest, created_at, revoked_at, livemode ON public.api_key DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('public_id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.callback_secret DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.cell DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('number');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.chain DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('slug');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.chain_contract DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('account_id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.chain_token DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('chain', 'symbol');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.fraud_rule DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.merchant DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.merchant_cell DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('merchant_id', 'since');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.payment_method DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.provider DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('name');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.provider_account DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('id');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.rate_limit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('merchant_id', 'class');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.restriction DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('type', 'country');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.ring_key DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('name');
+
+CREATE CONSTRAINT TRIGGER note_change AFTER INSERT OR DELETE OR UPDATE ON public.tax_rate DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_change('country');
 
 CREATE TRIGGER payment_arrow BEFORE UPDATE OF status ON public.payment FOR EACH ROW WHEN ((old.status <> new.status)) EXECUTE FUNCTION public.payment_arrow();
 

@@ -18,8 +18,8 @@ class TableHome(StrEnum):
 
 _NAMES = {
     TableHome.CONTROL: """
-        completed_sign_in console_session gateway_payout member member_link member_passkey
-        member_session operator_identity operator_token reconciliation_balance
+        completed_sign_in configuration_change console_session gateway_payout member member_link
+        member_passkey member_session operator_identity operator_token reconciliation_balance
         reconciliation_blocks reconciliation_file reconciliation_run reconciliation_sum
         """,
     TableHome.COPIED: """
@@ -35,7 +35,7 @@ _NAMES = {
         rate_state refund session statement statement_close test_clock test_refund test_session
         """,
     TableHome.EACH: """
-        audit configuration_version installation proposal schema_migration
+        audit configuration_copy configuration_version installation proposal schema_migration
         """,
 }
 

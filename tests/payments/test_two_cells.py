@@ -19,7 +19,7 @@ from payintent.storage.session_cells import find_session_cell
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
 from tests.payments.refunding import DONE, asked, due, paid
 from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import add_cell, copy_table, place_merchant, with_cells
+from tests.support.cells import add_cell, copy_tables, place_merchant, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.fakes import captured
@@ -64,13 +64,14 @@ async def two(world: World, databases: Databases) -> AsyncIterator[Cells]:
     """The merchant of the tests in cell 1; cell 0 has whatever else there is."""
     control_url, cell_url = world.service.settings.database_url, databases.take(WORLD_TEMPLATE)
     await add_cell(control_url, cell_url, 1)
-    await place_merchant([control_url, cell_url], world.merchant_id, 1)
+    await place_merchant(control_url, world.merchant_id, 1)
     proxies = {0: DatabaseProxy(control_url), 1: DatabaseProxy(cell_url)}
     for proxy in proxies.values():
         await proxy.start()
     settings = world.service.settings.model_copy(update={"database_url": proxies[0].url})
     settings = with_cells(settings, {1: proxies[1].url})
     service = await open_service(settings, {"fake": world.gateway})
+    await copy_tables(service.cells)
     yield Cells(replace(world, service=service), proxies)
     await service.close()
     for proxy in proxies.values():
@@ -112,7 +113,7 @@ async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two:
     assert await creator.find(world.merchant_id, request.key, request.request_hash) == again
     rule = AddFraudRule(kind="PAYER", value="buyer-2", code="NO", level="CRITICAL", score=100)
     await world.perform(rule)
-    await copy_table(world.service.cells, 1, "fraud_rule")
+    await copy_tables(world.service.cells)
     denied = world.request(payer_uid="buyer-2")
     for replayed in (False, True):
         with pytest.raises(FraudDeniedError) as refused:

@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
 CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
 #: Where a query is passed on or put together; the parts of `payment_list` are checked apart.
-COMPOSED = {"database", "driver", "payment_list", "migrations_runner", "replica"}
+COMPOSED = {
+    *("database", "driver", "payment_list", "migrations_runner", "replica"),
+    "copied_tables",  # the copier is played in test_copied_tables.py
+}
 MIGRATING = {
     f"migrations_runner.{name}" for name in ("_migrate", "_apply", "_record")
 }  # the owner's

@@ -717,6 +717,11 @@ BROKEN: list[tuple[str, str]] = [
     ("capture_disputed_minor", CAPTURE.format("disputed_minor = -1")),
     ("capture_disputed", CAPTURE.format("disputed_minor = amount_minor") + "; "
         + CAPTURE.format("reserved_minor = 1")),
+    ("configuration_copy_only_row", "INSERT INTO configuration_copy (only_row) VALUES (false)"),
+    ("configuration_copy_token", "UPDATE configuration_copy SET number = 1"),
+    ("copied_only", "UPDATE installation SET cell = 1;UPDATE merchant SET name = 'Renamed'"),
+    ("copied_only",
+     "SET LOCAL payintent.copied_by = 'copier';UPDATE merchant SET name = 'Renamed'"),
     ("audit_append_only", "UPDATE audit SET why = ''"),
     ("audit_append_only", "DELETE FROM audit"),
     ("audit_append_only", "TRUNCATE audit"),

@@ -8,6 +8,7 @@ import asyncpg
 from pydantic import SecretStr
 
 from payintent.config import Settings
+from payintent.operations.copy_tables import open_copiers
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
 
@@ -19,7 +20,7 @@ def with_cells(settings: Settings, urls: Mapping[int, str]) -> Settings:
 
 
 async def add_cell(control_url: str, url: str, number: int) -> None:
-    """Make a database a cell of control's installation: both know of it then."""
+    """Make a database a cell of control's installation; nothing is copied into it yet."""
     control, cell = await asyncpg.connect(control_url), await asyncpg.connect(url)
     installation = await control.fetchrow("SELECT id, pepper_mark FROM installation")
     await cell.execute(
@@ -29,31 +30,24 @@ async def add_cell(control_url: str, url: str, number: int) -> None:
         *installation,
         number,
     )
+    await control.execute("INSERT INTO cell (number) VALUES ($1)", number)
     for connection in (control, cell):
-        await connection.execute("INSERT INTO cell (number) VALUES ($1)", number)
         await connection.close()
 
 
-async def place_merchant(urls: list[str], merchant_id: int, cell: int) -> None:
-    """Let a merchant have its new payments in a cell; control and the cells are told of it."""
-    for url in urls:
-        connection = await asyncpg.connect(url)
-        await connection.execute(
-            "INSERT INTO merchant_cell (merchant_id, cell) VALUES ($1, $2)", merchant_id, cell
-        )
-        await connection.close()
-
-
-async def copy_table(cells: Cells, cell: int, table: str) -> None:
-    """Copy what control has of a table, and a cell has not yet."""
-    rows: Any = await cells.control.fetch(
-        f"SELECT coalesce(json_agg(t), '[]')::text AS rows FROM {table} t"
-    )  # type: ignore[arg-type]
-    await cells.at(cell).fetch(
-        f"INSERT INTO {table} OVERRIDING SYSTEM VALUE "  # type: ignore[arg-type]
-        f"SELECT * FROM json_populate_recordset(NULL::{table}, $1::json) ON CONFLICT DO NOTHING",
-        rows[0]["rows"],
+async def place_merchant(control_url: str, merchant_id: int, cell: int) -> None:
+    """Let a merchant have its new payments in a cell."""
+    connection = await asyncpg.connect(control_url)
+    await connection.execute(
+        "INSERT INTO merchant_cell (merchant_id, cell) VALUES ($1, $2)", merchant_id, cell
     )
+    await connection.close()
+
+
+async def copy_tables(cells: Cells) -> None:
+    """Let each other cell have what is set up in control now."""
+    for copier in open_copiers(cells):
+        await copier.step()
 
 
 class Alone(Cells):

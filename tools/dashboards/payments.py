@@ -43,6 +43,7 @@ OVERVIEW = [
             "PENDING past its time": most("payintent_pending_overdue_seconds"),
             "webhook past its time": most("payintent_webhook_overdue_seconds"),
             "mail": most("payintent_mail_overdue_seconds"),
+            "copies of cell {{cell}}": "max by (cell) (payintent_cell_copy_lag_seconds)",
         },
     ),
     Panel("Open cases", "short", _OPEN),
