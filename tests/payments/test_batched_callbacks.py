@@ -13,6 +13,7 @@ from payintent.domain.payment import Payment
 from payintent.payments import receive_callback
 from payintent.payments.receive_callback import CallbackReceiver, CallbackResult
 from payintent.payments.transitions import lock_payments
+from payintent.storage import batcher
 from payintent.storage.callbacks import NewCallback, add
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.database import Database
@@ -125,7 +126,10 @@ async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
     assert await world.rows("SELECT FROM callback WHERE callback_id = $1", callbacks[1].id) == []
 
 
-async def test_duplicates_in_a_batch_are_stored_and_applied_once(world: World) -> None:
+async def test_duplicates_in_a_batch_are_stored_and_applied_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "_UNDER_WAY_MAX", 1)  # no batch can overtake the first
     (payment, session_id), (other, other_session) = [await selected(world) for _ in range(2)]
     stored = told(session_id, SessionReport(state=GatewaySessionState.OPEN))
     await receive(world, stored)

@@ -54,6 +54,10 @@ ADD_STATEMENT = """
         {opening}, 5, 0, 0, 0, 0, 0, 0, {closing}, 0, 0, now(), 0, now())
 """
 STATEMENT = ADD_STATEMENT.format(number=1, day=1, opening=0, closing=5) + ";"
+ADD_PLACE = """
+    INSERT INTO merchant_cell (merchant_id, cell, since, until)
+    VALUES (:merchant_id, 0, now(), {})
+"""
 STATEMENT_CLOSE = "INSERT INTO statement_close VALUES (:merchant_id, 'epoch', 'epoch', 5, 6);"
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
@@ -796,6 +800,12 @@ BROKEN: list[tuple[str, str]] = [
         "UPDATE statement_close SET next_number = 5",
         "DELETE FROM statement_close",
     )],
+    ("cell_number", "INSERT INTO cell (number) VALUES (1024)"),
+    ("cell_state", "UPDATE cell SET state = 'away'"),
+    ("installation_cell", "UPDATE installation SET cell = -1"),
+    ("merchant_cell_until", ADD_PLACE.format("now() - interval '1 s'")),
+    ("merchant_cell_present", ADD_PLACE.format("NULL") + ";" + ADD_PLACE.format("NULL").replace(
+        "now()", "now() + interval '1 s'")),
 ]  # fmt: skip
 
 
