@@ -1,5 +1,7 @@
 """What axe says of a page, and what it does not see: what is cut off, missed, or no text."""
 
+import asyncio
+import itertools
 from typing import Any
 
 from playwright.async_api import Page
@@ -55,6 +57,8 @@ _SMALL = """(least) => {
 }"""
 
 # What the tab key has to reach, in the order of the document; of a group of radio buttons one.
+# What has the focus is noted as each next press arrives, and as the focus goes into a frame, where
+# presses are heard by the frame alone.
 _REACHABLE = """() => {
   const kinds = "a, button, input, select, textarea, summary, iframe, [tabindex='0']";
   window.reachable = [...document.querySelectorAll(kinds)]
@@ -62,21 +66,28 @@ _REACHABLE = """() => {
     .filter((one) => one.type !== "radio" || one.checked ||
       (!document.querySelector(`[name="${one.name}"]:checked`) &&
         one === document.querySelector(`[name="${one.name}"]`)));
+  window.focused = () => {
+    const one = document.activeElement;
+    if (!one || one === document.body) return null;
+    const { outlineStyle, outlineWidth } = getComputedStyle(one);
+    const { top, bottom, left, right } = one.getBoundingClientRect();
+    return { at: reachable.indexOf(one), name: one.localName, top: top + scrollY,
+      bottom: bottom + scrollY, left, right,
+      outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
+  };
   document.activeElement?.blur();
   getSelection().collapse(document.body, 0);  // where the tab key goes on from
-  return window.reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
+  window.passed = [];
+  window.listening?.abort();
+  window.listening = new AbortController();
+  const { signal } = listening;
+  addEventListener("keydown", () => passed.push(focused()), { capture: true, signal });
+  addEventListener("blur", () => passed.push(focused()), { signal });  // of the window alone
+  return reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
 }"""
 _TAB = {"type": "rawKeyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+_PASSED = "[...passed, focused()]"
 _WHOLE = "window.reachable.every((one) => one.isConnected)"
-_FOCUSED = """(() => {
-  const one = document.activeElement;
-  if (!one || one === document.body) return null;
-  const { outlineStyle, outlineWidth } = getComputedStyle(one);
-  const { top, bottom, left, right } = one.getBoundingClientRect();
-  return { at: window.reachable.indexOf(one), name: one.localName, top: top + scrollY,
-    bottom: bottom + scrollY, left, right,
-    outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
-})()"""
 
 _SAID = """() => {
   const quoted = [...document.querySelectorAll("pre")];  // what others sent, word for word
@@ -150,22 +161,12 @@ async def _tabbed(page: Page) -> list[str]:
     found: list[str] = []
     reached: list[int] = []
     before: dict[str, Any] | None = None
-    # By the protocol of the browser itself: this goes a hundred times through some pages.
-    tools = await page.context.new_cdp_session(page)
-    for _ in range(2 * len(names) + 2):
-        await tools.send("Input.dispatchKeyEvent", _TAB)
-        answer = await tools.send(
-            "Runtime.evaluate", {"expression": _FOCUSED, "returnByValue": True}
-        )
-        now: dict[str, Any] | None = answer["result"].get("value")
-        if now is None:
-            break
+    for now in await _passed(page, len(names)):
         if reached and now["at"] == reached[-1]:
             continue  # within a frame
         found += _judged(now, before)
         reached.append(now["at"])
         before = now
-    await tools.detach()
     missed = [names[at] for at in range(len(names)) if at not in reached]
     in_order = reached == sorted(reached) or [f"it goes {reached}"]
     return [
@@ -173,6 +174,21 @@ async def _tabbed(page: Page) -> list[str]:
         *(f"{one} is not reached" for one in missed),
         *([] if in_order is True else in_order),
     ]
+
+
+async def _passed(page: Page, expected: int) -> list[dict[str, Any]]:
+    """Press the tab key until the focus leaves the page; gives what had the focus on the way."""
+    passed: list[dict[str, Any] | None] = []
+    # By the protocol of the browser itself: this goes a hundred times through some pages.
+    tools = await page.context.new_cdp_session(page)
+    for presses in (expected + 1, expected + 1):  # a frame may hold as much again
+        await asyncio.gather(*(tools.send("Input.dispatchKeyEvent", _TAB) for _ in range(presses)))
+        answer: list[dict[str, Any] | None] = await page.evaluate(_PASSED)
+        passed = answer[1:]  # the first press found nothing with the focus
+        if None in passed:
+            break
+    await tools.detach()
+    return [one for one in itertools.takewhile(lambda one: one is not None, passed) if one]
 
 
 def _judged(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
