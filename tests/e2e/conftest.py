@@ -26,13 +26,15 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     """A sandbox whose gateway's delays are a module's `SIM_TIME_SCALE` times shorter.
 
     Its traces go to the module's `COLLECTOR`, if it has one. Where `CHAINS` is false it has none.
+    Where `WARM` is true its processes are started warm.
     """
     scale = getattr(request.module, "SIM_TIME_SCALE", 20)
     chains: bool = getattr(request.module, "CHAINS", True)
+    warm: bool = getattr(request.module, "WARM", False)
     collector: Collector | None = getattr(request.module, "COLLECTOR", None)
     with (
         collector.collecting() if collector else nullcontext({}) as environment,
-        running_sandbox(scale, environment=environment, chains=chains) as running,
+        running_sandbox(scale, environment=environment, chains=chains, warm=warm) as running,
     ):
         yield running
 

@@ -1,4 +1,7 @@
-"""One sandbox of a test's own: `payintent dev` as a real process, with its own ports and data."""
+"""One sandbox of a test's own: `payintent dev` as a real process, with its own ports and data.
+
+A warm one (see `warm_sandbox`) is for tests that are not of its start, nor of its processes.
+"""
 
 import json
 import os
@@ -15,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support import processes
+from tests.support import processes, warm_sandbox
 
 START_S = 200
 STOP_S = 120
@@ -37,6 +40,7 @@ class Sandbox:
         environment: Mapping[str, str] | None = None,
         *,
         chains: bool = True,
+        warm: bool = False,
     ) -> None:
         self.var_dir = folder / "var"
         self.port_base = port_base
@@ -46,7 +50,8 @@ class Sandbox:
         self._python = python
         self._more = environment or {}
         self._words = ["dev"] if chains else ["dev", "--no-chains"]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._warm = warm
+        self._process: subprocess.Popen[bytes] | processes.Process | None = None
 
     @property
     def pid(self) -> int:
@@ -56,8 +61,17 @@ class Sandbox:
     def start(self) -> None:
         """Start it and wait until a payment can be made."""
         (self.var_dir / "dev.json").unlink(missing_ok=True)
+        self._process = self._start_warm() if self._warm else self._start_cold()
+        deadline = time.monotonic() + START_S
+        while "ready" not in self.output.read_text().splitlines():
+            assert self._process.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, f"not ready: {self.output.read_text()}"
+            time.sleep(LOOK_S)
+        self.told = json.loads((self.var_dir / "dev.json").read_text())
+
+    def _start_cold(self) -> "subprocess.Popen[bytes]":
         with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [*_ending_with_us(), self._python, "-m", "payintent", *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -65,12 +79,11 @@ class Sandbox:
                 env=self._environment(),
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_S
-        while "ready" not in self.output.read_text().splitlines():
-            assert self._process.poll() is None, self.output.read_text()
-            assert time.monotonic() < deadline, f"not ready: {self.output.read_text()}"
-            time.sleep(LOOK_S)
-        self.told = json.loads((self.var_dir / "dev.json").read_text())
+
+    def _start_warm(self) -> processes.Process:
+        words = [warm_sandbox.__name__, processes.server(), *self._words]
+        with self.output.open("wb") as output:
+            return processes.start(*words, output=output, env=self._environment())
 
     def stop(self) -> int:
         """End it as Ctrl-C's sister does; gives the exit status."""
@@ -149,11 +162,13 @@ def running_sandbox(
     environment: Mapping[str, str] | None = None,
     *,
     chains: bool = True,
+    warm: bool = False,
 ) -> Iterator[Sandbox]:
     """Start a sandbox in a folder of its own, and leave nothing behind."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the database's own user can reach its data
-    sandbox = Sandbox(folder, free_port_base(), time_scale, python, environment, chains=chains)
+    base = free_port_base()
+    sandbox = Sandbox(folder, base, time_scale, python, environment, chains=chains, warm=warm)
     try:
         sandbox.start()
         yield sandbox

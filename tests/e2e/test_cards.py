@@ -10,6 +10,7 @@ from tests.e2e.sandbox import Sandbox, command_line
 from tests.support.patience import until
 
 CHAINS = False
+WARM = True
 pytestmark = pytest.mark.e2e
 
 COMPLETED, FAILED, EXPIRED = "payment.completed", "payment.failed", "payment.expired"

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
     fetched_anvil()
-    with running_sandbox() as running:
+    with running_sandbox(warm=True) as running:
         yield running
 
 

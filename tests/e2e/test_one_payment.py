@@ -23,6 +23,7 @@ from tools.dashboards.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.e2e
 COLLECTOR = Collector()
+WARM = True
 _SPANS = {
     ("payintent-api", "POST /v1/payments"),
     ("payintent-api", "POST /v1/checkout/{checkout_id}/quotes"),

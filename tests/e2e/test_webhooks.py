@@ -17,6 +17,7 @@ from tests.support.patience import until
 from tests.support.world import ACTOR
 
 CHAINS = False
+WARM = True
 pytestmark = pytest.mark.e2e
 
 AFTER_FIRST_S, AFTER_SECOND_S = 5, 30  # and up to a fifth more or less

@@ -41,9 +41,13 @@ _SERVICE = (
     "rich.console",
     "rich.table",
 )
-_EMULATORS = (
+_SANDBOX = (
+    "payintent_sandbox.dev",
+    "payintent_sandbox.emulators.ecpay.app",
     "payintent_sandbox.emulators.simulator.app",
     "payintent_sandbox.emulators.stripe.app",
+    "payintent_sandbox.emulators.twoc2p.app",
+    "payintent_sandbox.shop.app",
 )
 _STREAMS = 3
 _PR_SET_PDEATHSIG = 1
@@ -175,7 +179,7 @@ def _serve(listener: int, keeper: int) -> None:
         warnings.simplefilter("error")
         for name in _SERVICE:
             importlib.import_module(name)
-    for name in _EMULATORS:
+    for name in _SANDBOX:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
