@@ -93,14 +93,8 @@ class Sandbox:
 
     def run_again(self, **changes: str) -> "subprocess.CompletedProcess[str]":
         """Start a second `payintent dev`, which is expected to give up at once."""
-        return subprocess.run(
-            [sys.executable, "-m", "payintent", "dev"],
-            env=self._environment() | changes,
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
+        environment = self._environment() | changes
+        return processes.run("payintent", "dev", env=environment, timeout=START_S)
 
     def command(self, *words: str) -> str:
         """Run one operator's command on the sandbox's database; gives what it prints."""
