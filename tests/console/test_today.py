@@ -21,6 +21,7 @@ from payintent.payments.expire import expire_due_pending
 from payintent.payments.overview_cache import Period
 from payintent.service import Service
 from payintent.storage import hourly_figures
+from payintent.storage.cells import ByCell
 from payintent.storage.database import Executor, Row
 from payintent.storage.replica import ReadDatabase
 from tests.console.visitor import Visitor, signed_in, words
@@ -211,7 +212,8 @@ class TestShared:
 
     @pytest.fixture
     def operated(self, world: World) -> Service:
-        return replace(world.service, reading=CountedReads(world.service.reading))
+        counted = CountedReads(world.service.reading)
+        return replace(world.service, readings=ByCell(counted))
 
     async def test_twenty_viewers_with_streams_cost_one_statement_a_second(
         self, operator: Api, operated: Service
