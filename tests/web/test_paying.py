@@ -31,6 +31,10 @@ _ORDER = """new MutationObserver((_, watch) => {
   window.followsFirst = customElements.get("pay-status") !== undefined;
   watch.disconnect();
 }).observe(document, { childList: true, subtree: true })"""
+#: What a tab remembers that has sent a payment, and could not tell the service.
+_REMEMBER_A_PAYMENT = """sessionStorage.setItem(
+  `payintent:${document.querySelector("[data-onchain-session]").dataset.onchainSession}`,
+  JSON.stringify({ hash: `0x${"ab".repeat(32)}`, at: Date.now(), mined: false }))"""
 _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
@@ -83,6 +87,29 @@ async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_pres
     is_pressed.set()
     await till.says("is on the chain")
     assert len(wallet.sent) == 2
+
+
+async def test_a_press_before_the_scripts_pays_nothing_where_this_tab_has_paid(
+    till: Till, wallet: Wallet
+) -> None:
+    """The service was never told of it, so that the page offers the wallet until they come."""
+    is_pressed = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_pressed.wait()
+        await route.continue_()
+
+    await wallet.stand_in(till.page.context)
+    await till.bill("USDT")
+    await expect(till.wallets).to_be_visible()
+    await till.page.evaluate(_REMEMBER_A_PAYMENT)
+    await till.page.route("**/onchain.js", later)
+    await till.page.reload(wait_until="commit")
+    await till.wallets.click()
+    is_pressed.set()
+    await expect(till.wallets).to_be_hidden()
+    await till.says("sent")
+    assert wallet.asked == []
 
 
 async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
