@@ -16,7 +16,7 @@ from payintent.storage.reconciliation import ReconciliationDifference
 #: More than this is not a day's differences but another account's file.
 OPENED_MAX = 10_000
 _BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
-_REFERENCE_TOLD_MAX = 120
+_REFERENCE_CHARS_MAX = 120
 DISPUTE_TYPES = ("dispute", "dispute_reversal")
 
 
@@ -67,16 +67,16 @@ def describe_difference(
 ) -> str:
     """Describe the difference; the same text each time, for it identifies the case."""
     reference = difference.reference or ""
-    if len(reference) > _REFERENCE_TOLD_MAX:
-        reference = reference[:_REFERENCE_TOLD_MAX] + "…"
-    told_there = _money(difference.there, difference.there_currency)
-    told_here = _money(difference.here, difference.here_currency)
+    if len(reference) > _REFERENCE_CHARS_MAX:
+        reference = reference[:_REFERENCE_CHARS_MAX] + "…"
+    their_money = _money(difference.there, difference.there_currency)
+    our_money = _money(difference.here, difference.here_currency)
     if where := _BOOKS.get(difference.what):
-        how = f"{told_there} {where}, {told_here} {_ours(difference.type)}"
+        how = f"{their_money} {where}, {our_money} {_ours(difference.type)}"
     elif difference.what == "different":
-        how = f"{told_there} there, {told_here} here"
+        how = f"{their_money} there, {our_money} here"
     else:
-        how = told_there or told_here
+        how = their_money or our_money
         how += f" at {format_timestamp(difference.at)}" if is_timed else ""
         status = difference.our_status if difference.what == "extra" else None
         how += f", ours is {status}" if status else ""

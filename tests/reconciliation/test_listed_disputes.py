@@ -1,9 +1,8 @@
 """What Stripe lists of disputes is compared with ours, with the ledger, and with their cases."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 
 from payintent.config import Settings
@@ -16,28 +15,12 @@ from payintent.storage.ledger_check import find_differences
 from payintent.storage.reconciliation_runs import RunRecord
 from tests.reconciliation.stripe_shop import Shop, stripe_service
 from tests.support.fakes import FakeGateway
-from tests.support.stripe import running_stripe
-from tests.support.world import World
-
-
-@pytest.fixture
-def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
-        yield url
 
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
     async with stripe_service(settings, gateway) as service:
         yield service
-
-
-@pytest.fixture
-async def shop(world: World, stripe_url: str) -> AsyncIterator[Shop]:
-    async with aiohttp.ClientSession() as http:
-        shop = Shop(world, stripe_url, http)
-        await shop.open()
-        yield shop
 
 
 async def hear(

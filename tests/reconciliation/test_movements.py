@@ -1,11 +1,10 @@
 """Each day Stripe's balance transactions are compared, and its payouts are recorded once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 
 from payintent.config import Settings
@@ -25,28 +24,12 @@ from payintent.workers import reconcile_movements
 from tests.payments.refunding import asked, work
 from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
 from tests.support.fakes import FakeGateway
-from tests.support.stripe import running_stripe
-from tests.support.world import World
-
-
-@pytest.fixture
-def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
-        yield url
 
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
     async with stripe_service(settings, gateway) as service:
         yield service
-
-
-@pytest.fixture
-async def shop(world: World, stripe_url: str) -> AsyncIterator[Shop]:
-    async with aiohttp.ClientSession() as http:
-        shop = Shop(world, stripe_url, http)
-        await shop.open()
-        yield shop
 
 
 async def test_payments_and_refunds_that_agree_are_a_matched_run_of_their_day(shop: Shop) -> None:
