@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,8 +20,11 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent_sandbox.demo
 
-test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: a PostgreSQL is bundled)
-	$(PYTEST) $(PYTEST_ARGS)
+test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test but the long forms (needs nothing installed: a PostgreSQL is bundled)
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+test-long: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Long forms of the tests: whole benchmarks, generated clients, the page of installing
+	$(PYTEST) -m long $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)

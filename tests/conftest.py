@@ -59,6 +59,13 @@ _SLOW_FOLDERS = {
     "tools",
     "web",
 }
+#: What is long by nature and about what surrounds the service: `make test-long` runs it.
+_LONG_FILES = {
+    *("bench/test_bench_smoke.py", "bench/test_web.py"),  # whole benchmarks, with few rounds
+    "clients/test_generated.py",  # compilers of other languages
+    "e2e/test_install.py",  # a page of the docs, command by command
+    "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox
+}
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator"}
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
@@ -106,9 +113,10 @@ async def _make_templates(url: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and mark what `make test-fast` leaves out.
+    """Begin with the longest files, and mark what `make test` and `make test-fast` leave out.
 
-    That is browsers, chains, processes, calls over HTTP and long searches.
+    The former leaves out long forms, the latter browsers, chains, processes, calls over HTTP and
+    long searches as well.
     """
     items.sort(key=_turn)
     for item in items:
@@ -117,6 +125,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         left_out = path.parts[0] in _SLOW_FOLDERS or path.as_posix() in _SLOW_FILES
         if left_out or names & _SLOW_FIXTURES:
             item.add_marker("slow")
+        if path.as_posix() in _LONG_FILES:
+            item.add_marker("long")
 
 
 def _turn(item: pytest.Item) -> int:
