@@ -40,6 +40,7 @@ async def wait_for_database(
 async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
     started = monotonic()
     next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
+    why = "the database cannot be reached: no answer in time"
     while True:
         try:
             async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
@@ -48,7 +49,7 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
             raise
         except (StorageUnavailableError, TimeoutError) as error:
             waited_s = monotonic() - started
-            why = str(error) or "the database cannot be reached: no answer in time"
+            why = str(error) or why  # the last try may be cut short: an earlier one knew more
             if wait_s is not None and waited_s + _RETRY_S > wait_s:
                 raise StorageUnavailableError(why) from error
             if waited_s >= next_line_s:

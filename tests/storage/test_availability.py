@@ -26,6 +26,23 @@ async def test_what_is_waited_for_is_said_once_before_it_is_given_up() -> None:
     assert said == ["waiting"]
 
 
+async def test_what_an_earlier_try_found_is_said_though_the_last_one_was_cut_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(availability, "_RETRY_S", 0.0)
+    tries: list[str] = []
+
+    async def refused_then_silent() -> None:
+        tries.append("try")
+        if len(tries) == 1:
+            raise StorageUnavailableError("connection refused")
+        await asyncio.Event().wait()
+
+    with pytest.raises(StorageUnavailableError, match="connection refused"):
+        await wait_for_database(refused_then_silent, 0.5)
+    assert len(tries) == 2
+
+
 async def test_nothing_is_said_of_a_database_that_answers() -> None:
     said: list[str] = []
 
