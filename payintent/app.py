@@ -155,12 +155,12 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         ConcurrentCreates(),
         ChangeFeed(
             partial(payment_change_markers, service.cells),
-            service.event_notifier,
+            service.event_notifiers,
             of_one_max=CHECKOUT_STREAMS_MAX,
         ),
         ChangeFeed(
             partial(event_change_markers, service.cells),
-            service.event_notifier,
+            service.event_notifiers,
             of_one_max=FEED_WAITS_MAX,
         ),
         Readiness(settings),

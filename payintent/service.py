@@ -33,7 +33,7 @@ from payintent.pictures.cache import PictureCache
 from payintent.storage.availability import COMMAND_WAIT_S
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
-from payintent.storage.event_notify import EventNotifier
+from payintent.storage.event_notify import EventNotifier, EventNotifiers
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
 from payintent.webhooks.egress import EgressRules, egress_rules
@@ -71,7 +71,7 @@ class Service:
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
-    event_notifier: EventNotifier
+    event_notifiers: EventNotifiers
     pictures: PictureCache
 
     @property
@@ -263,7 +263,7 @@ class Service:
             await self._close_connections()
 
     async def _close_connections(self) -> None:
-        await self.event_notifier.close()
+        await self.event_notifiers.close()
         await self.http.close()
         await self.pictures.close()
         await self.refund_senders.close()
@@ -321,7 +321,7 @@ async def open_service(
         callback_receiver=CallbackRouter(cells),
         http=http,
         refund_senders=refunders,
-        event_notifier=_open_event_notifier(settings, cells),
+        event_notifiers=_open_event_notifiers(cells),
         pictures=_open_pictures(settings, encryption),
     )
 
@@ -352,11 +352,13 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     )
 
 
-def _open_event_notifier(settings: Settings, cells: Cells) -> EventNotifier:
-    notifier = EventNotifier(settings.direct_url)
-    for database in cells:
-        database.on_event = notifier.notify
-    return notifier
+def _open_event_notifiers(cells: Cells) -> EventNotifiers:
+    notifiers = {
+        number: EventNotifier(database.settings.direct_url) for number, database in cells.items()
+    }
+    for number, database in cells.items():
+        database.on_event = notifiers[number].notify
+    return EventNotifiers(notifiers.pop(0), notifiers)
 
 
 def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:

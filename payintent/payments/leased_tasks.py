@@ -1,7 +1,9 @@
 """Work on leased rows: many at once, a bounded number for each gateway account."""
 
 import asyncio
+from collections import Counter as Counts
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter
@@ -18,10 +20,32 @@ STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", 
 T = TypeVar("T")
 
 
+class AccountLoads:
+    """How many tasks of this process work at each gateway account, whichever cell they are of."""
+
+    def __init__(self) -> None:
+        self._counts: Counts[int] = Counts()
+
+    def add(self, account_id: int) -> None:
+        """Count a task in."""
+        self._counts[account_id] += 1
+
+    def remove(self, account_id: int) -> None:
+        """Count a task out."""
+        self._counts[account_id] -= 1
+        if not self._counts[account_id]:
+            del self._counts[account_id]
+
+    def busy(self) -> list[int]:
+        """List the accounts that take no more tasks now."""
+        return [one for one, count in self._counts.items() if count >= _IN_FLIGHT_PER_ACCOUNT_MAX]
+
+
 class LeasedTaskRunner(Generic[T]):
     """Works on many leased rows at once, each in a task of its own, a bounded number per account.
 
-    A row is leased while a task works on it, so that after any failure it is due again.
+    A row is leased while a task works on it, so that after any failure it is due again. Runners of
+    several cells share `loads`, so that an account has no more calls for more cells.
     """
 
     def __init__(
@@ -31,39 +55,33 @@ class LeasedTaskRunner(Generic[T]):
         take: Callable[[int, Sequence[int]], Awaitable[list[T]]],
         account_of: Callable[[T], int],
         work: Callable[[T], Awaitable[None]],
+        loads: AccountLoads | None = None,
     ) -> None:
         self._name = name
         self._batch_max = batch_max
         self._take = take
         self._account_of = account_of
         self._work = work
-        self._under_way: dict[asyncio.Task[None], int] = {}
+        self._loads = AccountLoads() if loads is None else loads
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def step(self) -> bool:
         """Claim what is due; True where there may be more."""
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
         if limit <= 0:
             return False
-        taken = await self._take(limit, self._busy())
+        taken = await self._take(limit, self._loads.busy())
         for item in taken:
+            account_id = self._account_of(item)
+            self._loads.add(account_id)
             task = asyncio.create_task(self._look_after(item))
-            self._under_way[task] = self._account_of(item)
-            task.add_done_callback(self._under_way.pop)
+            self._under_way.add(task)
+            task.add_done_callback(partial(self._ended, account_id))
         return len(taken) == limit
 
     async def finish(self) -> None:
         """Wait for what is under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _busy(self) -> list[int]:
-        counts: dict[int, int] = {}
-        for account_id in self._under_way.values():
-            counts[account_id] = counts.get(account_id, 0) + 1
-        return [
-            account_id
-            for account_id, count in counts.items()
-            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
-        ]
 
     async def _look_after(self, item: T) -> None:
         try:
@@ -73,3 +91,7 @@ class LeasedTaskRunner(Generic[T]):
         except Exception as error:  # noqa: BLE001 - the lease makes the row due again
             STEP_FAILURES.labels(self._name).inc()
             _log.error("step_failed", step=self._name, exc_info=error)
+
+    def _ended(self, account_id: int, task: asyncio.Task[None]) -> None:
+        self._loads.remove(account_id)
+        self._under_way.discard(task)

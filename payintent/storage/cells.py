@@ -71,6 +71,15 @@ class ByCell(Generic[T]):
         others = {number: make(item) for number, item in self._others.items()}
         return ByCell(make(self._first), others)
 
+    def numbers(self) -> list[int]:
+        """List the numbers of all cells."""
+        return [0, *self._others]
+
+    def items(self) -> Iterator[tuple[int, T]]:
+        """Go through all cells with their numbers."""
+        yield 0, self._first
+        yield from self._others.items()
+
     def __iter__(self) -> Iterator[T]:
         """Go through all cells, by their numbers."""
         yield self._first

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from payintent.log import get_logger
+from payintent.storage.cells import ByCell
 from payintent.storage.driver import GONE, Connection, connect
 from payintent.waiting import wait_until_stopped
 
@@ -82,3 +83,19 @@ class EventNotifier:
         finally:
             if connection is not None:
                 await connection.close()
+
+
+class EventNotifiers(ByCell[EventNotifier]):
+    """The notifier of each cell, with a connection of its own: one that is away silences no other.
+
+    Where cells are schemas of one database they share the channel, which only wakes more often.
+    """
+
+    async def listen(self, callback: Callable[[], None]) -> None:
+        """Call `callback` for each wake-up of any cell; runs until cancelled."""
+        await asyncio.gather(*(notifier.listen(callback) for notifier in self))
+
+    async def close(self) -> None:
+        """Cancel the tasks that send notifications, and wait for their end."""
+        for notifier in self:
+            await notifier.close()

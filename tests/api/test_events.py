@@ -282,7 +282,7 @@ async def test_a_process_listens_on_one_connection_and_on_none_while_nobody_look
             await listeners(1)
         await running.watched_by(0)
         await listeners(0)
-        assert api.world.service.event_notifier._listeners == []
+        assert api.world.service.event_notifiers.at(0)._listeners == []
 
 
 async def test_an_unknown_checkout_has_no_stream(api: Api) -> None:

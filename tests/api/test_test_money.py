@@ -16,7 +16,7 @@ from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import backlog, overview
-from payintent.workers import measure
+from payintent.worker_metrics import measure
 from tests.api.inner_gateway import act, side
 from tests.api.refunding import ask as refund
 from tests.api.refunding import send as send_refunds

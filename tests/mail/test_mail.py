@@ -24,8 +24,10 @@ from payintent.mail.smtp_client import SendOutcome, SmtpClient
 from payintent.operations.keyring import RotateKeyring
 from payintent.operations.members import InviteMember
 from payintent.operations.merchants import SetMerchantProfile
-from payintent.service import open_service
-from payintent.workers import measure, open_mail_sender, run_loops
+from payintent.service import Service, open_service
+from payintent.worker_metrics import MAIL_OVERDUE, measure
+from payintent.worker_steps import open_mail_sender
+from payintent.workers import run_loops
 from tests.support.authority import Authority
 from tests.support.fakes import FakeGateway, captured
 from tests.support.smtp_server import PASSWORD, USER, SmtpServer, smtp_server
@@ -50,8 +52,12 @@ def settings(settings: Settings, server: SmtpServer) -> Settings:
     return _mailing(settings, server.port)
 
 
+def mail_sender(service: Service) -> MailSender:
+    return open_mail_sender(service, service.cells.control, SmtpClient(service.settings))
+
+
 async def _work(world: World) -> bool:
-    return await open_mail_sender(world.service).step()
+    return await mail_sender(world.service).step()
 
 
 async def _waiting(world: World) -> list[Any]:
@@ -107,7 +113,7 @@ async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: Worl
     await service.run_operation(RotateKeyring(), ACTOR)
     [row] = await _waiting(world)
     assert service.encryption.key_name_of(row["sealed"]) == "next"
-    await open_mail_sender(service).step()
+    await mail_sender(service).step()
     await service.close()
     assert await _waiting(world) == []
 
@@ -219,7 +225,7 @@ async def test_a_mail_is_one_mail_however_often_it_is_sent(
         await tx.fetch("SELECT FROM mail FOR UPDATE")
         await _work(world)  # another worker is at it
         assert server.received == []
-    senders = [open_mail_sender(world.service) for _ in range(3)]
+    senders = [mail_sender(world.service) for _ in range(3)]
     await asyncio.gather(*(one.step() for one in senders))
     [mail] = server.mails  # one of three workers sent it
     assert mail["Message-ID"] == f"<{row['id']}@pay.example.com>"
@@ -250,8 +256,6 @@ async def test_a_worker_sends_by_itself_and_forgets_what_nothing_sends(
 
 
 async def test_how_long_mail_waits_is_measured(world: World) -> None:
-    from payintent.workers import MAIL_OVERDUE
-
     await measure(world.service)
     assert MAIL_OVERDUE._value.get() == 0.0
     await _invite(world)

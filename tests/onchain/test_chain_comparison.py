@@ -22,7 +22,7 @@ from payintent.reconciliation import chain_comparison, contract_logs
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.onchain.chains import ChainRecord
-from payintent.workers import reconcile_chains
+from payintent.worker_steps import reconcile_chains
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.refunding import RefundWorld
 

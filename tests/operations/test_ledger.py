@@ -12,7 +12,7 @@ from payintent.operations.cases import ListCases, ResolveCase
 from payintent.operations.ledger import BackfillLedger, CheckLedger, ShowLedger
 from payintent.operations.ledger_adjustment import AdjustLedger
 from payintent.payments.receive_callback import apply_waiting_callbacks
-from payintent.workers import check_ledger
+from payintent.worker_metrics import check_ledger
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import DECLINED, asked, hear, paid, work
 from tests.payments.test_receive_callback import add_session, selected, tell

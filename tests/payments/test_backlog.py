@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from payintent.domain import ids
 from payintent.domain.payment import Payment
 from payintent.operations.cases import ResolveCase
-from payintent.workers import measure
+from payintent.worker_metrics import measure
 from tests.support.fakes import captured
 from tests.support.world import World
 

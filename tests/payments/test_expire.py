@@ -16,9 +16,11 @@ from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_due_pending, expire_pending, expire_processing
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.storage import sessions
-from payintent.workers import OLDEST, _expire, _session_inquirers, measure
+from payintent.worker_metrics import OLDEST, measure
+from payintent.worker_steps import session_inquirers
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
+from tests.support.workers import expire_all
 from tests.support.world import World
 
 TTL_S = 1800
@@ -305,7 +307,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
         round(settings[name].default * 1_000) for name in ("expire_every_s", "inquire_every_s")
     )
     assert service.settings.closing_patience_s == settings["closing_patience_s"].default
-    inquirers = _session_inquirers(service)
+    inquirers = session_inquirers(service, await service.cells.of_merchant(world.merchant_id))
     now_ms = round(clock.monotonic() * 1_000)
     expire_at, inquire_at = now_ms, now_ms
     while now_ms < latest_ms:
@@ -314,7 +316,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
             await inquirers.finish()
             inquire_at = round(clock.monotonic() * 1_000) + inquire_ms
         else:
-            await _expire(service)
+            await expire_all(service)
             expire_at += expire_ms
         if await world.status(payment) == "EXPIRED":
             break

@@ -32,7 +32,8 @@ from payintent.reconciliation.sources import FolderSource
 from payintent.storage import reconciliation_runs
 from payintent.storage.database import Tx
 from payintent.storage.reconciliation_runs import NewRun, RunEnd, RunRecord
-from payintent.workers import RECONCILIATIONS, measure, reconcile
+from payintent.worker_metrics import RECONCILIATIONS, measure
+from payintent.worker_steps import reconcile
 from tests.support.fakes import captured
 from tests.support.world import World
 

@@ -20,7 +20,7 @@ from payintent.reconciliation.movements import compare_movements
 from payintent.service import Service
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.ledger_check import find_differences
-from payintent.workers import reconcile_movements
+from payintent.worker_steps import reconcile_movements
 from tests.payments.refunding import asked, work
 from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
 from tests.support.fakes import FakeGateway

@@ -23,7 +23,7 @@ from payintent.reconciliation.intake import SOURCE_FAILURES, take_files
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.s3_source import S3Source
 from payintent.reconciliation.sources import SourceUnavailableError
-from payintent.workers import reconcile
+from payintent.worker_steps import reconcile
 from tests.support.fakes import captured
 from tests.support.patience import until
 from tests.support.world import World, free_port

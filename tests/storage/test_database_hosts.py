@@ -157,8 +157,8 @@ async def test_a_connection_that_reports_to_be_read_only_leaves_the_pool(
 async def test_every_connection_says_what_it_is_for(world: World) -> None:
     settings = world.service.settings
     worker = await open_service(settings, {}, "payintent-worker")
-    listening = asyncio.create_task(worker.event_notifier.listen(lambda: None))
-    worker.event_notifier.notify()
+    listening = asyncio.create_task(worker.event_notifiers.at(0).listen(lambda: None))
+    worker.event_notifiers.at(0).notify()
     names = {"payintent-worker", "payintent-listen", "payintent-notify", "payintent-lock-watch:bsc"}
 
     async def named() -> bool:

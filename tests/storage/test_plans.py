@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from bench.flat_work import OPERATIONS, AcceptingGateway, Work
-from payintent import workers
+from payintent import worker_metrics, worker_steps
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.base import Actor
@@ -91,10 +91,10 @@ async def _do_all(work: Work) -> None:
     database, merchant_id = service.database, work.merchant_id
     _, payment_id = work.any_age[0]
     limit = 10
-    await workers._expire(service)
-    await workers._prune(service)
-    await workers._retain(service)
-    await workers.measure(service)
+    await worker_steps.expire(database, service.settings)
+    await worker_steps.prune(database, service.settings)
+    await worker_steps._retain(database, service.settings)
+    await worker_metrics.measure(service)
     await apply_waiting_callbacks(database, service.id_generator, limit)
     await sessions.claim_due(database, limit, 60.0, [])
     await refunds.claim_due(database, limit, 60.0, [])

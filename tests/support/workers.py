@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from payintent.service import Service
+from payintent.worker_steps import expire, prune
 from payintent.workers import run_loops
 
 
@@ -18,3 +19,13 @@ async def working(service: Service) -> AsyncIterator[None]:
     finally:
         stop.set()
         await running
+
+
+async def prune_all(service: Service) -> bool:
+    """Prune in each cell, as a worker does; tells whether there may be more in one."""
+    return any([await prune(database, service.settings) for database in service.cells])
+
+
+async def expire_all(service: Service) -> bool:
+    """Expire in each cell, as a worker does; tells whether there may be more in one."""
+    return any([await expire(database, service.settings) for database in service.cells])

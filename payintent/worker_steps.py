@@ -1,0 +1,250 @@
+"""What workers do again and again: in each cell by itself, and in the control database."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from payintent.checkout.receipt_mail import compose_receipt
+from payintent.config import Settings
+from payintent.log import get_logger
+from payintent.mail.send_due import MailSender
+from payintent.mail.smtp_client import SmtpClient
+from payintent.onchain.chain_alarm import chain_alarm
+from payintent.onchain.watch_loop import open_configured_reader
+from payintent.payments.close_statements import close_due_days
+from payintent.payments.count_outcomes import count_outcomes
+from payintent.payments.expire import expire_due_pending, expire_processing
+from payintent.payments.gateway_calls import EVERY_S
+from payintent.payments.leased_tasks import AccountLoads, LeasedTaskRunner
+from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.payments.retention import prune_step
+from payintent.payments.seal_payer_data import PayerDataSealer
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.movements import MovementComparison, compare_movements
+from payintent.reconciliation.s3_source import open_s3_source
+from payintent.reconciliation.sources import FileSource, FolderSource
+from payintent.service import Service
+from payintent.storage import (
+    api_calls,
+    callbacks,
+    endpoint_outages,
+    fraud,
+    gateway_calls,
+    idempotency,
+    mails,
+    proposals,
+    refunds,
+    sessions,
+)
+from payintent.storage.database import Database
+from payintent.storage.refunds import DueRefund
+from payintent.storage.sessions import DueSession
+from payintent.worker_metrics import LedgerChecks, WaitingMeasures
+
+_log = get_logger("workers")
+_LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
+_COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
+_MAIL_EVERY_S = 5.0
+_LEDGER_EVERY_S = 3600.0
+_STATEMENTS_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicStep:
+    """Something to do each `every_s`; it returns whether there is plenty more to do at once."""
+
+    name: str
+    every_s: float
+    step: Callable[[], Awaitable[bool]]
+    cell: int = 0
+
+
+@dataclass(slots=True)
+class CellSteps:
+    """Makes the steps of each cell: one that is away delays its own alone."""
+
+    service: Service
+    inquiries: AccountLoads = field(default_factory=AccountLoads)
+    sendings: AccountLoads = field(default_factory=AccountLoads)
+    smtp: SmtpClient = field(init=False)
+    runners: list[LeasedTaskRunner[DueSession] | LeasedTaskRunner[DueRefund]] = field(
+        default_factory=list[LeasedTaskRunner[DueSession] | LeasedTaskRunner[DueRefund]]
+    )
+    waiting: WaitingMeasures = field(init=False)
+    ledgers: LedgerChecks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.smtp = SmtpClient(self.service.settings)
+        self.waiting = WaitingMeasures(self.service.readings)
+        self.ledgers = LedgerChecks(self.service.readings)
+
+    def of(self, cell: int, database: Database) -> Sequence[PeriodicStep]:
+        """Give the steps of one cell."""
+        service, settings = self.service, self.service.settings
+        inquirers = session_inquirers(service, database, self.inquiries)
+        submitters = refund_submitters(service, database, self.sendings)
+        self.runners += [inquirers, submitters]
+        steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
+            ("expire", settings.expire_every_s, partial(expire, database, settings)),
+            ("inquire", settings.inquire_every_s, inquirers.step),
+            ("refund", settings.refund_every_s, submitters.step),
+            (
+                "apply_waiting",
+                settings.inquire_every_s,
+                partial(_apply_waiting, database, settings),
+            ),
+            ("prune", settings.prune_every_s, partial(prune, database, settings)),
+            ("retention", settings.prune_every_s, partial(_retain, database, settings)),
+            ("seal", settings.prune_every_s, PayerDataSealer(database).step),
+            ("measure", settings.measure_every_s, partial(self.waiting.measure, cell)),
+            ("ledger", _LEDGER_EVERY_S, partial(self.ledgers.check, cell)),
+            (
+                "statements",
+                _STATEMENTS_EVERY_S,
+                partial(close_due_days, database, database.id_generator),
+            ),
+            ("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
+        ]
+        if settings.smtp_host:
+            mail = open_mail_sender(service, database, self.smtp)
+            steps.append(("mail", _MAIL_EVERY_S, mail.step))
+        return [PeriodicStep(*step, cell) for step in steps]
+
+
+def control_steps(service: Service) -> Sequence[PeriodicStep]:
+    """Give the steps that are of no one cell."""
+    settings, control = service.settings, service.cells.control
+    return [
+        PeriodicStep(
+            "chain_alarm", settings.chain_poll_s, chain_alarm(control, control.id_generator)
+        ),
+        PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
+        PeriodicStep(
+            "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)
+        ),
+        PeriodicStep(
+            "reconcile_chains", settings.reconcile_every_s, partial(reconcile_chains, service)
+        ),
+        PeriodicStep("gateway_calls", EVERY_S, partial(write_gateway_calls, service)),
+    ]
+
+
+async def expire(database: Database, settings: Settings) -> bool:
+    """End a batch of the payments of a cell whose time is over; True where there may be more."""
+    limit = settings.expire_batch_max
+    more = await expire_due_pending(database, database.id_generator, limit)
+    async with database.transaction() as tx:
+        processing = await expire_processing(
+            tx, database.id_generator, limit, settings.closing_patience_s
+        )
+    return more or processing == limit
+
+
+async def prune(database: Database, settings: Settings) -> bool:
+    """Delete a batch of each kind of old rows of a cell; True where there may be more."""
+    limit = settings.prune_batch_max
+    keys = await idempotency.delete_old_keys(database, limit)
+    unknown = await callbacks.delete_unmatched(database, settings.unknown_callback_hours, limit)
+    if unknown:
+        _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
+    unsent = await mails.delete_old(database, limit)
+    if unsent:
+        _log.warning("mails_forgotten", count=unsent)  # nothing sends them
+    return limit in (
+        keys,
+        unknown,
+        unsent,
+        await callbacks.prune_bodies(database, settings.callback_bodies_days, limit),
+        await fraud.delete_old(database, settings.fraud_decisions_days, limit),
+        await api_calls.delete_old(database, settings.api_calls_days, limit),
+        await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
+        await proposals.forget_lapsed(database, limit),
+        await endpoint_outages.delete_old(database, limit),
+    )
+
+
+async def reconcile(service: Service) -> bool:
+    """Compare the gateways' lists that have arrived with our records."""
+    settings = service.settings
+    sources: list[FileSource] = []
+    if settings.settlement_folder:
+        sources.append(FolderSource(settings.settlement_folder))
+    if settings.settlement_s3_url:
+        sources.append(open_s3_source(settings))
+    for source in sources:
+        try:
+            await take_files(service.reconciliation_context, source)
+        finally:
+            await source.close()
+    return False
+
+
+async def reconcile_movements(service: Service) -> bool:
+    """Compare what gateways' reporting APIs list of the days that are over."""
+    context = service.reconciliation_context
+    await compare_movements(MovementComparison(service.settings, context, service.accounts))
+    return False
+
+
+async def reconcile_chains(service: Service) -> bool:
+    """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
+    settings, written = service.settings, (service.database, service.id_generator)
+    context = ChainComparison(settings, *written, open_configured_reader)
+    for slug in settings.endpoints:
+        await compare_chain(context, slug)
+    return False
+
+
+async def write_gateway_calls(service: Service) -> bool:
+    """Write what this process remembers of calls of gateways."""
+    await service.accounts.log.flush()
+    return False
+
+
+def open_mail_sender(service: Service, database: Database, smtp: SmtpClient) -> MailSender:
+    """Return the sender of what waits in a cell's outbox of mail."""
+    return MailSender(
+        database,
+        service.encryption,
+        smtp,
+        service.settings.smtp_from,
+        partial(compose_receipt, database),
+    )
+
+
+def session_inquirers(
+    service: Service, database: Database, loads: AccountLoads | None = None
+) -> LeasedTaskRunner[DueSession]:
+    """Return what asks gateways about sessions of a cell that are due."""
+    return LeasedTaskRunner(
+        "inquire",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: sessions.claim_due(database, limit, _LEASE_S, busy),
+        lambda ask: ask.session.quote.account_id,
+        service.session_inquirer.inquire,
+        loads,
+    )
+
+
+def refund_submitters(
+    service: Service, database: Database, loads: AccountLoads | None = None
+) -> LeasedTaskRunner[DueRefund]:
+    """Return what sends refunds of a cell that are due to their gateways."""
+    return LeasedTaskRunner(
+        "refund",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: refunds.claim_due(database, limit, _LEASE_S, busy),
+        lambda due: due.account_id,
+        service.refund_sender.process,
+        loads,
+    )
+
+
+async def _apply_waiting(database: Database, settings: Settings) -> bool:
+    limit = settings.inquire_batch_max
+    return await apply_waiting_callbacks(database, database.id_generator, limit) == limit
+
+
+async def _retain(database: Database, settings: Settings) -> bool:
+    return await prune_step(database, settings.retention, settings.prune_batch_max)
