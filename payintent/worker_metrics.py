@@ -88,13 +88,13 @@ class WaitingMeasures:
             CELL_UP.labels(str(cell)).set(is_up)
 
     def _set(self, found: Sequence[_Waiting]) -> None:
-        OLDEST.set(max(one.oldest_s for one in found))
-        PENDING_OVERDUE.set(max(one.pending_s for one in found))
-        WEBHOOK_OVERDUE.set(max(one.webhook_s for one in found))
-        MAIL_OVERDUE.set(max(one.mail_s for one in found))
-        for state, count in _sum(one.deliveries for one in found).items():
+        OLDEST.set(max(waiting.oldest_s for waiting in found))
+        PENDING_OVERDUE.set(max(waiting.pending_s for waiting in found))
+        WEBHOOK_OVERDUE.set(max(waiting.webhook_s for waiting in found))
+        MAIL_OVERDUE.set(max(waiting.mail_s for waiting in found))
+        for state, count in _sum(waiting.deliveries for waiting in found).items():
             DELIVERIES.labels(state).set(count)
-        cases = _sum(one.cases for one in found)
+        cases = _sum(waiting.cases for waiting in found)
         for kind, provider in _OPEN_SEEN | cases.keys():
             _OPEN_SEEN.add((kind, provider))
             OPEN_CASES.labels(kind, provider).set(cases[kind, provider])

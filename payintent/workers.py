@@ -59,7 +59,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     listeners: list[asyncio.Task[None]] = []
     for cell, database in service.cells.items():
         dispatcher = Dispatcher(
-            _outbox(service, database), sender, windows, settings.webhook_poll_s
+            outbox_of(service, database), sender, windows, settings.webhook_poll_s
         )
         wake = service.event_notifiers.at(cell)
         listeners.append(asyncio.create_task(wake.listen(dispatcher.wake)))
@@ -96,7 +96,8 @@ async def run_periodically(doing: PeriodicStep, stop: asyncio.Event) -> None:
             await wait_until_stopped(stop, doing.every_s)
 
 
-def _outbox(service: Service, database: Database) -> DatabaseOutbox:
+def outbox_of(service: Service, database: Database) -> DatabaseOutbox:
+    """Return the outbox of a cell, as its dispatcher uses it."""
     return DatabaseOutbox(
         database=database,
         encryption=service.encryption,

@@ -38,7 +38,11 @@ class AccountLoads:
 
     def busy(self) -> list[int]:
         """List the accounts that take no more tasks now."""
-        return [one for one, count in self._counts.items() if count >= _IN_FLIGHT_PER_ACCOUNT_MAX]
+        return [
+            account_id
+            for account_id, count in self._counts.items()
+            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
+        ]
 
 
 class LeasedTaskRunner(Generic[T]):

@@ -1,85 +1,37 @@
 """Two cells on two databases: a payment is where its merchant is, from the create to the refund."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from payintent.domain import ids
 from payintent.domain.errors import RefusedError, StorageUnavailableError
 from payintent.domain.fraud import FraudDeniedError
-from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
+from payintent.domain.gateway import DisputeReport, DisputeState
 from payintent.id_generator import IdGenerator
 from payintent.operations.fraud import AddFraudRule
 from payintent.payments.receive_callback import CallbackResult
-from payintent.service import open_service
 from payintent.storage.session_cells import find_session_cell
-from payintent.storage.table_homes import TABLE_HOMES, TableHome
 from tests.payments.refunding import DONE, asked, due, paid
 from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import add_cell, copy_tables, place_merchant, with_cells
-from tests.support.database_proxy import DatabaseProxy
-from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.cells import copy_tables
+from tests.support.databases import Databases
 from tests.support.fakes import captured
+from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import World
 
 pytestmark = OF_CELLS
 
-_CELL_TABLES = [name for name, home in TABLE_HOMES.items() if home is TableHome.CELL]
-_FIGURES = {"figure_mark"}  # has one row from the start
-
-
-class Cells:
-    """A world whose merchant is in cell 1, with a proxy before each database."""
-
-    def __init__(self, world: World, proxies: dict[int, DatabaseProxy]) -> None:
-        self.world = world
-        self.proxies = proxies
-
-    async def count(self, cell: int) -> dict[str, int]:
-        """Count the rows of each table of payments that has any."""
-        database = self.world.service.cells.at(cell)
-        found: dict[str, int] = {}
-        for table in set(_CELL_TABLES) - _FIGURES:
-            row = await database.row(f"SELECT count(*) AS n FROM {table}")  # type: ignore[arg-type]
-            if row and row["n"]:
-                found[table] = row["n"]
-        return found
-
-    async def away(self, cell: int) -> None:
-        """Let the database of a cell be gone."""
-        await self.proxies[cell].stop()
-
-    async def tell(self, **fields: Any) -> CallbackResult:
-        """Let a callback come in."""
-        callback = VerifiedCallback(id=uuid4().hex, **fields)
-        receiver = self.world.service.callback_receiver
-        return await receiver.receive(self.world.account_id, callback, b"raw body")
-
 
 @pytest.fixture
-async def two(world: World, databases: Databases) -> AsyncIterator[Cells]:
-    """The merchant of the tests in cell 1; cell 0 has whatever else there is."""
-    control_url, cell_url = world.service.settings.database_url, databases.take(WORLD_TEMPLATE)
-    await add_cell(control_url, cell_url, 1)
-    await place_merchant(control_url, world.merchant_id, 1)
-    proxies = {0: DatabaseProxy(control_url), 1: DatabaseProxy(cell_url)}
-    for proxy in proxies.values():
-        await proxy.start()
-    settings = world.service.settings.model_copy(update={"database_url": proxies[0].url})
-    settings = with_cells(settings, {1: proxies[1].url})
-    service = await open_service(settings, {"fake": world.gateway})
-    await copy_tables(service.cells)
-    yield Cells(replace(world, service=service), proxies)
-    await service.close()
-    for proxy in proxies.values():
-        await proxy.stop()
-    databases.give_back(cell_url)
+async def two(world: World, databases: Databases) -> AsyncIterator[TwoCells]:
+    async with two_cells(world, databases) as made:
+        yield made
 
 
-async def test_a_payment_is_in_its_merchants_cell_from_the_create_to_the_refund(two: Cells) -> None:
+async def test_a_payment_is_in_its_merchants_cell_from_the_create_to_the_refund(
+    two: TwoCells,
+) -> None:
     world = two.world
     payment = await world.create()
     lookup = world.service.payment_lookup
@@ -104,7 +56,7 @@ async def test_a_payment_is_in_its_merchants_cell_from_the_create_to_the_refund(
     assert await two.count(0) == {}
 
 
-async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two: Cells) -> None:
+async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two: TwoCells) -> None:
     world, creator = two.world, two.world.service.payment_creator
     request = world.request()
     first = await creator.create(request)
@@ -124,7 +76,7 @@ async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two:
     assert await two.count(0) == {}
 
 
-async def test_merchants_without_a_cell_of_their_own_stay_in_cell_0(two: Cells) -> None:
+async def test_merchants_without_a_cell_of_their_own_stay_in_cell_0(two: TwoCells) -> None:
     other = await two.world.other_merchant()
     payment = await two.world.create(merchant_id=other.merchant.id)
     assert ids.cell_of_timed(payment.id) == 0
@@ -135,7 +87,7 @@ async def test_merchants_without_a_cell_of_their_own_stay_in_cell_0(two: Cells) 
 
 
 async def test_a_checkout_of_before_cells_is_found_whatever_cell_its_id_decodes_to(
-    two: Cells, monkeypatch: pytest.MonkeyPatch
+    two: TwoCells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, service = two.world, two.world.service
     other = (await world.other_merchant()).merchant.id
@@ -156,7 +108,7 @@ async def test_a_checkout_of_before_cells_is_found_whatever_cell_its_id_decodes_
         await service.payment_lookup.find_checkout_payment(IdGenerator().new_checkout_id())
 
 
-async def test_payments_go_on_while_control_is_away(two: Cells) -> None:
+async def test_payments_go_on_while_control_is_away(two: TwoCells) -> None:
     world = two.world
     await two.away(0)
     payment = await paid(world)
@@ -166,7 +118,7 @@ async def test_payments_go_on_while_control_is_away(two: Cells) -> None:
     assert (await asked(world, payment)).payment_id == payment.id
 
 
-async def test_a_cell_that_is_away_stops_no_payment_of_another(two: Cells) -> None:
+async def test_a_cell_that_is_away_stops_no_payment_of_another(two: TwoCells) -> None:
     world, lookup = two.world, two.world.service.payment_lookup
     there = await world.create()
     other = (await world.other_merchant()).merchant.id
@@ -181,7 +133,7 @@ async def test_a_cell_that_is_away_stops_no_payment_of_another(two: Cells) -> No
         await world.create()
 
 
-async def test_money_that_names_no_session_is_looked_for_in_every_cell(two: Cells) -> None:
+async def test_money_that_names_no_session_is_looked_for_in_every_cell(two: TwoCells) -> None:
     world = two.world
     payment = await paid(world)
     report = DisputeReport(
@@ -199,7 +151,7 @@ async def test_money_that_names_no_session_is_looked_for_in_every_cell(two: Cell
 
 
 async def test_money_for_a_session_that_is_not_there_waits_in_the_cell_that_its_id_names(
-    two: Cells,
+    two: TwoCells,
 ) -> None:
     session_id = IdGenerator(cell=1).new_session_id()
     assert await two.tell(session_id=session_id, report=captured(159000)) == CallbackResult(
@@ -210,7 +162,7 @@ async def test_money_for_a_session_that_is_not_there_waits_in_the_cell_that_its_
 
 
 async def test_a_session_of_before_cells_whose_id_names_one_by_chance_is_found_in_cell_0(
-    two: Cells, monkeypatch: pytest.MonkeyPatch
+    two: TwoCells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, service = two.world, two.world.service
     cells, chance = service.cells, IdGenerator(cell=1).new_session_id()
@@ -228,7 +180,7 @@ async def test_a_session_of_before_cells_whose_id_names_one_by_chance_is_found_i
 
 
 async def test_a_merchant_in_a_cell_that_this_process_has_not_opened_is_told_to_come_back(
-    two: Cells,
+    two: TwoCells,
 ) -> None:
     control = two.world.service.cells.control
     await control.fetch("INSERT INTO cell (number) VALUES (2)")

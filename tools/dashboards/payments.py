@@ -54,6 +54,7 @@ OVERVIEW = [
             "accounts of the ledger that differ": most("payintent_ledger_imbalance_accounts"),
             "defects": "sum(increase(payintent_bugs_total[1h]))",
             "defects of workers": "sum(increase(payintent_worker_failures_total[1h]))",
+            "cell {{cell}} is away": "1 - min by (cell) (payintent_cell_up)",
         },
     ),
     Panel(
