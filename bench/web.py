@@ -43,7 +43,7 @@ _SIGNED_IN = {TODAY: "console: today", PAYMENTS: "portal: payments"}
 _PAGES = {**_CHECKOUT, **_SIGNED_IN}
 #: What a person waits for on each.
 _USABLE = {
-    TODAY: "main h1",
+    TODAY: "#figures .tile .figure",  # what waits, below the heading
     PAYMENTS: "main h1",
     CHOOSE: "form.methods > button",
     WALLET: "[data-wallets] button",

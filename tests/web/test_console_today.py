@@ -41,6 +41,18 @@ _MOVED = """async () => {
   return found.filter(({ value }) => value > 0.01).flatMap(({ value, sources }) => sources.map(
     ({ node }) => `${value}: ${node?.localName} ${node?.id} ${node?.className}`));
 }"""
+#: Notes which parts of Today a browser leaves for later, and when it comes to them.
+_NOTE_PARTS = """document.addEventListener("contentvisibilityautostatechange", (event) => {
+  (window.noted ??= []).push([event.target.getAttribute("aria-labelledby"), event.skipped]);
+}, true)"""
+#: Sizes and weights of the text on the screen.
+_FONTS = """() => [...new Set([...document.querySelectorAll("body *")].filter((part) => {
+  const { top, bottom } = part.getBoundingClientRect();
+  const hasText = [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  return hasText && bottom > 0 && top < innerHeight && part.checkVisibility();
+}).map((part) => getComputedStyle(part))
+  .map((style) => `${style.fontSize} ${style.fontWeight}`))]"""
+_FONTS_MAX = 4  # a whole browser takes its time for each
 #: Tables scroll by themselves; the page must not.
 _SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -98,6 +110,8 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     page.on("console", lambda told: troubles.append(told.text) if told.type == "error" else None)
 
     assert await _moved(page) == []
+    noted = dict(reversed(await page.evaluate("window.noted")))  # what came first, by part
+    assert (noted["money"], noted["ends"]) == (False, True)
     paid_figure = page.locator(".ends .paid .figure")
     await expect(paid_figure).to_have_text("0")
     await paid_figure.locator("xpath=..").focus()
@@ -137,15 +151,20 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
 async def _moved(page: Page) -> list[str]:
     """Load Today on a phone, its scripts only after it was painted; tells what these move."""
     is_painted = asyncio.Event()
+    held: list[str] = []
 
     async def later(route: Route) -> None:
+        held.append(route.request.url.rpartition("/")[2])
         await is_painted.wait()
         await route.continue_()
 
     await page.set_viewport_size(_PHONE)
+    await page.add_init_script(_NOTE_PARTS)
     await page.route(_SCRIPTS, later)
     await page.goto("/", wait_until="commit")
     await page.wait_for_function(_PAINTED)
+    assert held == ["today.js"]  # and the chart's library when the figures are there
+    assert len(await page.evaluate(_FONTS)) <= _FONTS_MAX
     is_painted.set()
     await expect(page.locator("#live-state")).to_have_text("Live")
     await expect(page.locator("#chart canvas")).to_be_visible()

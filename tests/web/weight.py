@@ -23,7 +23,8 @@ REQUESTS_MAX = 5
 #: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
 WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "paid-shop")
 
-_LINKED = re.compile(r'<script (?:type="module" )?src="([^"]+)"')
+#: Scripts of a page, and those that one of them loads once the page is there.
+_LINKED = re.compile(r'(?:<script (?:type="module" )?src|data-script)="([^"]+)"')
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')

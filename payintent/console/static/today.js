@@ -184,15 +184,28 @@ pause.addEventListener("click", () => {
   }
 });
 
-const place = /** @type {HTMLElement} */ (document.getElementById("chart"));
-place.setAttribute("role", "img");
-place.setAttribute("aria-label", "Chart of payments by end. The table below has the same figures.");
-pause.hidden = false;
-pause.setAttribute("aria-pressed", "false");
-document.getElementById("reload")?.remove();
-draw();
-new ResizeObserver(() => {
-  chart?.setSize({ width: place.clientWidth - 10, height: CHART_PX });
-}).observe(place);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-connect();
+/** Load the library of the chart, which takes longer to run than the whole page to be painted. */
+function loadChart() {
+  const script = document.createElement("script");
+  script.src = figures.dataset.script ?? "";
+  script.addEventListener("load", draw);
+  document.head.append(script);
+}
+
+function start() {
+  const place = /** @type {HTMLElement} */ (document.getElementById("chart"));
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", "Chart of payments by end. The table below has the same figures.");
+  pause.hidden = false;
+  pause.setAttribute("aria-pressed", "false");
+  document.getElementById("reload")?.remove();
+  new ResizeObserver(() => {
+    chart?.setSize({ width: place.clientWidth - 10, height: CHART_PX });
+  }).observe(place);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  loadChart();
+  connect();
+}
+
+// Figures first: what runs before the page is painted makes it late.
+requestAnimationFrame(() => setTimeout(start));
