@@ -89,6 +89,31 @@ async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_pres
     assert len(wallet.sent) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "token", "codes"), [("onchain.js", "USDT", 0), ("wallet.js", "NATIVED", 1)]
+)
+async def test_where_the_scripts_do_not_come_a_press_is_answered_and_a_code_is_offered(
+    till: Till, wallet: Wallet, name: str, token: str, codes: int
+) -> None:
+    is_pressed = asyncio.Event()
+
+    async def never(route: Route) -> None:
+        await is_pressed.wait()
+        await route.abort()
+
+    await wallet.stand_in(till.page.context)
+    payment, _ = await till.ground.bill(token)
+    await till.page.route(f"**/{name}", never)
+    base = till.ground.world.service.settings.checkout_base
+    await till.page.goto(f"{base}/{payment.checkout_id}", wait_until="commit")
+    await till.wallets.click()
+    is_pressed.set()
+    await till.says("We cannot be reached just now")
+    await expect(till.wallets).to_be_hidden()
+    await expect(till.page.locator("details[data-scan]:visible")).to_have_count(codes)
+    assert wallet.asked == []
+
+
 async def test_a_press_before_the_scripts_pays_nothing_where_this_tab_has_paid(
     till: Till, wallet: Wallet
 ) -> None:

@@ -1,5 +1,6 @@
 // Offers the browser's wallets while the rest of the page and its scripts are still on their way:
-// this script stands in the page itself. A press is kept until onchain.js has come, which pays.
+// this script stands in the page itself. A press is kept until onchain.js has come, which pays;
+// where that does not come, the page says so.
 // @ts-check
 
 {
@@ -47,6 +48,11 @@
     if (known.size === 0) found("window", words["wallet_browser"], "", /** @type {any} */ (globalThis).ethereum);
   };
   addEventListener("ethereum#initialized", old); // some come late, on phones
+  onload = () => {
+    if (list.ready) return; // else the modules never run
+    list.remove();
+    part("sorry").append(/** @type {string} */ (part("sorry").dataset.sorry));
+  };
   dispatchEvent(new Event("eip6963:requestProvider"));
   setTimeout(() => {
     old();

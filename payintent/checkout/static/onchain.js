@@ -23,12 +23,12 @@ const GONE = 410;
 const AWAY = new Set(["chain_halted", "chain_not_watched"]); // nobody would see the payment now
 const SEEN = new Set(["detected", "confirming"]); // what the service accepts nothing else after
 const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that pays nothing
-const UNREACHABLE = word("wallet_unreachable");
-const ENDED = word("wallet_ended");
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-session]"));
 /** @param {string} name @returns {HTMLElement} */
 const part = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
+const UNREACHABLE = /** @type {string} */ (part("status").dataset.sorry);
+const ENDED = word("wallet_ended");
 const url = root.dataset.onchainSession ?? "";
 const memory = `payintent:${url}`;
 const opened = Date.now();
@@ -301,8 +301,9 @@ addEventListener("pageshow", (event) => event.persisted && follow());
 addEventListener("online", follow);
 addEventListener("pay:onchain", follow); // the service has seen something
 addEventListener("pay:offer", show);
-const wallets = /** @type {HTMLElement & { pressed?: Provider }} */ (part("wallets"));
+const wallets = /** @type {HTMLElement & { pressed?: Provider, ready?: boolean }} */ (part("wallets"));
 const pressed = () => wallets.pressed && start(wallets.pressed);
 wallets.addEventListener("click", pressed); // after offer.js has noted which one
 pressed(); // before this script was there
+wallets.ready = true; // or offer.js says that nothing comes of a press
 digest().then(later); // the session came with the page
