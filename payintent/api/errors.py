@@ -29,6 +29,8 @@ from payintent.log import get_logger
 from payintent.payments.serialization import denial_fields
 
 _log = get_logger("api")
+#: What is said where something sealed does not open.
+UNREADABLE = "this is stored sealed and cannot be opened: the operator of the service has to act"
 
 BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of the service")
 
@@ -167,10 +169,14 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def on_unreadable(request: Request, exc: Exception) -> Response:
-    """Answer that something sealed does not open; the log says what, for the operator alone."""
+    """Answer that something sealed does not open."""
+    note_unreadable(request, exc)
+    return error_response(ErrorCode.INTERNAL_ERROR, UNREADABLE)
+
+
+def note_unreadable(request: Request, exc: Exception) -> None:
+    """Log what does not open, for the operator alone."""
     _log.error("sealed_unreadable", method=request.method, why=str(exc))
-    message = "this is stored sealed and cannot be opened: the operator of the service has to act"
-    return error_response(ErrorCode.INTERNAL_ERROR, message)
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:

@@ -9,7 +9,13 @@ from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
+from payintent.api.errors import (
+    RETRY_AFTER_S,
+    again_s,
+    http_status,
+    note_unreadable,
+    refusal_log,
+)
 from payintent.api.request_body import BodyTooLargeError
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.pictures import picture_path
@@ -29,6 +35,7 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.web_origin import web_url
+from payintent.encryption import EncryptionKeyError
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -51,6 +58,9 @@ def answers_with_pages(handler: Handler) -> Handler:
             return _later(request, "sorry_later", 503, again_s())
         except LockTimeoutError:
             return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
+        except EncryptionKeyError as closed:
+            note_unreadable(request, closed)
+            return render_error_page(request, "sorry_unreadable", 500)
 
     return answered
 

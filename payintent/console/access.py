@@ -10,7 +10,14 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.context import get_context
-from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
+from payintent.api.errors import (
+    RETRY_AFTER_S,
+    UNREADABLE,
+    again_s,
+    http_status,
+    note_unreadable,
+    refusal_log,
+)
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
@@ -22,6 +29,7 @@ from payintent.domain.errors import (
     RefusedError,
     StorageUnavailableError,
 )
+from payintent.encryption import EncryptionKeyError
 from payintent.log import get_logger
 
 _log = get_logger("operator")
@@ -140,6 +148,9 @@ async def _answered(handler: Handler, request: Request) -> Response:
         return _refused(request, "the database is away for the moment", 503, again_s())
     except RefusedError as refused:
         return _refused(request, refused.message, http_status(refused), refused.retry_after_s)
+    except EncryptionKeyError as closed:
+        note_unreadable(request, closed)
+        return _refused(request, UNREADABLE, 500)
     except tuple(_FAILURES) as failure:
         return _refused(request, *_FAILURES[type(failure)])
 

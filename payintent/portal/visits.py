@@ -11,7 +11,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
+from payintent.api.errors import (
+    RETRY_AFTER_S,
+    again_s,
+    http_status,
+    note_unreadable,
+    refusal_log,
+)
 from payintent.api.request_body import BodyTooLargeError
 from payintent.config import Settings
 from payintent.domain.errors import (
@@ -23,7 +29,7 @@ from payintent.domain.errors import (
 )
 from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
 from payintent.domain.web_origin import web_origin
-from payintent.encryption import Encryption
+from payintent.encryption import Encryption, EncryptionKeyError
 from payintent.portal.rendering import HEADERS, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
@@ -106,13 +112,21 @@ def portal_page(handler: Handler) -> Handler:
             refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
             message = "This does not work just now. Try again in a few seconds."
             return _retry_after(render_sorry(request, message, 503), again_s())
-        except InvalidTextError:
-            return render_sorry(request, "This text cannot be stored.", 400)
         except LockTimeoutError:
             message = "Another request is working on this. Try again."
             return _retry_after(render_sorry(request, message, 409), RETRY_AFTER_S)
+        except (EncryptionKeyError, InvalidTextError) as failure:
+            return _failed(request, failure)
 
     return answered
+
+
+def _failed(request: Request, failure: Exception) -> Response:
+    if isinstance(failure, InvalidTextError):
+        return render_sorry(request, "This text cannot be stored.", 400)
+    note_unreadable(request, failure)
+    message = "This cannot be shown: ask those who operate the service."
+    return render_sorry(request, message, 500)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:

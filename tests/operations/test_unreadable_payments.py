@@ -15,9 +15,11 @@ from payintent.operations.search_payments import SearchPayments
 from payintent.payments.expire import expire_pending
 from payintent.payments.seal_payer_data import PayerDataSealer
 from payintent.storage import event_feed, outbox, payer_seals, payments
+from tests.console.visitor import signed_in
 from tests.operations.test_payer_erasure import agreed, delivered, erasure
 from tests.operations.test_payer_sealing import EMAIL, METADATA, process
 from tests.payments.refunding import paid
+from tests.portal.person import member
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 
@@ -179,3 +181,21 @@ async def test_no_metadata_of_a_merchant_pass_for_sealed_ones(world: World, meta
     [claimed] = await due_events(world)
     assert claimed.payment_id == payment.id
     assert metadata in claimed.body
+
+
+async def test_its_pages_say_so_to_buyers_members_and_operators(api: Api, operator: Api) -> None:
+    spoilt = await created(api)
+    await spoil(api.world, spoilt)
+    [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)
+    named = ids.format_id(ids.PAYMENT, spoilt)
+    thai = {"Accept-Language": "th"}
+    answers = (
+        (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดสอบถามร้านค้า"),
+        (await (await member(api)).get(f"/merchant/payments/{named}"), "ask those who operate"),
+        (await (await signed_in(operator)).get(f"/payments/{named}"), "cannot be opened"),
+    )
+    for answer, said in answers:
+        assert answer.status == 500
+        assert answer.headers["Content-Type"].startswith("text/html")
+        assert said in answer.body.decode()
+        assert "A-77" not in answer.body.decode()
