@@ -76,14 +76,15 @@ async def delete_old(database: Executor, days: int, limit: int) -> int:
     """Delete calls of more than `days` days ago, at most `limit`; returns how many."""
     rows = await database.fetch(
         """
-        DELETE FROM api_call
-        WHERE (at, id) IN (
+        DELETE FROM api_call c
+        USING (
             SELECT at, id
             FROM api_call
             WHERE at < clock() - make_interval(days => $1)
             ORDER BY at
             LIMIT $2
-        )
+        ) AS old
+        WHERE c.at = old.at AND c.id = old.id
         RETURNING 1 AS deleted
         """,
         days,

@@ -14,13 +14,13 @@ async def take(database: Executor, account_id: int, limit: RateLimit) -> bool:
         INSERT INTO buyer_call_state AS s (account_id, full_at)
         VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
         ON CONFLICT (account_id) DO UPDATE
-        -- Never emptier than empty, though the clock was set back or the limit was another.
-        SET full_at = 1::numeric / $2 + least(
-            greatest(s.full_at, extract(epoch FROM clock())),
-            extract(epoch FROM clock()) + $3::numeric / $2
+        -- `excluded.full_at` is one call after now. Never emptier than empty, though the clock was
+        -- set back or the limit was another.
+        SET full_at = least(
+            greatest(s.full_at + 1::numeric / $2, excluded.full_at),
+            excluded.full_at + $3::numeric / $2
         )
-        WHERE s.full_at + 1::numeric / $2
-            <= extract(epoch FROM clock()) + ($3::numeric + 0.0005) / $2
+        WHERE s.full_at + 2::numeric / $2 <= excluded.full_at + ($3::numeric + 0.0005) / $2
         RETURNING account_id
         """,
         account_id,

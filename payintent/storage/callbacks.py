@@ -45,21 +45,25 @@ async def add(tx: Tx, received: Sequence[NewCallback]) -> dict[tuple[int, str], 
     ordered = sorted(received, key=lambda callback: callback.key)
     rows = await tx.fetch(
         """
-        INSERT INTO callback AS c
-            (account_id, callback_id, session_id, refund_id, report, body, applied_at)
-        SELECT n.account_id, n.callback_id, n.session_id, n.refund_id, n.report, n.body,
-            CASE WHEN n.session_id IS NULL OR s.id IS NOT NULL THEN clock() END
-        FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::uuid[], $5::json[], $6::bytea[])
-            WITH ORDINALITY
-            AS n (account_id, callback_id, session_id, refund_id, report, body, position)
-        LEFT JOIN session s ON s.id = n.session_id AND s.account_id = n.account_id
-        ORDER BY n.position
-        ON CONFLICT (account_id, callback_id) DO NOTHING
-        RETURNING c.account_id, c.callback_id, (
-            SELECT s.payment_id
-            FROM session s
-            WHERE s.id = c.session_id AND s.account_id = c.account_id
-        ) AS payment_id
+        WITH new AS MATERIALIZED (
+            SELECT n.*, s.payment_id
+            FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::uuid[], $5::json[], $6::bytea[])
+                WITH ORDINALITY
+                AS n (account_id, callback_id, session_id, refund_id, report, body, position)
+            LEFT JOIN session s ON s.id = n.session_id AND s.account_id = n.account_id
+        ), stored AS (
+            INSERT INTO callback AS c
+                (account_id, callback_id, session_id, refund_id, report, body, applied_at)
+            SELECT account_id, callback_id, session_id, refund_id, report, body,
+                CASE WHEN session_id IS NULL OR payment_id IS NOT NULL THEN clock() END
+            FROM new
+            ORDER BY position
+            ON CONFLICT (account_id, callback_id) DO NOTHING
+            RETURNING c.account_id, c.callback_id
+        )
+        SELECT account_id, callback_id, new.payment_id
+        FROM stored
+        JOIN new USING (account_id, callback_id)
         """,
         [callback.account_id for callback in ordered],
         [callback.callback_id for callback in ordered],
@@ -106,16 +110,17 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
     """Delete the bodies of callbacks that were applied so long ago; returns how many."""
     rows = await database.fetch(
         """
-        UPDATE callback
+        UPDATE callback c
         SET body = NULL
-        WHERE (account_id, callback_id) IN (
+        FROM (
             SELECT account_id, callback_id
             FROM callback
             WHERE applied_at <= clock() - $1 * interval '1 day' AND body IS NOT NULL
             ORDER BY applied_at
             LIMIT $2
             FOR UPDATE SKIP LOCKED
-        )
+        ) AS old
+        WHERE c.account_id = old.account_id AND c.callback_id = old.callback_id
         RETURNING 1 AS gone
         """,
         days,
@@ -128,8 +133,8 @@ async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
     """Delete callbacks of sessions that never appeared, except those that report money."""
     rows = await database.fetch(
         """
-        DELETE FROM callback
-        WHERE (account_id, callback_id) IN (
+        DELETE FROM callback c
+        USING (
             SELECT account_id, callback_id
             FROM callback
             WHERE applied_at IS NULL AND received_at <= clock() - $1 * interval '1 hour'
@@ -137,7 +142,8 @@ async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
             ORDER BY received_at
             LIMIT $2
             FOR UPDATE SKIP LOCKED
-        )
+        ) AS old
+        WHERE c.account_id = old.account_id AND c.callback_id = old.callback_id
         RETURNING 1 AS gone
         """,
         hours,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from payintent.storage.database import Executor, Row, Tx
 
@@ -103,7 +103,7 @@ async def save_copy(tx: Tx, change: ChangeNumber, made_as: str, *, written: bool
         made_as,
     )
     if written:
-        await tx.fetch("UPDATE configuration_version SET version = gen_random_uuid()")
+        await tx.fetch("UPDATE configuration_version SET version = $1", uuid4())
 
 
 async def begin_snapshot(control: Tx) -> None:

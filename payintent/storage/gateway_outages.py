@@ -112,14 +112,23 @@ async def open_circuit(
     """
     row = await database.row(
         """
-        INSERT INTO gateway_outage AS o (account_id, channel, until, detail)
-        VALUES ($1, $2, clock() + $3 * interval '1 second', $5)
-        ON CONFLICT (account_id, channel) DO UPDATE
-        SET trips = o.trips + 1,
-            until = clock() + least($3 * 2 ^ least(o.trips, 20), $4) * interval '1 second',
-            probed_at = NULL, detail = excluded.detail
-        WHERE o.until <= clock()
-        RETURNING o.account_id
+        WITH again AS (
+            UPDATE gateway_outage
+            SET trips = trips + 1,
+                until = clock() + least($3 * 2 ^ least(trips, 20), $4) * interval '1 second',
+                probed_at = NULL, detail = $5
+            WHERE account_id = $1 AND channel = $2 AND until <= clock()
+            RETURNING account_id
+        ), first AS (
+            INSERT INTO gateway_outage (account_id, channel, until, detail)
+            SELECT $1, $2, clock() + $3 * interval '1 second', $5
+            WHERE NOT EXISTS (SELECT FROM again)
+            ON CONFLICT (account_id, channel) DO NOTHING
+            RETURNING account_id
+        )
+        SELECT account_id FROM again
+        UNION ALL
+        SELECT account_id FROM first
         """,
         account_id,
         channel,

@@ -52,7 +52,7 @@ async def claim_key(
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
             country = excluded.country, denial = excluded.denial,
             refund_id = excluded.refund_id, created_at = excluded.created_at
-        WHERE i.created_at <= excluded.created_at - interval '24 hours'
+        WHERE excluded.created_at - i.created_at >= interval '24 hours'
         RETURNING key
         """,
         merchant_id,

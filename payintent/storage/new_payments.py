@@ -30,7 +30,7 @@ _CREATE_BATCH: LiteralString = """
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
             country = excluded.country, denial = NULL, created_at = excluded.created_at
-        WHERE i.created_at <= excluded.created_at - interval '24 hours'
+        WHERE excluded.created_at - i.created_at >= interval '24 hours'
         RETURNING i.payment_id AS id, i.created_at AS now
     ), named AS (
         INSERT INTO checkout (id, payment_id)
@@ -75,7 +75,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
             ON CONFLICT (merchant_id, operation, key) DO UPDATE
             SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
                 country = excluded.country, denial = NULL, created_at = excluded.created_at
-            WHERE i.created_at <= excluded.created_at - interval '24 hours'
+            WHERE excluded.created_at - i.created_at >= interval '24 hours'
             RETURNING i.created_at AS now
         ), named AS (
             INSERT INTO checkout (id, payment_id)

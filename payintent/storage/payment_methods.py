@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
+from payintent.domain.errors import LockTimeoutError
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 from payintent.domain.price import FeeMode
 from payintent.domain.quote import ExpectedToken
@@ -14,6 +15,7 @@ from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
 METHODS_MAX = 200  # of one merchant
+_TRIES_MAX = 3  # to store a catalog that another process may store first
 
 #: What decides whether a method can be used: the fields of `Acceptance` except its gateway's.
 _ACCEPTANCE = """
@@ -187,25 +189,37 @@ async def show(
 
     That is now, or `since`, where another viewer was shown the same and this one nothing yet.
     """
-    row = await database.row(
-        """
-        INSERT INTO catalog_shown AS c (merchant_id, viewer, content_hash, since)
-        VALUES ($1, $2, $3, coalesce($4, clock()))
-        ON CONFLICT (merchant_id, viewer) DO UPDATE
-        SET content_hash = excluded.content_hash,
-            since = CASE c.content_hash
-                WHEN excluded.content_hash THEN c.since  -- another process was faster
-                ELSE greatest(clock(), c.since + interval '1 millisecond')
-            END
-        RETURNING since
-        """,
-        merchant_id,
-        viewer,
-        content_hash,
-        since,
-    )
-    assert row is not None  # noqa: S101 - the statement always returns one row
-    return row["since"]
+    for _ in range(_TRIES_MAX):  # again, where another process was the first one just now
+        row = await database.row(
+            """
+            WITH changed AS (
+                UPDATE catalog_shown
+                SET content_hash = $3,
+                    since = CASE WHEN content_hash = $3
+                        THEN since  -- another process was faster
+                        ELSE greatest(clock(), since + interval '1 millisecond')
+                    END
+                WHERE merchant_id = $1 AND viewer = $2
+                RETURNING since
+            ), first AS (
+                INSERT INTO catalog_shown (merchant_id, viewer, content_hash, since)
+                SELECT $1, $2, $3, coalesce($4, clock())
+                WHERE NOT EXISTS (SELECT FROM changed)
+                ON CONFLICT (merchant_id, viewer) DO NOTHING
+                RETURNING since
+            )
+            SELECT since FROM changed
+            UNION ALL
+            SELECT since FROM first
+            """,
+            merchant_id,
+            viewer,
+            content_hash,
+            since,
+        )
+        if row is not None:
+            return row["since"]
+    raise LockTimeoutError("others store this viewer's catalog all the time")
 
 
 def market_of(row: Row) -> Market:

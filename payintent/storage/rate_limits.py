@@ -42,7 +42,7 @@ async def take_tokens(
         ON CONFLICT (merchant_id, class) DO UPDATE
         SET (full_at, granted) = (
             SELECT base + grantable::numeric / $3, grantable
-            FROM (SELECT extract(epoch FROM clock()) AS now) t
+            FROM (SELECT excluded.full_at - excluded.granted::numeric / $3 AS now) t
             CROSS JOIN LATERAL (
                 -- Never emptier than empty, though the clock was set back or the limit was another.
                 SELECT least(greatest(s.full_at, now), now + $4::numeric / $3) AS base

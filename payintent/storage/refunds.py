@@ -79,7 +79,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
             (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
              amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
-            CASE $12 WHEN 'queued' THEN $14::timestamptz END)
+            CASE WHEN $12 = 'queued' THEN $14::timestamptz END)
         RETURNING *
         )
         SELECT"""

@@ -2,6 +2,7 @@
 
 CREATE FUNCTION public.audit_append_only() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the audit log is only ever added to'
@@ -10,6 +11,7 @@ END $$;
 
 CREATE FUNCTION public.capture_disputed() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'capture % is disputed: that much cannot be given back', OLD.id
@@ -18,11 +20,14 @@ END $$;
 
 CREATE FUNCTION public.change_configuration_version() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
+DECLARE
+    changed uuid := gen_random_uuid();
 BEGIN
     IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
         UPDATE configuration_version
-        SET version = gen_random_uuid();
+        SET version = changed;
     END IF;
     RETURN NULL;
 END $$;
@@ -46,6 +51,7 @@ $$;
 
 CREATE FUNCTION public.copied_only() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     writer text := coalesce(current_setting('payintent.copied_by', true), '');
@@ -134,6 +140,7 @@ END $_$;
 
 CREATE FUNCTION public.gateway_payout_stands() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
@@ -149,6 +156,7 @@ END $$;
 
 CREATE FUNCTION public.ledger_append_only() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the ledger is only ever added to'
@@ -157,6 +165,7 @@ END $$;
 
 CREATE FUNCTION public.market_changed() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
@@ -179,9 +188,11 @@ $$;
 CREATE FUNCTION public.note_change() RETURNS trigger
     LANGUAGE plpgsql
     SET "TimeZone" TO 'UTC'
+    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     noted bigint := nullif(current_setting('payintent.change', true), '');
+    changed uuid := gen_random_uuid();
 BEGIN
     IF current_setting('payintent.copied_by', true) = 'copier'
         OR EXISTS (SELECT FROM installation WHERE cell <> 0) THEN
@@ -189,7 +200,7 @@ BEGIN
     END IF;
     IF noted IS NULL THEN
         UPDATE configuration_version
-        SET number = number + 1, token = gen_random_uuid()
+        SET number = number + 1, token = changed
         RETURNING number INTO noted;
         PERFORM set_config('payintent.change', noted::text, true);
         DELETE FROM configuration_change
@@ -198,11 +209,11 @@ BEGIN
     -- After the number: who adds the first cell has one too, so that it is seen here or comes later.
     IF EXISTS (SELECT FROM cell WHERE number <> 0) THEN
         INSERT INTO configuration_change (number, table_name, key, token)
-        SELECT noted, TG_TABLE_NAME, jsonb_object_agg(name, changed -> name), v.token
+        SELECT noted, TG_TABLE_NAME, jsonb_object_agg(name, changed_row -> name), v.token
         FROM configuration_version v,
-            unnest(ARRAY[to_jsonb(OLD), to_jsonb(NEW)]) WITH ORDINALITY AS r (changed, side),
+            unnest(ARRAY[to_jsonb(OLD), to_jsonb(NEW)]) WITH ORDINALITY AS r (changed_row, side),
             unnest(TG_ARGV) AS name
-        WHERE changed IS NOT NULL
+        WHERE changed_row IS NOT NULL
         GROUP BY side, v.token
         ON CONFLICT DO NOTHING;
     END IF;
@@ -211,6 +222,7 @@ END $$;
 
 CREATE FUNCTION public.payment_arrow() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF (OLD.status, NEW.status) IN (
@@ -235,6 +247,7 @@ END $$;
 
 CREATE FUNCTION public.payout_stands() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
@@ -250,6 +263,7 @@ END $$;
 
 CREATE FUNCTION public.payout_within_payable() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     -- Payouts of a merchant come one after the other: each sees the entries of those before.
@@ -263,6 +277,7 @@ END $$;
 
 CREATE FUNCTION public.refund_frozen() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF OLD.status <> 'PENDING' AND NEW.reason IS NULL AND NEW.destination IS NULL
@@ -279,6 +294,7 @@ END $$;
 
 CREATE FUNCTION public.session_quote_frozen() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the quote of session % is frozen', OLD.id
@@ -287,6 +303,7 @@ END $$;
 
 CREATE FUNCTION public.statement_close_forward() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR NEW.day < OLD.day OR NEW.closed_at < OLD.closed_at
@@ -299,6 +316,7 @@ END $$;
 
 CREATE FUNCTION public.statement_follows() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     before statement;
@@ -316,6 +334,7 @@ END $$;
 
 CREATE FUNCTION public.statement_frozen() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'a statement is never changed'

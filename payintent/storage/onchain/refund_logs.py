@@ -211,7 +211,9 @@ async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)
         VALUES ($1, $2)
-        ON CONFLICT (refund_id) DO UPDATE SET asked_at = clock() WHERE t.sender = excluded.sender
+        ON CONFLICT (refund_id) DO UPDATE
+        SET asked_at = excluded.asked_at
+        WHERE t.sender = excluded.sender
         RETURNING refund_id
         """,
         refund_id,

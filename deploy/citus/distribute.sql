@@ -1,0 +1,29 @@
+-- Makes the schema that a connection is in (search_path) a distributed schema of a Citus cluster, on
+-- a node of its own. Run it once, after `payintent migrate` has made the tables there:
+--
+--   psql "postgresql://…/payintent?options=-csearch_path%3Dcell_1" -f deploy/citus/distribute.sql
+--
+-- Triggers are made again afterwards, on the node. Those of statements (`copied_only`) do not run
+-- there: nothing but the service may write to the schema.
+DO $$
+DECLARE
+    place name := current_schema();
+    made text[];
+    dropped text[];
+    step text;
+BEGIN
+    PERFORM set_config('citus.enable_unsafe_triggers', 'on', true);
+    SELECT array_agg(pg_get_triggerdef(t.oid)),
+        array_agg(format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass))
+    INTO made, dropped
+    FROM pg_trigger t
+    JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = place::regnamespace AND NOT t.tgisinternal;
+    FOREACH step IN ARRAY dropped LOOP
+        EXECUTE step;
+    END LOOP;
+    PERFORM citus_schema_distribute(place::regnamespace);
+    FOREACH step IN ARRAY made LOOP
+        EXECUTE step;
+    END LOOP;
+END $$;
