@@ -22,7 +22,8 @@ from payintent.domain.member import MemberRight
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.search_payments import ListedPayment, SearchPayments
 from payintent.payments.create_refund import CreateRefundRequest
-from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
+from payintent.payments.list_over_cells import list_over_cells
+from payintent.payments.lookup import list_payment_refunds
 from payintent.payments.serialization import payment_fields, refund_fields
 from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import read_story, requester
@@ -120,14 +121,11 @@ async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
     service, query = visit.app.service, visit.request.query_params
     given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
     wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
-    cell = await service.cells.number_of_merchant(visit.merchant_id)
-    found, more = await list_merchant_payments(
-        service.cells.at(cell), service.readings.at(cell), wanted
-    )
-    rows = [_row(snapshot) for snapshot in found]
-    if more is None:
+    page = await list_over_cells(service.cells, service.readings, wanted)
+    rows = [_row(snapshot) for snapshot in page.payments]
+    if page.following is None:
         return rows, None
-    return rows, urlencode(given | {"cursor": write_time_cursor(*more)})
+    return rows, urlencode(given | {"cursor": write_time_cursor(*page.following)})
 
 
 def _shown(name: str, text: str) -> str:
