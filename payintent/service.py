@@ -131,6 +131,7 @@ class Service:
             cells=self.cells,
             database=self.database,
             reading=self.reading,
+            readings=self.readings,
             encryption=self.encryption,
             id_generator=self.id_generator,
             sandbox=self.settings.sandbox,

@@ -31,8 +31,8 @@ async def event_change_markers(cells: Cells, merchant_ids: Sequence[int]) -> dic
         return await event_feed.change_markers(cells.control, merchant_ids)
     by_cell: dict[int, list[int]] = {}
     for merchant_id in merchant_ids:
-        cell = await cells.number_of_merchant(merchant_id)
-        by_cell.setdefault(cell, []).append(merchant_id)
+        for cell in await cells.numbers_of_merchant(merchant_id):
+            by_cell.setdefault(cell, []).append(merchant_id)
     return await _read_all(cells, by_cell, event_feed.change_markers)
 
 
@@ -49,7 +49,8 @@ async def _read_all(cells: Cells, by_cell: dict[int, list[K]], read: _Read[K]) -
                 raise part
             failures.append(part)
         else:
-            markers |= part
+            for key, marker in part.items():
+                markers[key] = f"{markers[key]} {marker}" if key in markers else marker
     if failures and len(failures) == len(found):
         raise failures[0]
     return markers

@@ -30,6 +30,7 @@ from payintent.payments.serialization import refund_fields
 from payintent.storage import merchant_refunds
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.merchant_refunds import MerchantRefundFilter
+from payintent.storage.merge_lists import merge_lists
 
 
 @merchant_route
@@ -84,12 +85,18 @@ async def list_updated_refunds(
     """`GET /refunds?status=&updated_since=&limit=&cursor=`: the last changed first."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_refund_filter(request.query_params, merchant.merchant_id)
-    database = await app.service.cells.of_merchant(merchant.merchant_id)
-    found = await merchant_refunds.page_by_update(database, wanted, limit + 1)
+    found = await merge_lists(
+        await app.service.cells.all_of_merchant(merchant.merchant_id),
+        lambda cell: merchant_refunds.page_by_update(cell, wanted, limit + 1),
+        limit + 1,
+        key=lambda refund: (refund.updated_at, refund.id),
+    )
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found[:limit]]}
     if len(found) > limit:
         last = found[limit - 1]
         answer["next_cursor"] = write_time_cursor(last.updated_at, last.id)
+    if found.cells_away:
+        answer["incomplete"] = True
     return json_response(answer)
 
 

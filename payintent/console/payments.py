@@ -8,7 +8,14 @@ from starlette.responses import RedirectResponse, Response
 from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import signed_in
-from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
+from payintent.console.listing import (
+    ROWS,
+    note_cells_away,
+    other_page,
+    read_list,
+    read_query,
+    typed,
+)
 from payintent.console.rendering import render
 from payintent.console.today_figures import ENDS
 from payintent.domain.currencies import CURRENCIES
@@ -45,7 +52,9 @@ async def get_payments(request: Request) -> Response:
             shown["page"] = PaymentPage(payments=found, following=following)
         else:
             wanted = read_query(request, ListPayments, limit=ROWS)
-            shown["page"] = await wanted.read_page(get_context(request).service.operation_context)
+            page = await wanted.read_page(get_context(request).service.operation_context)
+            note_cells_away(request, page.payments)
+            shown["page"] = page
     except RefusedError as refused:
         shown["refused"], status = refused.message, http_status(refused)
     following = shown["page"].following

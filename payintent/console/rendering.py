@@ -68,6 +68,7 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
     entries = shown_to(session.actor.role) if session else []
     return {
         "asset": console_file_url,
+        "cells_away": sorted(request.scope.get("payintent.cells_away", ())),
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
         "path": path,
         "session": session,

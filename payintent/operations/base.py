@@ -17,8 +17,9 @@ from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
 from payintent.storage import audit
-from payintent.storage.cells import Cells
+from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database, Executor, Tx
+from payintent.storage.replica import ReadDatabase
 from payintent.webhooks.egress import EgressRules
 
 R = TypeVar("R")
@@ -50,7 +51,8 @@ class OperationContext:
 
     cells: Cells
     database: Database  # of cell 0
-    reading: Executor  # for lists, which may be some seconds old
+    reading: Executor  # for lists of cell 0, which may be some seconds old
+    readings: ByCell[ReadDatabase]  # for lists of every cell
     encryption: Encryption
     id_generator: IdGenerator
     sandbox: bool

@@ -30,6 +30,7 @@ from payintent.storage.case_list import CaseListFilter
 from payintent.storage.case_money import CaseMoney
 from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
+from payintent.storage.merge_lists import CellList, merge_lists
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 #: About a gateway's own list, or a changed result: there is no money to refund in the case.
@@ -147,10 +148,21 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         )
         if self.order == "oldest":
             after = parse_before(ids.CASE, self.after, "after")
-            found = await case_list.list_waiting_cases(context.reading, wanted, after, self.limit)
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: case_list.list_waiting_cases(cell, wanted, after, self.limit),
+                self.limit,
+                key=lambda case: case.id,
+                oldest_first=True,
+            )
         else:
-            found = await case_list.list_cases(context.reading, wanted, self.limit)
-        return [_view(case) for case in found]
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: case_list.list_cases(cell, wanted, self.limit),
+                self.limit,
+                key=lambda case: case.id,
+            )
+        return CellList(map(_view, found), found.cells_away)
 
 
 class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):

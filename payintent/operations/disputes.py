@@ -14,6 +14,7 @@ from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, mad
 from payintent.operations.validation import check_list_limit, check_merchant
 from payintent.storage import case_list
 from payintent.storage.case_list import DisputeFilter, DisputeRecord
+from payintent.storage.merge_lists import CellList, merge_lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +79,21 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
             before=self.before,
         )
         if self.order == "oldest":
-            found = await case_list.list_running_disputes(
-                context.reading, wanted, self.after, self.limit
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: case_list.list_running_disputes(cell, wanted, self.after, self.limit),
+                self.limit,
+                key=lambda dispute: dispute.id,
+                oldest_first=True,
             )
         else:
-            found = await case_list.list_disputes(context.reading, wanted, self.limit)
-        return [_view(dispute) for dispute in found]
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: case_list.list_disputes(cell, wanted, self.limit),
+                self.limit,
+                key=lambda dispute: dispute.id,
+            )
+        return CellList(map(_view, found), found.cells_away)
 
 
 def _view(dispute: DisputeRecord) -> DisputeView:

@@ -26,6 +26,7 @@ from payintent.operations.validation import (
 )
 from payintent.storage import ledger, payouts
 from payintent.storage.database import Executor, Tx
+from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
 
 _REFERENCE_MAX = 200
@@ -183,7 +184,13 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
         wanted = PayoutFilter(
             merchant_id=self.merchant_id, currency=self.currency, before=self.before
         )
-        return [_view(p) for p in await payouts.list_payouts(context.reading, wanted, self.limit)]
+        found = await merge_lists(
+            dict(context.readings.items()),
+            lambda cell: payouts.list_payouts(cell, wanted, self.limit),
+            self.limit,
+            key=lambda payout: payout.payout.id,
+        )
+        return CellList(map(_view, found), found.cells_away)
 
 
 async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:

@@ -27,6 +27,7 @@ from payintent.operations.validation import (
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, payments, refund_reviews, refunds, resting_refunds
 from payintent.storage.database import Executor, Tx
+from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
@@ -82,12 +83,21 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         )
         if self.order == "oldest":
             after = parse_before(ids.REFUND, self.after, "after")
-            found = await refund_reviews.list_waiting_refunds(
-                context.reading, wanted, after, self.limit
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: refund_reviews.list_waiting_refunds(cell, wanted, after, self.limit),
+                self.limit,
+                key=lambda review: review.id,
+                oldest_first=True,
             )
         else:
-            found = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
-        return [refund_view(review) for review in found]
+            found = await merge_lists(
+                dict(context.readings.items()),
+                lambda cell: refund_reviews.list_refunds(cell, wanted, self.limit),
+                self.limit,
+                key=lambda review: review.id,
+            )
+        return CellList(map(refund_view, found), found.cells_away)
 
     async def _payment(self, database: Executor) -> UUID | None:
         if self.payment_id is None:

@@ -22,7 +22,9 @@ from payintent.operations.validation import (
     quote_input,
 )
 from payintent.storage import payer_search, payment_search, payments
-from payintent.storage.database import Executor
+from payintent.storage.cells import Cells
+from payintent.storage.database import Database, Executor
+from payintent.storage.merge_lists import CellList, ask_cells, merge_lists
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
 
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
@@ -64,6 +66,14 @@ class PaymentPage:
 
     payments: list[ListedPayment]
     following: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _CellPage:
+    """A page of one cell, newest first, and where it has not looked yet; None: it has no more."""
+
+    records: Sequence[PaymentRecord]
+    following: tuple[datetime, UUID] | None
 
 
 _Before = Annotated[
@@ -116,16 +126,22 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
 
     async def read_page(self, context: OperationContext) -> PaymentPage:
         """Return a page, and where the next one begins."""
-        database = context.database
-        await _check(database, self.merchant_id, self.limit)
-        scope = await self._scope(database)
-        found = await self._candidates(database, scope)
-        if found is not None:
-            records = await payment_search.list_records(database, found, scope)
-            return _page(records, records[-1].id if len(records) == self.limit else None)
-        return await _look_through(database, scope, self.payer_uid)
+        await _check(context.database, self.merchant_id, self.limit)
+        scope = await self._scope(context)
+        pages, away = await ask_cells(
+            dict(context.cells.items()), lambda cell: self._read_cell(cell, scope)
+        )
+        return _merge(list(pages.values()), scope.limit, away)
 
-    async def _scope(self, database: Executor) -> PaymentScope:
+    async def _read_cell(self, database: Executor, scope: PaymentScope) -> _CellPage:
+        found = await self._candidates(database, scope)
+        if found is None:
+            return await _look_through(database, scope, self.payer_uid)
+        records = await payment_search.list_records(database, found, scope)
+        return _CellPage(records, _place(records[-1]) if len(records) == self.limit else None)
+
+    async def _scope(self, context: OperationContext) -> PaymentScope:
+        database = context.database
         if self.currency is not None and self.currency not in CURRENCIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"currency {quote_input(self.currency)} is not known"
@@ -151,7 +167,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             chain=self.chain,
             token=self.token,
             unselected=self.unselected,
-            before=await _before(database, self.before),
+            before=await _before(context.cells, self.before),
             limit=self.limit,
         )
 
@@ -202,21 +218,58 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
 
     async def read(self, context: OperationContext) -> list[ListedPayment]:
         """Return the payments that the text is about, newest first."""
-        database, text = context.database, self.text.strip()
-        await _check(database, self.merchant_id, self.limit)
+        text = self.text.strip()
+        await _check(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"text has 1 to {_TEXT_MAX} characters")
         scope = PaymentScope(
             merchant_id=self.merchant_id,
-            before=await _before(database, self.before),
+            before=await _before(context.cells, self.before),
             limit=self.limit,
         )
-        found: dict[UUID, str] = {}
-        for how, payment_ids in await _find(database, text, scope):
-            for payment_id in payment_ids:
-                found.setdefault(payment_id, how)
-        records = await payment_search.list_records(database, list(found), scope)
-        return [_listed(record, found[record.id]) for record in records]
+        found = await merge_lists(
+            _cells_that_may_have(context.cells, text),
+            lambda cell: _search(cell, text, scope),
+            self.limit,
+            key=lambda payment: (payment[0].created_at, payment[0].id),
+        )
+        return CellList((_listed(record, how) for record, how in found), found.cells_away)
+
+
+def _cells_that_may_have(cells: Cells, text: str) -> dict[int, Database]:
+    """Return the cells to ask for a text: those that it names as an id, else all of them.
+
+    What was made before there were cells is in cell 0, whatever cell its id names by chance.
+    """
+    every = dict(cells.items())
+    if not cells.are_several:
+        return every
+    named: int | None = None
+    seal = cells.control.id_generator.checkout_seal
+    if seal is not None and ids.is_checkout_id(text):
+        named = seal.cell_of(text)
+    elif (session_id := ids.parse_id(ids.SESSION, text)) is not None:
+        named = ids.cell_of_opaque(session_id)
+    else:
+        parsed = (ids.parse_id(prefix, text) for prefix in _PREFIXES.values())
+        if (row_id := next(filter(None, parsed), None)) is not None:
+            named = cells.number_of(row_id)
+            return {named: every[named]}
+    if named is None:
+        return every
+    return {number: every[number] for number in sorted({named, 0}) if number in every}
+
+
+async def _search(
+    database: Executor, text: str, scope: PaymentScope
+) -> list[tuple[PaymentRecord, str]]:
+    """Find a cell's payments that a text is about, newest first, and what of each it is."""
+    found: dict[UUID, str] = {}
+    for how, payment_ids in await _find(database, text, scope):
+        for payment_id in payment_ids:
+            found.setdefault(payment_id, how)
+    records = await payment_search.list_records(database, list(found), scope)
+    return [(record, found[record.id]) for record in records]
 
 
 async def _find(
@@ -272,8 +325,8 @@ def _read_uuid(text: str) -> UUID | None:
 
 async def _look_through(
     database: Executor, scope: PaymentScope, payer_uid: str | None
-) -> PaymentPage:
-    """Read a page; of a narrow scope, payments are looked through, so many at most."""
+) -> _CellPage:
+    """Read a cell's page; of a narrow scope, payments are looked through, so many at most."""
     at_once = _LOOKED_AT_ONCE if scope.is_narrow else scope.limit
     rest = replace(scope, limit=at_once)
     records: list[PaymentRecord] = []
@@ -282,17 +335,31 @@ async def _look_through(
         found = [payment_id for _, payment_id in positions]
         records += await payment_search.list_records(database, found, scope)
         if len(records) >= scope.limit:
-            return _page(records[: scope.limit], records[scope.limit - 1].id)
+            return _CellPage(records[: scope.limit], _place(records[scope.limit - 1]))
         if len(positions) < at_once:
-            return _page(records, None)
+            return _CellPage(records, None)
         rest = replace(rest, before=positions[-1])
-    return _page(records, rest.before and rest.before[1])
+    return _CellPage(records, rest.before)
 
 
-def _page(records: Sequence[PaymentRecord], following: UUID | None) -> PaymentPage:
+def _place(record: PaymentRecord) -> tuple[datetime, UUID]:
+    return record.created_at, record.id
+
+
+def _merge(pages: Sequence[_CellPage], limit: int, away: Sequence[int]) -> PaymentPage:
+    """Merge pages of cells down to the first place behind which one of them has not looked."""
+    ends = [page.following for page in pages if page.following is not None]
+    following = max(ends, default=None)
+    every = [record for page in pages for record in page.records]
+    if len(pages) > 1:
+        reached = (record for record in every if following is None or _place(record) >= following)
+        every = sorted(reached, key=_place, reverse=True)
+        if len(every) > limit:
+            every = every[:limit]
+            following = _place(every[-1])
     return PaymentPage(
-        payments=[_listed(record) for record in records],
-        following=following and ids.format_id(ids.PAYMENT, following),
+        payments=CellList(map(_listed, every), away),
+        following=following and ids.format_id(ids.PAYMENT, following[1]),
     )
 
 
@@ -301,12 +368,12 @@ async def _check(database: Executor, merchant_id: int | None, limit: int) -> Non
     await check_merchant(database, merchant_id)
 
 
-async def _before(database: Executor, payment_id: str | None) -> tuple[datetime, UUID] | None:
+async def _before(cells: Cells, payment_id: str | None) -> tuple[datetime, UUID] | None:
     """Read where the last page ended; raise `NOT_FOUND` for a payment that there is not."""
     if payment_id is None:
         return None
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    last = await payments.get(database, parsed) if parsed else None
+    last = await payments.get(cells.of(parsed), parsed) if parsed else None
     if last is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
     return last.payment.created_at, last.payment.id

@@ -28,6 +28,7 @@ from payintent.operations.validation import (
 )
 from payintent.storage import merchants, statements
 from payintent.storage.database import Executor
+from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
 
 _LINES_AT_ONCE = 5_000
@@ -111,8 +112,13 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
             until=read_day("until", self.until),
             before=parse_before(ids.STATEMENT, self.before),
         )
-        found = await statements.list_statements(context.reading, wanted, self.limit)
-        return [statement_view(statement) for statement in found]
+        found = await merge_lists(
+            dict(context.readings.items()),
+            lambda cell: statements.list_statements(cell, wanted, self.limit),
+            self.limit,
+            key=lambda statement: statement.id,
+        )
+        return CellList(map(statement_view, found), found.cells_away)
 
 
 class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from payintent.storage import delivery_list, endpoint_list, event_replays, outbo
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.endpoint_list import EndpointRecord
+from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -120,8 +121,13 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
             tried=self.tried,
             before=self.before,
         )
-        found = await delivery_list.list_deliveries(context.reading, wanted, self.limit)
-        return [_delivery(delivery) for delivery in found]
+        found = await merge_lists(
+            dict(context.readings.items()),
+            lambda cell: delivery_list.list_deliveries(cell, wanted, self.limit),
+            self.limit,
+            key=lambda delivery: delivery.event_id,
+        )
+        return CellList(map(_delivery, found), found.cells_away)
 
 
 class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):

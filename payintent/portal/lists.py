@@ -29,6 +29,7 @@ from payintent.storage import (
 )
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_events import EventFilter
+from payintent.storage.merge_lists import merge_lists
 
 _LISTED = 25
 _CALLS = 100
@@ -39,15 +40,24 @@ _KEYS_MAX = 1_000
 async def get_portal_refunds(visit: Visit) -> Response:
     """`GET /merchant/refunds?cursor=`: refunds of the merchant's payments, newest first."""
     before = read_id_cursor(visit.request.query_params.get("cursor"))
-    found = await merchant_refunds.page(
-        visit.app.service.database, visit.merchant_id, before, _LISTED + 1
+    found = await merge_lists(
+        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
+        lambda cell: merchant_refunds.page(cell, visit.merchant_id, before, _LISTED + 1),
+        _LISTED + 1,
+        key=lambda refund: refund.id,
     )
     rows = [
         refund_fields(refund) | {"by": requester(refund.requested_by), "at": refund.created_at}
         for refund in found[:_LISTED]
     ]
     more = write_id_cursor(found[_LISTED - 1].id) if len(found) > _LISTED else None
-    fields = fields_of(visit, "Refunds", rows=rows, more=more and urlencode({"cursor": more}))
+    fields = fields_of(
+        visit,
+        "Refunds",
+        rows=rows,
+        more=more and urlencode({"cursor": more}),
+        incomplete=bool(found.cells_away),
+    )
     return render_portal_page(visit.request, "refunds.html", fields)
 
 
@@ -56,7 +66,12 @@ async def get_portal_cases(visit: Visit) -> Response:
     """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` gives them."""
     query = {name: value for name, value in visit.request.query_params.items() if value}
     wanted = read_case_filter(query, visit.merchant_id)
-    found = await merchant_cases.page(visit.app.service.database, wanted, _LISTED + 1)
+    found = await merge_lists(
+        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
+        lambda cell: merchant_cases.page(cell, wanted, _LISTED + 1),
+        _LISTED + 1,
+        key=lambda case: case.id,
+    )
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
@@ -65,6 +80,7 @@ async def get_portal_cases(visit: Visit) -> Response:
         "Cases",
         rows=[case_fields(case) for case in found[:_LISTED]],
         more=more,
+        incomplete=bool(found.cells_away),
         filters={name: query.get(name, "") for name in ("status", "kind")},
         statuses=STATUSES,
         kinds=list(CaseKind),
@@ -82,13 +98,24 @@ async def get_portal_events(visit: Visit) -> Response:
     wanted = EventFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    found = await merchant_events.page(visit.app.service.database, wanted, _LISTED + 1)
+    found = await merge_lists(
+        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
+        lambda cell: merchant_events.page(cell, wanted, _LISTED + 1),
+        _LISTED + 1,
+        key=lambda event: event.event_id,
+    )
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].event_id)})
     rows = [(event, ids.format_id(ids.PAYMENT, event.payment_id)) for event in found[:_LISTED]]
     fields = fields_of(
-        visit, "Events", rows=rows, more=more, state=state or "", states=outbox.STATES
+        visit,
+        "Events",
+        rows=rows,
+        more=more,
+        incomplete=bool(found.cells_away),
+        state=state or "",
+        states=outbox.STATES,
     )
     return render_portal_page(visit.request, "events.html", fields)
 
@@ -96,7 +123,8 @@ async def get_portal_events(visit: Visit) -> Response:
 @member_page()
 async def get_event(visit: Visit) -> Response:
     """`GET /merchant/events/{event_id}`: an event, its bytes, and every attempt with its answer."""
-    database, event_id = visit.app.service.database, _event_id(visit)
+    event_id = _event_id(visit)
+    database = visit.app.service.cells.of(event_id)
     event = await merchant_events.get(database, visit.merchant_id, event_id)
     delivery = await merchant_events.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:

@@ -22,13 +22,15 @@ from payintent.domain.member import MemberRight
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.search_payments import ListedPayment, SearchPayments
 from payintent.payments.create_refund import CreateRefundRequest
-from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
+from payintent.payments.list_over_cells import list_over_cells
+from payintent.payments.lookup import list_payment_refunds
 from payintent.payments.serialization import payment_fields, refund_fields
 from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import read_story, requester
 from payintent.portal.visits import Visit, fields_of, member_page, redirect
 from payintent.storage import merchant_cases
 from payintent.storage.merchant_cases import CaseFilter
+from payintent.storage.merge_lists import cells_away
 from payintent.storage.payments import PaymentSnapshot
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -62,14 +64,15 @@ async def get_portal_payments(visit: Visit) -> Response:
     text = query.get("q", "").strip()
     problem = None
     try:
-        rows, more = await (_search(visit, text) if text else _list(visit))
+        rows, more, is_whole = await (_search(visit, text) if text else _list(visit))
     except RefusedError as refused:
-        rows, more, problem = [], None, refused
+        rows, more, is_whole, problem = [], None, True, refused
     fields = fields_of(
         visit,
         "Payments",
         rows=rows,
         more=more,
+        incomplete=not is_whole,
         text=text,
         filtering=any(name in query for name in (_ASKED, *_FILTERS)),
         filters={name: _shown(name, query.get(name, "")) for name in _FILTERS},
@@ -116,18 +119,16 @@ async def post_refund_form(visit: Visit) -> Response:
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
-async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
+async def _list(visit: Visit) -> tuple[list[_Row], str | None, bool]:
     service, query = visit.app.service, visit.request.query_params
     given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
     wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
-    cell = await service.cells.number_of_merchant(visit.merchant_id)
-    found, more = await list_merchant_payments(
-        service.cells.at(cell), service.readings.at(cell), wanted
-    )
-    rows = [_row(snapshot) for snapshot in found]
-    if more is None:
-        return rows, None
-    return rows, urlencode(given | {"cursor": write_time_cursor(*more)})
+    page = await list_over_cells(service.cells, service.readings, wanted)
+    rows = [_row(snapshot) for snapshot in page.payments]
+    if page.following is None:
+        return rows, None, page.is_whole
+    more = urlencode(given | {"cursor": write_time_cursor(*page.following)})
+    return rows, more, page.is_whole
 
 
 def _shown(name: str, text: str) -> str:
@@ -155,7 +156,7 @@ def _read_day(text: str, later: int) -> date:
         raise RefusedError(ErrorCode.BAD_REQUEST, "A day is written as 2026-11-23.") from None
 
 
-async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
+async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None, bool]:
     """Find the merchant's own payments by any id, an order, a buyer or a transaction."""
     service = visit.app.service
     before = visit.request.query_params.get("before") or None
@@ -167,8 +168,8 @@ async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
     found = await search.read(service.operation_context)
     rows = [_found_row(payment) for payment in found[:_LISTED]]
     if len(found) <= _LISTED:
-        return rows, None
-    return rows, urlencode({"q": text, "before": rows[-1].id})
+        return rows, None, not cells_away(found)
+    return rows, urlencode({"q": text, "before": rows[-1].id}), not cells_away(found)
 
 
 def _row(snapshot: PaymentSnapshot) -> _Row:

@@ -102,7 +102,7 @@ class Cells(ByCell[Database]):
             raise ValueError(f"cell 0 comes first, and no cell has two databases: {numbers}")
         super().__init__(control, dict(zip(numbers[1:], others, strict=True)))
         self._monotonic = monotonic
-        self._merchants: TtlMap[int, int] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
+        self._merchants: TtlMap[int, tuple[int, ...]] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
         self._control_rests_until = 0.0
 
     @property
@@ -112,17 +112,25 @@ class Cells(ByCell[Database]):
 
     async def number_of_merchant(self, merchant_id: int) -> int:
         """Return the number of the cell in which a merchant has its new payments."""
+        return (await self.numbers_of_merchant(merchant_id))[0]
+
+    async def numbers_of_merchant(self, merchant_id: int) -> tuple[int, ...]:
+        """Return the numbers of all cells with payments of a merchant, the present one first."""
         if not self._others:
-            return 0
-        number = self._merchants.get(merchant_id)
-        if number is None:
-            number = await self.read_copy(lambda copy: merchant_cells.find(copy, merchant_id))
-            self._merchants.set(merchant_id, number)
-        return number
+            return (0,)
+        numbers = self._merchants.get(merchant_id)
+        if numbers is None:
+            numbers = await self.read_copy(lambda copy: merchant_cells.list_all(copy, merchant_id))
+            self._merchants.set(merchant_id, numbers)
+        return numbers
 
     async def of_merchant(self, merchant_id: int) -> Database:
         """Return the database in which a merchant has its new payments."""
         return self.at(await self.number_of_merchant(merchant_id))
+
+    async def all_of_merchant(self, merchant_id: int) -> dict[int, Database]:
+        """Return the databases that have payments of a merchant, by their cells' numbers."""
+        return {cell: self.at(cell) for cell in await self.numbers_of_merchant(merchant_id)}
 
     async def read_copy(self, read: Callable[[Database], Awaitable[Other]]) -> Other:
         """Read what every cell has a copy of: of control, else of the first cell that answers.
