@@ -39,6 +39,8 @@ from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.operations.copy_tables import open_copiers
+from payintent.operations.merchant_moves import MoveEnder
+from payintent.operations.note_process import ProcessNote
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
@@ -72,6 +74,8 @@ def build_app(
         try:
             start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
+            process = ProcessNote(service.cells, "payintent-api")
+            await process.begin()
         except Exception as error:
             application.start_failure = error
             raise
@@ -79,11 +83,13 @@ def build_app(
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writers: list[KeyUses | CallLogWriter | GatewayCallLog] = [uses, service.accounts.log]
+        writers: list[KeyUses | CallLogWriter | GatewayCallLog | ProcessNote]
+        writers = [uses, service.accounts.log, process]
         if application.calls is not None:
             writers.append(CallLogWriter(application.calls, service.cells, _TEMPLATES))
         copiers = open_copiers(service.cells)
-        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers)]
+        enders = [MoveEnder(service.cells)] if service.cells.are_several else []
+        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers, *enders)]
         yield
         for copier in copiers:
             copier.stop()

@@ -23,6 +23,7 @@ from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
+from payintent.operations.note_process import ProcessNote
 from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
@@ -41,6 +42,7 @@ from payintent.storage import (
     api_calls,
     backlog,
     callbacks,
+    cell_processes,
     endpoint_outages,
     fraud,
     gateway_calls,
@@ -132,6 +134,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         EndpointWindows(settings.webhook_sockets_max, time.monotonic),
         settings.webhook_poll_s,
     )
+    process = ProcessNote(service.cells, "payintent-worker")
+    await process.begin()
     listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
     written = service.database, service.id_generator
     inquirers, submitters = _session_inquirers(service), _submitters(service)
@@ -152,6 +156,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("reconcile_chains", settings.reconcile_every_s, lambda: reconcile_chains(service)),
         ("gateway_calls", EVERY_S, lambda: _write_gateway_calls(service)),
         ("count", _COUNT_EVERY_S, lambda: count_outcomes(service.database)),
+        ("process", cell_processes.EVERY_S, process.step),
     ]
     if settings.smtp_host:
         steps.append(("mail", _MAIL_EVERY_S, open_mail_sender(service).step))
@@ -163,6 +168,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     await inquirers.finish()
     await submitters.finish()
     await _write_gateway_calls(service)
+    await process.flush()
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)
     await sender.close()

@@ -78,6 +78,8 @@ TO payintent_worker;
 -- The cells, and where merchants have their payments.
 GRANT SELECT ON cell, merchant_cell TO payintent_api, payintent_worker, payintent_read;
 GRANT INSERT, UPDATE ON cell, merchant_cell TO payintent_api;
+-- And which of them each process that serves has opened.
+GRANT SELECT, INSERT, UPDATE, DELETE ON cell_process TO payintent_api, payintent_worker;
 
 -- Mail that waits, and is forgotten once it was sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
