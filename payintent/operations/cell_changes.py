@@ -106,7 +106,7 @@ class CloseCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"{merchants} merchants are in cell {self.number}: move them"
             )
-        async with context.cells.at(self.number).transaction() as cell:
+        async with _opened(context, self.number) as database, database.transaction() as cell:
             await cell.allow(statement_s=_COUNT_S, lock_s=1)
             unended = await cell_records.list_unended(cell)
         if unended:

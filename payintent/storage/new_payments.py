@@ -113,10 +113,17 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
     open in this cell. Waits for another request with the
     same key that has not committed, at most the lock timeout (`LockTimeoutError`).
     """
+    if new.place is None:
+        row = await database.row(_CREATE, *_values(database, new))
+    else:
+        place = new.place
+        row = await database.row(_CREATE_IN_PLACE, *_values(database, new), place.cell, place.since)
+    return (row["created_at"], row["expires_at"]) if row else None
+
+
+def _values(database: Executor, new: NewPayment) -> tuple[object, ...]:
     request, terms, sealing = new.request, new.request.terms, database.payer_sealing
-    place = new.place
-    row = await database.row(
-        _CREATE if place is None else _CREATE_IN_PLACE,
+    return (
         new.id,
         request.merchant_id,
         request.key,
@@ -132,9 +139,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
         sealing.metadata_to_store(new.id, terms.metadata),
         terms.tax_manager,
         request.expires_in_s,
-        *(() if place is None else (place.cell, place.since)),
     )
-    return (row["created_at"], row["expires_at"]) if row else None
 
 
 async def create_batch(
@@ -147,12 +152,25 @@ async def create_batch(
     """
     # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+    places = [new.place for new in ordered if new.place is not None]  # all, or none
+    if places:
+        rows = await database.fetch(
+            _CREATE_BATCH_IN_PLACE,
+            *_columns(database, ordered),
+            [place.since for place in places],
+            places[0].cell,
+        )
+    else:
+        rows = await database.fetch(_CREATE_BATCH, *_columns(database, ordered))
+    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
+    return [times.get(new.id) for new in batch]
+
+
+def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object, ...]:
     requests = [new.request for new in ordered]
     terms = [request.terms for request in requests]
     sealing = database.payer_sealing
-    places = [new.place for new in ordered if new.place is not None]  # all, or none
-    rows = await database.fetch(
-        _CREATE_BATCH_IN_PLACE if places else _CREATE_BATCH,
+    return (
         [new.id for new in ordered],
         [request.merchant_id for request in requests],
         [request.key for request in requests],
@@ -169,7 +187,4 @@ async def create_batch(
         [term.tax_manager for term in terms],
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,
-        *(([place.since for place in places], places[0].cell) if places else ()),
     )
-    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
-    return [times.get(new.id) for new in batch]

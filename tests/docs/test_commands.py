@@ -25,6 +25,7 @@ from payintent.payments.create_refund import POLICY, refund_case
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
+from tests.support.cells import make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
@@ -144,6 +145,10 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         name = _name(words)
         if name == "chain.add-contract":
             terminal.set_endpoints(with_node(settings, node_url))
+        if name == "cell.add":
+            asyncio.run(make_new_cell(settings))
+            settings = with_new_cell(settings)
+            terminal.set_cells(settings)
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
