@@ -41,6 +41,7 @@ _ENDLESS = {
     "seed",
 }  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
+_OF_CELLS = {"cell.add", "cell.drain", "cell.close", "merchant.move"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
@@ -122,7 +123,8 @@ _STATUSES = {"account.check": 1}
 def _commands() -> list[list[str]]:
     pages = (section(_PAGE, "## Commands"), section(_REFUNDS, "## Commands"))
     shown = [one for text in pages for one in spans(text) if one.startswith("payintent ")]
-    return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+    found = [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+    return sorted(found, key=lambda words: _name(words) in _OF_CELLS)  # what is arranged has one
 
 
 def _name(words: list[str]) -> str:

@@ -25,6 +25,10 @@ from tests.support.databases import Databases
 from tests.support.world import ACTOR, World
 
 pytestmark = OF_CELLS
+_SLOW_CLOCK = (
+    "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql "
+    "RETURN clock_timestamp() - interval '1 minute'"
+)
 
 
 @pytest.fixture
@@ -88,11 +92,7 @@ async def _list(service: Service) -> list[str]:
             "INSERT INTO merchant (name, default_country, locale) VALUES ('Somebody', 'TH', 'en')",
             "not empty",
         ),
-        (
-            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql AS "
-            + "$$ SELECT clock_timestamp() - interval '1 minute' $$",
-            "60.* s from that of cell 0",
-        ),
+        (_SLOW_CLOCK, "60.* s from that of cell 0"),
     ],
 )
 async def test_a_database_that_cannot_be_the_cell_is_refused_and_nothing_is_noted(

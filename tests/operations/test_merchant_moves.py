@@ -212,8 +212,8 @@ async def test_a_map_of_two_moves_ago_is_of_another_place_though_of_the_same_cel
     world = moving.world
     await moving.move(1)
     await moving.move(0)
-    await moving.create(world.request(key=uuid4()), moving.stale)
-    await moving.move(1)
+    await moving.create(world.request(key=uuid4()), moving.stale)  # it would ask cell 1 alone
+    await moving.move(2)
     request = world.request(key=uuid4())
     there = await moving.create(request)
     await moving.move(0)
