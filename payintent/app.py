@@ -74,8 +74,7 @@ def build_app(
         try:
             start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
-            process = ProcessNote(service.cells, "payintent-api")
-            await process.begin()
+            process = await _noted(service)
         except Exception as error:
             application.start_failure = error
             raise
@@ -112,6 +111,17 @@ def build_app(
 
     application = Application(app, CallLog() if settings.api_calls_days else None)
     return application
+
+
+async def _noted(service: Service) -> ProcessNote:
+    """Note which cells the process has opened, before it serves; where that fails it ends."""
+    process = ProcessNote(service.cells, "payintent-api")
+    try:
+        await process.begin()
+    except BaseException:
+        await service.close()
+        raise
+    return process
 
 
 class Application(CommonHeaders):

@@ -9,10 +9,17 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import (
+    DatabaseRefusedError,
+    ErrorCode,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.domain.fraud import FraudDeniedError, FraudRuleKind, RiskLevel
 from payintent.domain.payment import CreatePaymentRequest
 from payintent.operations import merchant_moves
 from payintent.operations.cell_changes import AddCell, DrainCell
+from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchant_moves import MerchantMove, MoveEnder, MoveMerchant
 from payintent.operations.note_process import ProcessNote
 from payintent.operations.test_side import ensure_test_side
@@ -219,6 +226,33 @@ async def test_a_map_of_two_moves_ago_is_of_another_place_though_of_the_same_cel
     await moving.move(0)
     again = await moving.create(request, moving.stale)
     assert (again.payment, again.replayed) == (there.payment, True)
+
+
+async def test_a_denial_takes_no_key_in_a_closed_place(moving: Moving) -> None:
+    world = moving.world
+    rule = AddFraudRule(
+        kind=FraudRuleKind.PAYER, value="buyer-2", code="NO", level=RiskLevel.CRITICAL, score=100
+    )
+    await world.perform(rule)
+    request = world.request(payer_uid="buyer-2")
+    await moving.stale.cells.place_of_merchant(world.merchant_id)
+    await moving.move(1)
+    with pytest.raises(RefusedError, match="being moved"):
+        await moving.stale.fraud_screening.create_payment(request)
+    with pytest.raises(FraudDeniedError):
+        await moving.stale.fraud_screening.create_payment(request)
+    for cell, keys in ((0, 0), (1, 1)):
+        rows = await world.service.cells.at(cell).fetch("SELECT key FROM idempotency")
+        assert len(rows) == keys
+
+
+async def test_a_process_that_finds_a_new_cell_while_it_begins_does_not_start(
+    moving: Moving,
+) -> None:
+    begun = ProcessNote(Cells(moving.world.service.database), "payintent-api")
+    with pytest.raises(DatabaseRefusedError, match="cell 1 was added while this process began"):
+        await begun.begin()
+    await begun.flush()
 
 
 @pytest.mark.parametrize("step", ["wait_for_creates", "open_places", "the copy"])
