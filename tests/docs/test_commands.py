@@ -149,7 +149,7 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
             terminal.set_endpoints(with_node(settings, node_url))
         if name == "cell.add":
             asyncio.run(make_new_cell(settings))
-            settings = with_new_cell(settings)
+            settings = with_new_cell(settings, 1)
             terminal.set_cells(settings)
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
         asyncio.run(_arrange(settings, name))

@@ -233,9 +233,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "payer.erase": {"merchant_id": "$old_merchant", "payer_uid": "buyer-6"},
     "cell.list": {},
     "cell.show": {"number": 0},
-    "cell.add": {"number": 1},
-    "cell.drain": {"number": 1, "undo": False},
-    "cell.close": {"number": 1},
+    "cell.add": {"number": 2},
+    "cell.drain": {"number": 2, "undo": False},
+    "cell.close": {"number": 2},
     "merchant.move": {"merchant_id": "$old_merchant", "to": 0},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
@@ -385,7 +385,7 @@ async def agreed(
 async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
     """Open the world's installation once more, as one that is no sandbox."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
-    settings = with_new_cell(settings)
+    settings = with_new_cell(settings, 2)
     with contract_node() as url:
         service = await open_service(with_node(settings, url), {"fake": world.gateway})
         try:

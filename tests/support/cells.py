@@ -22,10 +22,15 @@ def with_cells(settings: Settings, urls: Mapping[int, str]) -> Settings:
     return settings.model_copy(update={"cells": SecretStr(text)})
 
 
-def with_new_cell(settings: Settings) -> Settings:
-    """Give settings the address of the schema that `make_new_cell` makes, as cell 1."""
+def with_new_cell(settings: Settings, number: int) -> Settings:
+    """Give settings also the address of the schema that `make_new_cell` makes."""
+    urls = {other: cell.database_url for other, cell in settings.other_cells.items()}
+    return with_cells(settings, urls | {number: _new_cell_url(settings)})
+
+
+def _new_cell_url(settings: Settings) -> str:
     url = settings.database_url
-    return with_cells(settings, {1: f"{url}{'&' if '?' in url else '?'}search_path={_NEW_CELL}"})
+    return f"{url}{'&' if '?' in url else '?'}search_path={_NEW_CELL}"
 
 
 async def make_new_cell(settings: Settings) -> None:
@@ -33,7 +38,7 @@ async def make_new_cell(settings: Settings) -> None:
     connection = await asyncpg.connect(settings.database_url)
     await connection.execute(f"CREATE SCHEMA {_NEW_CELL}")
     await connection.close()
-    await migrate(with_new_cell(settings).other_cells[1].database_url)
+    await migrate(_new_cell_url(settings))
 
 
 async def add_cell(control_url: str, url: str, number: int) -> None:
