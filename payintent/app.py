@@ -1,7 +1,7 @@
 """The application: routes, error handlers, and what all answers share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
@@ -39,6 +39,8 @@ from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.operations.copy_tables import open_copiers
+from payintent.operations.merchant_moves import MoveEnder
+from payintent.operations.note_process import ProcessNote
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
@@ -50,6 +52,9 @@ from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
 _TEMPLATES = templates(ROUTES)
+
+
+Writer = KeyUses | CallLogWriter | GatewayCallLog | ProcessNote
 
 
 class StoppedEarlyError(Exception):
@@ -72,6 +77,7 @@ def build_app(
         try:
             start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
+            process = await _noted(service)
         except Exception as error:
             application.start_failure = error
             raise
@@ -79,19 +85,16 @@ def build_app(
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writers: list[KeyUses | CallLogWriter | GatewayCallLog] = [uses, service.accounts.log]
+        writers: list[Writer] = [uses, service.accounts.log, process]
         if application.calls is not None:
             writers.append(CallLogWriter(application.calls, service.cells, _TEMPLATES))
         copiers = open_copiers(service.cells)
-        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers)]
+        enders = [MoveEnder(service.cells)] if service.cells.are_several else []
+        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers, *enders)]
         yield
         for copier in copiers:
             copier.stop()
-        for task in writing:
-            task.cancel()
-        await asyncio.gather(*writing, return_exceptions=True)
-        for writer in writers:
-            await writer.flush()
+        await _end(writing, writers)
         app.state.refusals.flush()
         if (provider := app.state.context.identity_provider) is not None:
             await provider.close()
@@ -106,6 +109,26 @@ def build_app(
 
     application = Application(app, CallLog() if settings.api_calls_days else None)
     return application
+
+
+async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer]) -> None:
+    """End what writes beside the requests, and write what is left."""
+    for task in writing:
+        task.cancel()
+    await asyncio.gather(*writing, return_exceptions=True)
+    for writer in writers:
+        await writer.flush()
+
+
+async def _noted(service: Service) -> ProcessNote:
+    """Note which cells the process has opened, before it serves; where that fails it ends."""
+    process = ProcessNote(service.cells, "payintent-api")
+    try:
+        await process.begin()
+    except BaseException:
+        await service.close()
+        raise
+    return process
 
 
 class Application(CommonHeaders):

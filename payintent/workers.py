@@ -15,8 +15,10 @@ from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.garbage_collection import collect_rarely
 from payintent.log import get_logger
 from payintent.onchain.watch_loop import run_watch_loop
+from payintent.operations.note_process import ProcessNote
 from payintent.payments.leased_tasks import STEP_FAILURES
 from payintent.service import Service, open_worker_service
+from payintent.storage import cell_processes
 from payintent.storage.database import Database
 from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped, wait_until_stopped
@@ -54,6 +56,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
+    process = ProcessNote(service.cells, "payintent-worker")
+    await process.begin()
     cell_steps = CellSteps(service)
     loops: list[Coroutine[Any, Any, None]] = []
     listeners: list[asyncio.Task[None]] = []
@@ -65,12 +69,14 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         listeners.append(asyncio.create_task(wake.listen(dispatcher.wake)))
         loops.append(dispatcher.run(stop))
         loops += [run_periodically(step, stop) for step in cell_steps.of(cell, database)]
-    loops += [run_periodically(step, stop) for step in control_steps(service)]
+    noting = PeriodicStep("process", cell_processes.EVERY_S, process.step)
+    loops += [run_periodically(step, stop) for step in (noting, *control_steps(service))]
     loops += [run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints]
     await asyncio.gather(*loops)
     for runner in cell_steps.runners:
         await runner.finish()
     await write_gateway_calls(service)
+    await process.flush()
     for listener in listeners:
         listener.cancel()
     await asyncio.gather(*listeners, return_exceptions=True)

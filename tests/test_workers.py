@@ -80,7 +80,7 @@ async def shops(two: TwoCells) -> AsyncIterator[Shops]:
     await clean_up(runner)
 
 
-async def _due(two: TwoCells, cell: int, shops: Shops) -> list[Payment]:
+async def _work(two: TwoCells, cell: int, shops: Shops) -> list[Payment]:
     """Let a cell have a payment to end, one to ask its gateway about, and one to refund."""
     world, merchant_id = two.world, shops.merchants[cell]
     database = world.service.cells.at(cell)
@@ -96,9 +96,21 @@ async def _due(two: TwoCells, cell: int, shops: Shops) -> list[Payment]:
     assert (await two.tell(session_id=session.id, report=report)).payment_id == refunded.id
     await asked(world, refunded)
     await world.select(asked_about, method["id"])
-    await database.fetch("UPDATE payment SET expires_at = clock() WHERE id = $1", expiring.id)
-    await database.fetch("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
+    await database.fetch("UPDATE refund SET next_at = clock() + interval '1 day'")
+    await database.fetch("UPDATE delivery SET next_at = clock() + interval '1 day'")
     return [expiring, asked_about, refunded]
+
+
+async def _make_due(two: TwoCells, cell: int, payments: Sequence[Payment]) -> None:
+    """Let all of it be due now, past the proxy before the cell."""
+    connection = await two.direct(cell)
+    await connection.execute(
+        "UPDATE payment SET expires_at = clock() WHERE id = $1", payments[0].id
+    )
+    await connection.execute("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
+    await connection.execute("UPDATE refund SET next_at = clock()")
+    await connection.execute("UPDATE delivery SET next_at = clock()")
+    await connection.close()
 
 
 async def _are_done(two: TwoCells, cell: int, payments: Sequence[Payment], shops: Shops) -> bool:
@@ -113,16 +125,23 @@ async def _are_done(two: TwoCells, cell: int, payments: Sequence[Payment], shops
     return ended and shops.told(payments[0]) == events["n"] >= len(_ENDS)
 
 
+async def _is_noted(two: TwoCells) -> bool:
+    return bool(await two.world.service.cells.control.fetch("SELECT FROM cell_process"))
+
+
 @pytest.mark.parametrize("away", [0, 1])
 @pytest.mark.parametrize("frozen", [False, True])
 async def test_a_cell_that_is_away_delays_its_own_work_alone(
     two: TwoCells, shops: Shops, away: int, frozen: bool
 ) -> None:
     two.world.gateway.answer_inquire = captured(159000, reference="by inquiry")
-    payments = {cell: await _due(two, cell, shops) for cell in (0, 1)}
+    payments = {cell: await _work(two, cell, shops) for cell in (0, 1)}
     goes_on = 1 - away
-    await two.away(away, frozen=frozen)
     async with working(two.world.service):
+        await until(lambda: _is_noted(two), "the worker has begun")
+        await two.away(away, frozen=frozen)
+        for cell in (0, 1):
+            await _make_due(two, cell, payments[cell])
         await until(
             lambda: _are_done(two, goes_on, payments[goes_on], shops),
             f"the work of cell {goes_on} is done",
@@ -138,7 +157,7 @@ async def test_what_waits_is_measured_over_all_cells_and_one_that_is_away_keeps_
 ) -> None:
     measures = WaitingMeasures(two.world.service.readings)
     for cell in (0, 1):
-        await _due(two, cell, shops)
+        await _work(two, cell, shops)
         await measures.measure(cell)
     assert _value(DELIVERIES.labels("pending")) == 2
     assert [_value(CELL_UP.labels(cell)) for cell in ("0", "1")] == [1, 1]
@@ -185,7 +204,7 @@ async def test_an_endpoint_that_is_well_again_gets_what_every_cell_that_answers_
     service, merchant_id = two.world.service, shops.merchants[1]
     cells = service.cells
     for cell in (0, 1):
-        await _due(two, cell, shops)
+        await _work(two, cell, shops)
         await cells.at(cell).fetch(
             "UPDATE delivery SET merchant_id = $1, next_at = clock() + interval '1 day'",
             merchant_id,

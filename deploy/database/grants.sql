@@ -3,12 +3,20 @@
 -- are made. A test holds it to the statements of the service.
 BEGIN;
 SET LOCAL ROLE payintent_migrate;  -- for a superuser too: default rights are the owner's
-REVOKE ALL ON SCHEMA public FROM PUBLIC;
-GRANT USAGE ON SCHEMA public TO payintent_api, payintent_worker, payintent_read;
-REVOKE ALL ON ALL TABLES IN SCHEMA public FROM payintent_api, payintent_worker, payintent_read;
--- A table of a new migration works at once; what it really needs is said here.
-ALTER DEFAULT PRIVILEGES IN SCHEMA public
-    GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO payintent_api, payintent_worker;
+DO $$
+DECLARE
+    place text := quote_ident(current_schema());  -- public, or the schema of a cell that is one
+BEGIN
+    EXECUTE replace('REVOKE ALL ON SCHEMA place FROM PUBLIC', 'place', place);
+    EXECUTE replace('GRANT USAGE ON SCHEMA place
+        TO payintent_api, payintent_worker, payintent_read', 'place', place);
+    EXECUTE replace('REVOKE ALL ON ALL TABLES IN SCHEMA place
+        FROM payintent_api, payintent_worker, payintent_read', 'place', place);
+    -- A table of a new migration works at once; what it really needs is said here.
+    EXECUTE replace('ALTER DEFAULT PRIVILEGES IN SCHEMA place
+        GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES
+        TO payintent_api, payintent_worker', 'place', place);
+END $$;
 
 -- Payments and what happens to them.
 GRANT SELECT, INSERT, UPDATE ON
@@ -78,6 +86,8 @@ TO payintent_worker;
 -- The cells, and where merchants have their payments.
 GRANT SELECT ON cell, merchant_cell TO payintent_api, payintent_worker, payintent_read;
 GRANT INSERT, UPDATE ON cell, merchant_cell TO payintent_api;
+-- And which of them each process that serves has opened.
+GRANT SELECT, INSERT, UPDATE, DELETE ON cell_process TO payintent_api, payintent_worker;
 
 -- Mail that waits, and is forgotten once it was sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;

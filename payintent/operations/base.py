@@ -166,6 +166,9 @@ class ChangeOperation(
         """Make the change within the transaction of its audit entry; returns the result."""
         raise NotImplementedError
 
+    async def finish(self, context: OperationContext, result: R) -> None:
+        """Do what has to follow the commit; what was killed before it ended is run again."""
+
     def merchant_id_of(self, result: R) -> int | None:
         """Return the merchant that the change is about, if any."""
         del result

@@ -55,7 +55,9 @@ async def submit(
     if isinstance(operation, BatchOperation):
         return await _run_batches(context, operation, show_progress)
     async with context.database.transaction() as tx:
-        return await run(context, tx, operation, {})
+        result = await run(context, tx, operation, {})
+    await operation.finish(context, result)
+    return result
 
 
 async def describe(

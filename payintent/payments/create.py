@@ -1,11 +1,12 @@
 """(new) → PENDING: one statement writes the key, the checkout and the payment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -25,11 +26,14 @@ from payintent.storage import idempotency, new_payments, payments
 from payintent.storage.batcher import Batcher
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Tx
+from payintent.storage.merchant_cells import MerchantPlace
 from payintent.storage.new_payments import NewPayment
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
 _RESOLVE_WAIT_S = 0.2
+_MOVE_WAIT_S = 2.0  # for a merchant that is moved, as `merchant move` promises
+_MOVE_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,59 @@ class PaymentCreator:
         request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
         unknown.
         """
-        cell = await self._cells.number_of_merchant(request.merchant_id)
+        if not self._cells.are_several:
+            created = await self._write(request, 0, None, check)
+            if created is not None:
+                return created
+            raise RefusedError(  # it was deleted just now
+                ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+            )
+        return await self._create_in_place(request, check)
+
+    async def _create_in_place(
+        self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None
+    ) -> CreatedPayment:
+        """Create where the merchant is, and wait while it is moved.
+
+        Former cells are asked for the key only once the place is open: then no create that one of
+        them let through is under way any more.
+        """
+        gives_up_at = monotonic() + _MOVE_WAIT_S
+        while True:
+            place = await self._cells.place_of_merchant(request.merchant_id)
+            if place.is_open:
+                found = await self._find_in(place.formers, request)
+                created = found or await self._write(request, place.cell, place, check)
+                if created is not None:
+                    return created
+            self._cells.forget_place(request.merchant_id)
+            if monotonic() > gives_up_at:
+                raise being_moved()
+            await asyncio.sleep(_MOVE_LOOK_S)
+
+    async def _find_in(
+        self, cells: Iterable[int], request: CreatePaymentRequest
+    ) -> CreatedPayment | None:
+        """Find what the key created in some cells; one that is away may have it, so it raises."""
+        for cell in cells:
+            found = await replay_create(
+                self._cells.at(cell), request.merchant_id, request.key, request.request_hash
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def _write(
+        self,
+        request: CreatePaymentRequest,
+        cell: int,
+        place: MerchantPlace | None,
+        check: Callable[[Tx], Awaitable[None]] | None,
+    ) -> CreatedPayment | None:
+        """Write a payment in a cell, or find what its key did; None where it did neither."""
         database = self._cells.at(cell)
         ids = database.id_generator
-        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
+        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request, place)
         try:
             if check is None:
                 times = await self._writes.at(cell).run(new)
@@ -85,24 +138,30 @@ class PaymentCreator:
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
-        found = await replay_create(
-            database, request.merchant_id, request.key, request.request_hash
-        )
-        if found is None:  # it was deleted just now
-            raise RefusedError(
-                ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
-            )
-        return found
+        return await replay_create(database, request.merchant_id, request.key, request.request_hash)
 
     async def find(self, merchant_id: int, key: UUID, fingerprint: bytes) -> CreatedPayment | None:
         """Find what a key of a merchant created, as `replay_create` does."""
-        database = await self._cells.of_merchant(merchant_id)
-        return await replay_create(database, merchant_id, key, fingerprint)
+        place = await self._cells.place_of_merchant(merchant_id)
+        for cell in (place.cell, *place.formers):
+            found = await replay_create(self._cells.at(cell), merchant_id, key, fingerprint)
+            if found is not None:
+                return found
+        return None
 
     async def close(self) -> None:
         """Wait for the writes whose callers have gone."""
         for writes in self._writes:
             await writes.close()
+
+
+def being_moved() -> RefusedError:
+    """Return the refusal of what cannot wait longer for the end of a merchant's move."""
+    return RefusedError(
+        ErrorCode.SERVICE_UNAVAILABLE,
+        "the merchant is being moved to another cell",
+        retry_after_s=1,
+    )
 
 
 async def _create_checked(

@@ -21,12 +21,14 @@ from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
     PaymentCreator,
+    being_moved,
 )
 from payintent.payments.policy_cache import PolicyCache
-from payintent.storage import fraud, idempotency
+from payintent.storage import fraud, idempotency, merchant_cells
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
+from payintent.storage.merchant_cells import MerchantPlace
 
 _log = get_logger("screen")
 
@@ -136,8 +138,11 @@ class FraudScreening:
             country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
-        database = await self.cells.of_merchant(request.merchant_id)
+        place = await self.cells.place_of_merchant(request.merchant_id)
+        database = self.cells.at(place.cell)
         async with database.transaction() as tx:
+            if self.cells.are_several:
+                await self._require_place(tx, request.merchant_id, place)
             fresh = await idempotency.claim_key(
                 tx, request.merchant_id, OPERATION, request.key, first
             )
@@ -154,6 +159,12 @@ class FraudScreening:
             return found
         _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
+
+    async def _require_place(self, tx: Tx, merchant_id: int, place: MerchantPlace) -> None:
+        """Refuse to take a key where the merchant was moved meanwhile; it is sent again then."""
+        if not await merchant_cells.takes_creates(tx, merchant_id, place):
+            self.cells.forget_place(merchant_id)
+            raise being_moved()
 
     async def _deny_checkout(self, payment: Payment, denial: FraudDenial | None) -> None:
         if denial is None:

@@ -5,16 +5,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage.connect_errors import RefusedConnectionError
-from payintent.storage.database import Executor
+from payintent.storage.database import Executor, Tx
 from payintent.storage.driver import NO_PERMISSION, OLD_SCHEMA, Connection
 
 _CELLS_MAX = 1_024
+_UNENDED = (
+    "payments",
+    "sessions",
+    "refunds",
+    "cases",
+    "disputes",
+    "deliveries",
+    "mails",
+    "callbacks",
+    "chain_logs",
+    "approvals",
+    "balances",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRecord:
-    """A cell: `open` for new payments, `draining` without them, or `closed`."""
+    """A cell: `adding`, `open` for merchants, `draining` where none come any more, or `closed`."""
 
     number: int
     state: str
@@ -42,6 +56,142 @@ async def list_cells(database: Executor) -> list[CellRecord]:
         "SELECT number, state, added_at FROM cell ORDER BY number LIMIT $1", _CELLS_MAX
     )
     return [CellRecord(**row) for row in rows]
+
+
+async def get_state(database: Executor, number: int) -> str | None:
+    """Return the state of a cell; a transaction that reads it keeps it so until it ends."""
+    row = await database.row("SELECT state FROM cell WHERE number = $1 FOR SHARE", number)
+    return row["state"] if row else None
+
+
+async def add(control: Tx, number: int) -> bool:
+    """Add a cell that is not open yet; False where it is there."""
+    row = await control.row(
+        "INSERT INTO cell (number, state) VALUES ($1, 'adding') "
+        "ON CONFLICT (number) DO NOTHING RETURNING number",
+        number,
+    )
+    return row is not None
+
+
+async def change_state(control: Executor, number: int, before: str, after: str) -> CellRecord:
+    """Bring a cell from one state to another; `CONFLICT` where it is in neither."""
+    row = await control.row(
+        """
+        UPDATE cell
+        SET state = $3
+        WHERE number = $1 AND state IN ($2, $3)
+        RETURNING number, state, added_at
+        """,
+        number,
+        before,
+        after,
+    )
+    if row is None:
+        state = await get_state(control, number)
+        if state is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {number}")
+        raise RefusedError(ErrorCode.CONFLICT, f"cell {number} is {state}, not {before}")
+    return CellRecord(**row)
+
+
+async def claim(cell: Executor, number: int, control: Executor) -> None:
+    """Let an empty database be a cell of control's installation."""
+    of_control = await control.row("SELECT id, pepper_mark FROM installation LIMIT 1")
+    assert of_control is not None  # noqa: S101 - control is open
+    await cell.fetch(
+        """
+        INSERT INTO installation (id, pepper_mark, cell)
+        VALUES ($1, $2, $3)
+        ON CONFLICT (only_one) DO NOTHING
+        """,
+        of_control["id"],
+        of_control["pepper_mark"],
+        number,
+    )
+
+
+async def find_installation(database: Executor) -> Installation | None:
+    """Read which cell a database is; None where it is of no installation yet."""
+    row = await database.row("SELECT cell, id FROM installation LIMIT 1")
+    return Installation(row["cell"], row["id"]) if row else None
+
+
+async def list_migrations(database: Executor) -> set[int]:
+    """List the numbers of the migrations that a database has."""
+    rows = await database.fetch("SELECT number FROM schema_migration ORDER BY number LIMIT 10000")
+    return {row["number"] for row in rows}
+
+
+async def list_rights(database: Executor) -> set[str]:
+    """List what this process may do with each table."""
+    rows = await database.fetch(
+        """
+        SELECT r.name || ' ' || c.relname AS may
+        FROM pg_class AS c
+        CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r (name)
+        WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
+            AND has_table_privilege(c.oid, r.name)
+        ORDER BY 1
+        LIMIT 10000
+        """
+    )
+    return {row["may"] for row in rows}
+
+
+async def has_rows(database: Executor) -> bool:
+    """Tell whether a database has payments, money or merchants."""
+    row = await database.row(
+        """
+        SELECT EXISTS (SELECT FROM merchant) OR EXISTS (SELECT FROM payment)
+            OR EXISTS (SELECT FROM capture) OR EXISTS (SELECT FROM ledger_entry)
+            OR EXISTS (SELECT FROM money_case) OR EXISTS (SELECT FROM idempotency)
+            OR EXISTS (SELECT FROM provider_account) AS has
+        """
+    )
+    return row is not None and row["has"]
+
+
+async def count_merchants(control: Executor, number: int) -> int:
+    """Count the merchants whose new payments are in a cell beside cell 0."""
+    row = await control.row(
+        "SELECT count(*) AS n FROM merchant_cell WHERE cell = $1 AND until IS NULL", number
+    )
+    return row["n"] if row else 0
+
+
+async def list_unended(cell: Executor) -> dict[str, int]:
+    """Count what is unended in a cell, by what it is; what has ended is left out."""
+    row = await cell.row(
+        """
+        SELECT
+            (SELECT count(*) FROM payment WHERE status IN ('PENDING', 'PROCESSING')) AS payments,
+            (SELECT count(*) FROM session WHERE life <> 'ended') AS sessions,
+            (SELECT count(*) FROM refund WHERE step <> 'ended') AS refunds,
+            (SELECT count(*) FROM money_case WHERE status = 'OPEN') AS cases,
+            (SELECT count(*) FROM dispute WHERE state IN ('inquiry', 'open', 'under_review'))
+                AS disputes,
+            (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
+            (SELECT count(*) FROM mail) AS mails,
+            (SELECT count(*) FROM callback WHERE applied_at IS NULL) AS callbacks,
+            (SELECT count(*) FROM chain_refund WHERE disposition IS NULL) AS chain_logs,
+            (SELECT count(*) FROM proposal WHERE status = 'WAITING') AS approvals,
+            (SELECT count(*) FROM (
+                SELECT account
+                FROM (
+                    SELECT debit AS account, currency, chain, amount FROM ledger_entry
+                    UNION ALL
+                    SELECT credit, currency, chain, -amount FROM ledger_entry
+                ) AS sides
+                WHERE account LIKE 'merchant_payable:%' OR account LIKE '%_reserve:%'
+                    OR account LIKE 'suspense%'
+                GROUP BY account, currency, chain
+                HAVING sum(amount) <> 0
+            ) AS balances) AS balances
+        """
+    )
+    assert row is not None  # noqa: S101 - the statement always returns one row
+    return {name: row[name] for name in _UNENDED if row[name]}
 
 
 async def get_size(database: Executor) -> int:

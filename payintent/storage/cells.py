@@ -5,20 +5,23 @@ has what operators set up, and everything whose id names no cell, or one that is
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import StorageUnavailableError
 from payintent.storage import merchant_cells
+from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
+from payintent.storage.merchant_cells import MerchantPlace
 from payintent.ttl_cache import TtlMap
 
 T = TypeVar("T")
 Other = TypeVar("Other")
 
 _MERCHANTS_MAX = 100_000
+_ONLY_PLACE = MerchantPlace(cell=0)
 _CONTROL_RESTS_S = 5.0  # after it did not answer
 
 
@@ -102,7 +105,8 @@ class Cells(ByCell[Database]):
             raise ValueError(f"cell 0 comes first, and no cell has two databases: {numbers}")
         super().__init__(control, dict(zip(numbers[1:], others, strict=True)))
         self._monotonic = monotonic
-        self._merchants: TtlMap[int, tuple[int, ...]] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
+        self._places: TtlMap[int, MerchantPlace] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
+        self._finder: Batcher[int, MerchantPlace] = Batcher(self._find_place, self._find_places)
         self._control_rests_until = 0.0
 
     @property
@@ -112,17 +116,37 @@ class Cells(ByCell[Database]):
 
     async def number_of_merchant(self, merchant_id: int) -> int:
         """Return the number of the cell in which a merchant has its new payments."""
-        return (await self.numbers_of_merchant(merchant_id))[0]
+        return (await self.place_of_merchant(merchant_id)).cell
 
     async def numbers_of_merchant(self, merchant_id: int) -> tuple[int, ...]:
         """Return the numbers of all cells with payments of a merchant, the present one first."""
+        place = await self.place_of_merchant(merchant_id)
+        return (place.cell, *place.others)
+
+    async def place_of_merchant(self, merchant_id: int) -> MerchantPlace:
+        """Return where a merchant has its new payments, as it was known up to `kept_s` ago.
+
+        Many merchants share a statement. What is written there has to be refused by the cell itself
+        where the merchant was moved meanwhile (`merchant_cells.takes_creates`).
+        """
         if not self._others:
-            return (0,)
-        numbers = self._merchants.get(merchant_id)
-        if numbers is None:
-            numbers = await self.read_copy(lambda copy: merchant_cells.list_all(copy, merchant_id))
-            self._merchants.set(merchant_id, numbers)
-        return numbers
+            return _ONLY_PLACE
+        place = self._places.get(merchant_id)
+        if place is None:
+            place = await self._finder.run(merchant_id)
+            self._places.set(merchant_id, place)
+        return place
+
+    def forget_place(self, merchant_id: int) -> None:
+        """Have a merchant's place read again: its cell refused what was to be written there."""
+        self._places.remove(merchant_id)
+
+    async def _find_place(self, merchant_id: int) -> MerchantPlace:
+        [place] = await self._find_places([merchant_id])
+        return place
+
+    async def _find_places(self, merchant_ids: Sequence[int]) -> list[MerchantPlace]:
+        return await self.read_copy(lambda copy: merchant_cells.find_places(copy, merchant_ids))
 
     async def of_merchant(self, merchant_id: int) -> Database:
         """Return the database in which a merchant has its new payments."""
@@ -150,5 +174,6 @@ class Cells(ByCell[Database]):
 
     async def close(self) -> None:
         """Close the pools of all cells."""
+        await self._finder.close()
         for database in self:
             await database.close()

@@ -9,24 +9,28 @@ from uuid import UUID
 from payintent.domain.payment import CreatePaymentRequest
 from payintent.storage.batcher import LOCK_TIMEOUT_MS
 from payintent.storage.database import Executor
+from payintent.storage.merchant_cells import MerchantPlace
 
 _BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
-_CREATE_BATCH: LiteralString = """
+_BATCH_BEGIN: LiteralString = """
     WITH patience AS MATERIALIZED (
         SELECT set_config('lock_timeout', $16, true)
     ), new AS MATERIALIZED (
         SELECT n.*
         FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
             $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
-            $12::boolean[], $13::json[], $14::text[], $15::int[])
+            $12::boolean[], $13::json[], $14::text[], $15::int[]"""
+_BATCH_CLAIM: LiteralString = """)
             AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
                 amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
-                tax_manager, expires_in_s)
+                tax_manager, expires_in_s"""
+_BATCH_NEW: LiteralString = """)
     ), claimed AS (
         INSERT INTO idempotency AS i
             (merchant_id, operation, key, request_hash, payment_id, country, created_at)
         SELECT merchant_id, 'create', key, request_hash, id, country, clock()
-        FROM new
+        FROM new"""
+_BATCH_END: LiteralString = """
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
             country = excluded.country, denial = NULL, created_at = excluded.created_at
@@ -48,30 +52,23 @@ _CREATE_BATCH: LiteralString = """
     JOIN new USING (id)
     RETURNING id, created_at, expires_at
 """
-
-
-@dataclass(frozen=True, slots=True)
-class NewPayment:
-    """A payment to be written, with the ids that it will have."""
-
-    id: UUID
-    checkout_id: str
-    request: CreatePaymentRequest
-
-
-async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
-    """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
-
-    `None` where the key is taken and younger than 24 hours. Waits for another request with the
-    same key that has not committed, at most the lock timeout (`LockTimeoutError`).
-    """
-    request, terms, sealing = new.request, new.request.terms, database.payer_sealing
-    row = await database.row(
-        """
+_CREATE_BATCH: LiteralString = _BATCH_BEGIN + _BATCH_CLAIM + _BATCH_NEW + _BATCH_END
+#: Of an installation with several cells: rows of merchants that are not placed here are left out.
+_CREATE_BATCH_IN_PLACE: LiteralString = (
+    _BATCH_BEGIN
+    + ", $17::timestamptz[]"
+    + _BATCH_CLAIM
+    + ", place_since"
+    + _BATCH_NEW
+    + " WHERE takes_creates(merchant_id, $18, place_since)"
+    + _BATCH_END
+)
+_CREATE_BEGIN: LiteralString = """
         WITH claimed AS (
             INSERT INTO idempotency AS i
                 (merchant_id, operation, key, request_hash, payment_id, country, created_at)
-            VALUES ($2, 'create', $3, $4, $1, $5, clock())
+            """
+_CREATE_END: LiteralString = """
             ON CONFLICT (merchant_id, operation, key) DO UPDATE
             SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
                 country = excluded.country, denial = NULL, created_at = excluded.created_at
@@ -88,7 +85,45 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
             now + $15 * interval '1 second', now, now
         FROM claimed
         RETURNING created_at, expires_at
-        """,
+        """
+_CREATE: LiteralString = (
+    _CREATE_BEGIN + "VALUES ($2, 'create', $3, $4, $1, $5, clock())" + _CREATE_END
+)
+_CREATE_IN_PLACE: LiteralString = (
+    _CREATE_BEGIN
+    + "SELECT $2, 'create', $3, $4, $1, $5, clock() WHERE takes_creates($2, $16, $17)"
+    + _CREATE_END
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPayment:
+    """A payment to be written, with the ids that it will have."""
+
+    id: UUID
+    checkout_id: str
+    request: CreatePaymentRequest
+    place: MerchantPlace | None = None  # its merchant's, where there are several cells
+
+
+async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
+    """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
+
+    `None` where the key is taken and younger than 24 hours, or where the merchant's place is not
+    open in this cell. Waits for another request with the
+    same key that has not committed, at most the lock timeout (`LockTimeoutError`).
+    """
+    if new.place is None:
+        row = await database.row(_CREATE, *_values(database, new))
+    else:
+        place = new.place
+        row = await database.row(_CREATE_IN_PLACE, *_values(database, new), place.cell, place.since)
+    return (row["created_at"], row["expires_at"]) if row else None
+
+
+def _values(database: Executor, new: NewPayment) -> tuple[object, ...]:
+    request, terms, sealing = new.request, new.request.terms, database.payer_sealing
+    return (
         new.id,
         request.merchant_id,
         request.key,
@@ -105,7 +140,6 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
         terms.tax_manager,
         request.expires_in_s,
     )
-    return (row["created_at"], row["expires_at"]) if row else None
 
 
 async def create_batch(
@@ -118,11 +152,25 @@ async def create_batch(
     """
     # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+    places = [new.place for new in ordered if new.place is not None]  # all, or none
+    if places:
+        rows = await database.fetch(
+            _CREATE_BATCH_IN_PLACE,
+            *_columns(database, ordered),
+            [place.since for place in places],
+            places[0].cell,
+        )
+    else:
+        rows = await database.fetch(_CREATE_BATCH, *_columns(database, ordered))
+    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
+    return [times.get(new.id) for new in batch]
+
+
+def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object, ...]:
     requests = [new.request for new in ordered]
     terms = [request.terms for request in requests]
     sealing = database.payer_sealing
-    rows = await database.fetch(
-        _CREATE_BATCH,
+    return (
         [new.id for new in ordered],
         [request.merchant_id for request in requests],
         [request.key for request in requests],
@@ -140,5 +188,3 @@ async def create_batch(
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,
     )
-    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
-    return [times.get(new.id) for new in batch]

@@ -18,6 +18,20 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'capture_disputed';
 END $$;
 
+CREATE FUNCTION public.cell_step() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO '$user', 'public'
+    AS $$
+BEGIN
+    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier'
+        AND (OLD.state, NEW.state) NOT IN (('adding', 'open'), ('adding', 'closed'),
+            ('open', 'draining'), ('draining', 'open'), ('draining', 'closed')) THEN
+        RAISE EXCEPTION 'cell % does not go from % to %', NEW.number, OLD.state, NEW.state
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'cell_step';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.change_configuration_version() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO '$user', 'public'
@@ -185,6 +199,10 @@ CREATE FUNCTION public.merchant_payable(of_merchant bigint, of_currency text, of
         AND 'merchant_payable:' || of_merchant IN (e.debit, e.credit)
 $$;
 
+CREATE FUNCTION public.merchant_place_lock(of_merchant bigint, of_cell integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    RETURN hashtextextended(((('merchant place '::text || of_cell) || ' '::text) || of_merchant), (0)::bigint);
+
 CREATE FUNCTION public.note_change() RETURNS trigger
     LANGUAGE plpgsql
     SET "TimeZone" TO 'UTC'
@@ -341,6 +359,24 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'statement_frozen';
 END $$;
 
+CREATE FUNCTION public.takes_creates(of_merchant bigint, of_cell integer, place_since timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(merchant_place_lock(of_merchant, of_cell)) THEN
+        RETURN false;  -- the move waits for the creates of before
+    END IF;
+    IF place_since IS NULL THEN
+        RETURN of_cell = 0 AND NOT EXISTS (
+            SELECT FROM merchant_cell WHERE merchant_id = of_merchant);
+    END IF;
+    RETURN EXISTS (
+        SELECT
+        FROM merchant_cell
+        WHERE merchant_id = of_merchant AND cell = of_cell AND since = place_since
+            AND until IS NULL AND opened_at IS NOT NULL);
+END $$;
+
 CREATE TABLE public.api_call (
     at timestamp with time zone NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -457,8 +493,17 @@ CREATE TABLE public.cell (
     number smallint NOT NULL,
     state text DEFAULT 'open'::text NOT NULL,
     added_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT cell_control CHECK (((number <> 0) OR (state = 'open'::text))),
     CONSTRAINT cell_number CHECK (((number >= 0) AND (number <= 1023))),
-    CONSTRAINT cell_state CHECK ((state = ANY (ARRAY['open'::text, 'draining'::text, 'closed'::text])))
+    CONSTRAINT cell_state CHECK ((state = ANY (ARRAY['adding'::text, 'open'::text, 'draining'::text, 'closed'::text])))
+);
+
+CREATE TABLE public.cell_process (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    cells smallint[] NOT NULL,
+    seen_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT cell_process_name CHECK ((length(name) <= 200))
 );
 
 CREATE TABLE public.chain (
@@ -986,6 +1031,8 @@ CREATE TABLE public.merchant_cell (
     cell smallint NOT NULL,
     since timestamp with time zone DEFAULT public.clock() NOT NULL,
     until timestamp with time zone,
+    opened_at timestamp with time zone DEFAULT public.clock(),
+    CONSTRAINT merchant_cell_opened CHECK (((until IS NULL) OR (opened_at IS NOT NULL))),
     CONSTRAINT merchant_cell_until CHECK ((until >= since))
 );
 
@@ -1500,6 +1547,9 @@ ALTER TABLE ONLY public.catalog_shown
 ALTER TABLE ONLY public.cell
     ADD CONSTRAINT cell_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY public.cell_process
+    ADD CONSTRAINT cell_process_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
 
@@ -1954,6 +2004,8 @@ CREATE INDEX test_refund_by_session ON public.test_refund USING btree (session_i
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
 CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.capture FOR EACH ROW WHEN (((new.reserved_minor > old.reserved_minor) AND (new.disputed_minor > (0)::numeric) AND (((new.refunded_minor + new.reserved_minor) + new.disputed_minor) > new.amount_minor))) EXECUTE FUNCTION public.capture_disputed();
+
+CREATE TRIGGER cell_step BEFORE UPDATE OF state ON public.cell FOR EACH ROW WHEN ((old.state <> new.state)) EXECUTE FUNCTION public.cell_step();
 
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.catalog_shown DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 

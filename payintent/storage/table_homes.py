@@ -18,9 +18,10 @@ class TableHome(StrEnum):
 
 _NAMES = {
     TableHome.CONTROL: """
-        completed_sign_in configuration_change console_session gateway_payout member member_link
-        member_passkey member_session operator_identity operator_token reconciliation_balance
-        reconciliation_blocks reconciliation_file reconciliation_run reconciliation_sum
+        cell_process completed_sign_in configuration_change console_session gateway_payout
+        member member_link member_passkey member_session operator_identity operator_token
+        reconciliation_balance reconciliation_blocks reconciliation_file reconciliation_run
+        reconciliation_sum
         """,
     TableHome.COPIED: """
         api_key callback_secret cell chain chain_contract chain_token fraud_rule merchant

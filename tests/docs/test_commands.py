@@ -25,6 +25,7 @@ from payintent.payments.create_refund import POLICY, refund_case
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
+from tests.support.cells import make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
@@ -40,6 +41,7 @@ _ENDLESS = {
     "seed",
 }  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
+_OF_CELLS = {"cell.add", "cell.drain", "cell.close", "merchant.move"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
@@ -121,7 +123,8 @@ _STATUSES = {"account.check": 1}
 def _commands() -> list[list[str]]:
     pages = (section(_PAGE, "## Commands"), section(_REFUNDS, "## Commands"))
     shown = [one for text in pages for one in spans(text) if one.startswith("payintent ")]
-    return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+    found = [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+    return sorted(found, key=lambda words: _name(words) in _OF_CELLS)  # what is arranged has one
 
 
 def _name(words: list[str]) -> str:
@@ -144,6 +147,10 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         name = _name(words)
         if name == "chain.add-contract":
             terminal.set_endpoints(with_node(settings, node_url))
+        if name == "cell.add":
+            asyncio.run(make_new_cell(settings))
+            settings = with_new_cell(settings, 1)
+            terminal.set_cells(settings)
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
         asyncio.run(_arrange(settings, name))
         people.arrange(name)

@@ -32,6 +32,7 @@ from payintent.storage import captures, operator_identities, refunds
 from payintent.storage.operator_identities import NewSignIn
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
+from tests.support.cells import make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
 from tests.support.fakes import captured
@@ -232,6 +233,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "payer.erase": {"merchant_id": "$old_merchant", "payer_uid": "buyer-6"},
     "cell.list": {},
     "cell.show": {"number": 0},
+    "cell.add": {"number": 2},
+    "cell.drain": {"number": 2, "undo": False},
+    "cell.close": {"number": 2},
+    "merchant.move": {"merchant_id": "$old_merchant", "to": 0},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
@@ -380,6 +385,7 @@ async def agreed(
 async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
     """Open the world's installation once more, as one that is no sandbox."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
+    settings = with_new_cell(settings, 2)
     with contract_node() as url:
         service = await open_service(with_node(settings, url), {"fake": world.gateway})
         try:
@@ -390,6 +396,7 @@ async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
 
 async def make_stage(world: World, service: Service) -> Stage:
     """Arrange whatever the examples name."""
+    await make_new_cell(world.service.settings)
     tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id

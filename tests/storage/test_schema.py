@@ -58,6 +58,14 @@ ADD_PLACE = """
     INSERT INTO merchant_cell (merchant_id, cell, since, until)
     VALUES (:merchant_id, 0, now(), {})
 """
+UNOPENED_PLACE = """
+    INSERT INTO merchant_cell (merchant_id, cell, until, opened_at)
+    VALUES (:merchant_id, 0, now() + interval '1 s', NULL)
+"""
+NAMED_PROCESS = """
+    INSERT INTO cell_process (id, name, cells)
+    VALUES (gen_random_uuid(), repeat('x', 201), '{0}')
+"""
 STATEMENT_CLOSE = "INSERT INTO statement_close VALUES (:merchant_id, 'epoch', 'epoch', 5, 6);"
 #: What a payment of each status must have, by the schema's own checks.
 COLUMNS = {
@@ -801,7 +809,11 @@ BROKEN: list[tuple[str, str]] = [
         "DELETE FROM statement_close",
     )],
     ("cell_number", "INSERT INTO cell (number) VALUES (1024)"),
-    ("cell_state", "UPDATE cell SET state = 'away'"),
+    ("cell_state", "INSERT INTO cell (number, state) VALUES (1, 'away')"),
+    ("cell_control", "UPDATE cell SET state = 'draining'"),
+    ("cell_step", "INSERT INTO cell VALUES (1); UPDATE cell SET state = 'closed' WHERE number = 1"),
+    ("cell_process_name", NAMED_PROCESS),
+    ("merchant_cell_opened", UNOPENED_PLACE),
     ("installation_cell", "UPDATE installation SET cell = -1"),
     ("merchant_cell_until", ADD_PLACE.format("now() - interval '1 s'")),
     ("merchant_cell_present", ADD_PLACE.format("NULL") + ";" + ADD_PLACE.format("NULL").replace(

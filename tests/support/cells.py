@@ -11,12 +11,34 @@ from payintent.config import Settings
 from payintent.operations.copy_tables import open_copiers
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
+from payintent.storage.migrations_runner import migrate
+
+_NEW_CELL = "new_cell"
 
 
 def with_cells(settings: Settings, urls: Mapping[int, str]) -> Settings:
     """Give settings the addresses of other cells."""
     text = json.dumps({str(number): {"url": url} for number, url in urls.items()})
     return settings.model_copy(update={"cells": SecretStr(text)})
+
+
+def with_new_cell(settings: Settings, number: int) -> Settings:
+    """Give settings also the address of the schema that `make_new_cell` makes."""
+    urls = {other: cell.database_url for other, cell in settings.other_cells.items()}
+    return with_cells(settings, urls | {number: _new_cell_url(settings)})
+
+
+def _new_cell_url(settings: Settings) -> str:
+    url = settings.database_url
+    return f"{url}{'&' if '?' in url else '?'}search_path={_NEW_CELL}"
+
+
+async def make_new_cell(settings: Settings) -> None:
+    """Make a schema that `cell add` takes: an empty database would do as well, and cost more."""
+    connection = await asyncpg.connect(settings.database_url)
+    await connection.execute(f"CREATE SCHEMA {_NEW_CELL}")
+    await connection.close()
+    await migrate(_new_cell_url(settings))
 
 
 async def add_cell(control_url: str, url: str, number: int) -> None:

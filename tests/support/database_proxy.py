@@ -16,6 +16,7 @@ class DatabaseProxy:
     """Forwards both ways until it is frozen; connections are accepted even then."""
 
     def __init__(self, url: str) -> None:
+        self.target_url = url
         self._target = urlsplit(url)
         self._server = TcpServer(self._serve)
         self._flows = asyncio.Event()

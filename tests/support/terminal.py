@@ -89,6 +89,10 @@ class Terminal:
             "PAYINTENT_CHAIN_ANY_ENDPOINTS", str(settings.chain_any_endpoints).lower()
         )
 
+    def set_cells(self, settings: Settings) -> None:
+        """Open the cells of these settings from now on."""
+        self._patch.setenv("PAYINTENT_CELLS", settings.cells.get_secret_value())
+
     def set_mail_server(self, host: str) -> None:
         """Send mail through this server from now on, or, if empty, through none."""
         self._patch.setenv("PAYINTENT_SMTP_HOST", host)

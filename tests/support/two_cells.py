@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
+
 from payintent.domain.gateway import VerifiedCallback
 from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
@@ -52,6 +54,10 @@ class TwoCells:
             proxy.thaw()
         else:
             await proxy.start()
+
+    async def direct(self, cell: int) -> asyncpg.Connection:
+        """Connect to the database of a cell past its proxy."""
+        return await asyncpg.connect(self.proxies[cell].target_url)
 
     async def tell(self, **fields: Any) -> CallbackResult:
         """Let a callback come in."""

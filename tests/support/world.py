@@ -164,8 +164,9 @@ class World:
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
-        async with self.database.transaction() as tx:
-            return await settle_session(tx, self.id_generator, payment.id, session_id, report)
+        database = self.service.cells.of(payment.id)
+        async with database.transaction() as tx:
+            return await settle_session(tx, database.id_generator, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
         """Read with a query of the test's own."""
