@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ plugins-long: $(VENV)/openapi/installed $(VENV)/medusa/installed php ## Grade th
 
 drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
 	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"
+
+drill-cells: $(VENV)/dev ## Two cells on two servers: kills, freezes and moves under load; prints what was lost (RUNS=3 ONLY=kill-1,move RATE=40)
+	@$(BIN)/python -m drills.cells --runs $(or $(RUNS),3) --rate $(or $(RATE),40) --only "$(ONLY)"
 
 clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and Python clients by openapi-generator, compiled and used against the service
 	$(BIN)/pytest -v -s -p no:randomly --timeout 1800 tests/clients/long_form.py $(PYTEST_ARGS)

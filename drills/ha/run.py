@@ -13,12 +13,12 @@ from drills.client import Client
 from drills.ha import faults, report, service
 from drills.ha.cluster import Cluster
 from drills.ha.faults import Fault, Stage
-from drills.ha.judge import Verdict, judge
-from drills.ha.observe import outage_s, settled_s
 from drills.ha.programs import Passwords, databases
 from drills.ha.report import Run
 from drills.ha.service import Scene
+from drills.judge import Verdict, judge
 from drills.load import CREATE, Call, Load, failures
+from drills.observe import outage_s, settled_s
 
 _BEFORE_S = 5.0
 _AFTER_S = 10.0

@@ -10,11 +10,11 @@ import asyncpg
 
 from bench.installation import free_ports
 from drills.client import Target
-from drills.ha.judge import StoredPayment
 from drills.ha.network import address
 from drills.ha.programs import LEADER_PORT, POOL_PORT, USER, Passwords, haproxy, pgbouncer
-from drills.ha.receiver import Receiver
+from drills.judge import StoredPayment
 from drills.processes import NotReadyError, Program, api_program, payintent
+from drills.receiver import Receiver
 from payintent.domain import ids
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation

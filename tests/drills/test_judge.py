@@ -2,8 +2,8 @@
 
 import math
 
-from drills.ha.judge import StoredPayment, judge
-from drills.ha.observe import outage_s, percentile, settled_s
+from drills.judge import StoredPayment, judge
+from drills.observe import outage_s, percentile, settled_s
 from drills.ha.report import Run, markdown
 from drills.load import CANCEL, CREATE, GET, Call, failures
 

@@ -1,0 +1,1 @@
+"""Faults and moves of cells under load: `make drill-cells`."""

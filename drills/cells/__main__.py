@@ -1,0 +1,148 @@
+"""`make drill-cells`: kills, freezes and moves cells under load, and prints what was lost."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from drills.cells import report, scene
+from drills.cells.faults import FAULTS, Fault
+from drills.cells.report import Run
+from drills.cells.scene import Scene
+from drills.client import Client
+from drills.judge import Verdict, judge
+from drills.load import CREATE, Call, Load, failures
+from drills.observe import outage_s, percentile
+
+_BEFORE_S = 15.0
+_AFTER_S = 15.0
+_REQUESTS_MAX = 100_000  # of one run
+_DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
+_LOOK_S = 1.0
+_CANCELS = 0.1
+_SHARE = 0.99
+
+
+@dataclass(slots=True)
+class Drill:
+    """All runs, with what clients were answered in them."""
+
+    scene: Scene
+    per_s: float  # requests of each merchant
+    calls: list[Call] = field(default_factory=list[Call])
+    found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
+
+    async def run(self, fault: Fault) -> Run:
+        """Do one thing to a cell while merchants of both are under load, and judge what became."""
+        loads = [
+            Load(self.scene.target, shop.api_key, self.per_s, _REQUESTS_MAX, cancels=_CANCELS)
+            for shop in self.scene.shops
+        ]
+        async with asyncio.TaskGroup() as work:
+            for load in loads:
+                work.create_task(load.run())
+            try:
+                await asyncio.sleep(_BEFORE_S)
+                since = time.monotonic()
+                await fault.begin(self.scene)
+                await asyncio.sleep(fault.hold_s)
+                until = time.monotonic()
+                await fault.end(self.scene)
+                await asyncio.sleep(_AFTER_S)
+            finally:
+                for load in loads:
+                    load.stop()
+        own, other = loads[fault.cell], loads[1 - fault.cell]
+        return await self._judge(fault, own, other, (since, until))
+
+    async def _judge(
+        self, fault: Fault, own: Load, other: Load, lasted: tuple[float, float]
+    ) -> Run:
+        since, until = lasted
+        client = Client(self.scene.target, own.timeout_s)
+        resent = await own.resend(client) + await other.resend(client)
+        await client.close()
+        self.calls += [*own.calls, *other.calls, *resent]
+        before, self.found = self.found, await self._verdict()
+        return Run(
+            fault=fault.name,
+            title=fault.title,
+            outage_s=outage_s(own.calls, since),
+            before_s=_p99(call for call in other.calls if call.due < since),
+            during_s=_p99(call for call in other.calls if since <= call.due < until),
+            errors=failures(own.calls),
+            others_failed=sum(not call.is_ok for call in other.calls),
+            lost=len(self.found.lost - before.lost) + sum(not call.is_ok for call in resent),
+            doubled=len(self.found.doubled - before.doubled),
+            missing=len(self.found.missing - before.missing),
+        )
+
+    async def _verdict(self) -> Verdict:
+        """Judge everything since the first run, when the last webhooks have had their time."""
+        deadline = time.monotonic() + _DELIVERED_S
+        while True:
+            stored, events = await self.scene.stored()
+            found = judge(self.calls, stored, events, self.scene.receiver.told)
+            if not found.missing - self.found.missing or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(_LOOK_S)
+
+
+def _p99(calls: Iterable[Call]) -> float:
+    return percentile([call.seconds for call in calls if call.kind == CREATE], _SHARE)
+
+
+async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
+    runs: list[Run] = []
+    async with scene.running(folder) as made:
+        drill = Drill(made, options.rate)
+        try:
+            for number in range(1, options.runs + 1):
+                for fault in _chosen(options.only):
+                    runs.append(await drill.run(fault))
+                    report.show_run(runs[-1], number, console)
+        finally:  # also of a drill that is stopped
+            if runs:
+                console.print(report.table(runs))
+                console.print("\n".join(report.markdown(runs)))
+    return report.is_met(runs)
+
+
+def _chosen(only: str) -> list[Fault]:
+    names = only.split(",") if only else [fault.name for fault in FAULTS]
+    return [fault for fault in FAULTS if fault.name in names]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make drill-cells")
+    parser.add_argument("--runs", type=int, default=3, help="of each fault")
+    parser.add_argument("--only", default="", help="names of faults, separated by commas")
+    parser.add_argument("--rate", type=float, default=40.0, help="requests a second, by cell")
+    options = parser.parse_args()
+    names = [fault.name for fault in FAULTS]
+    wrong = [name for name in options.only.split(",") if name and name not in names]
+    if wrong:
+        parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+    return options
+
+
+def main() -> None:
+    """Run the drill; ends with 1 where something was lost, or others waited."""
+    options = _options()
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="drill-cells-", dir=var_dir) as folder:
+        Path(folder).chmod(0o711)  # so that the databases' own user can reach their data
+        met = asyncio.run(_run(options, Path(folder), Console(width=140)))
+    sys.exit(0 if met else 1)
+
+
+if __name__ == "__main__":
+    main()

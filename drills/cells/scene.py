@@ -1,0 +1,159 @@
+"""A service with two cells on two servers: two APIs, a worker, and a merchant in each cell."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+
+from bench.installation import free_ports
+from drills.cells.servers import CellServer
+from drills.client import Target
+from drills.judge import StoredPayment
+from drills.processes import Program, api_program, payintent, plain_environment
+from drills.receiver import Receiver
+from payintent.domain import ids
+from payintent.operations.base import Actor
+from payintent.operations.merchants import SetCallbackUrl
+from payintent.storage import migrations_runner
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import (
+    SandboxInstallation,
+    open_installed_service,
+    prepare_installation,
+)
+
+_COMMAND_S = 120.0
+_ACTOR = Actor("drill", "the drill's own")
+#: The cell of each of the sandbox's merchants, in their order.
+CELLS = (0, 1)
+
+
+class CommandError(Exception):
+    """A command of the service failed; the message is what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A merchant with its key."""
+
+    merchant_id: int
+    api_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A service that runs, its servers by cell, and the merchants in the order of their cells."""
+
+    target: Target
+    shops: Sequence[Shop]
+    servers: Mapping[int, CellServer]
+    receiver: Receiver
+    environment: Mapping[str, str] = field(repr=False)
+
+    async def stored(self) -> tuple[list[StoredPayment], list[str]]:
+        """Read all payments of all cells, and the payment of each event."""
+        payments: list[StoredPayment] = []
+        events: list[str] = []
+        for server in self.servers.values():
+            found, ended = await _stored(server.url)
+            payments += found
+            events += ended
+        return payments, events
+
+    async def command(self, *words: str) -> str:
+        """Run a command of the service; gives what it printed (`CommandError`)."""
+        return await _command(self.environment, *words)
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncGenerator[Scene]:
+    """Start two servers, make the second one a cell with a merchant, and run the service."""
+    servers = {number: CellServer(number, folder) for number in CELLS}
+    programs: list[Program] = []
+    receiver: Receiver | None = None
+    try:
+        for server in servers.values():
+            await server.start()
+        world = await _install(folder, servers[0].url)
+        await migrations_runner.migrate(servers[1].url)
+        environment = _environment(world, servers)
+        receiver = Receiver(world.ports.shop)
+        await receiver.start()
+        programs += _programs(world, environment, folder)
+        for program in programs:
+            await program.start()
+        shops = [Shop(kept["id"], kept["api_key"]) for kept in world.kept["merchants"]]
+        await _command(environment, "cell", "add", "1")
+        await _command(environment, "merchant", "move", str(shops[1].merchant_id), "--to", "1")
+        target = Target("127.0.0.1", world.ports.api)
+        yield Scene(target, shops, servers, receiver, environment)
+    finally:
+        for program in reversed(programs):
+            await program.stop()
+        if receiver is not None:
+            await receiver.stop()
+        for server in servers.values():
+            await server.stop()
+
+
+async def _install(folder: Path, url: str) -> SandboxInstallation:
+    """Set up control, with a callback URL for both merchants."""
+    own = folder / "sandbox"
+    own.mkdir()
+    world = await prepare_installation(own, free_ports(), url, DevChains(own, (0, 0, 0)))
+    service = await open_installed_service(world)
+    try:
+        for merchant in world.kept["merchants"]:
+            told = SetCallbackUrl(
+                merchant_id=merchant["id"], callback_url=f"{world.shop_url}/webhooks"
+            )
+            await service.run_operation(told, _ACTOR)
+    finally:
+        await service.close()
+    return world
+
+
+def _environment(
+    world: SandboxInstallation, servers: Mapping[int, CellServer]
+) -> Mapping[str, str]:
+    others = {str(number): {"url": server.url} for number, server in servers.items() if number}
+    return world.service_environment() | {"PAYINTENT_CELLS": json.dumps(others)}
+
+
+def _programs(
+    world: SandboxInstallation, environment: Mapping[str, str], folder: Path
+) -> list[Program]:
+    worker = Program("worker", payintent("worker", "--processes", "1"), environment, folder)
+    return [api_program(1, world.ports.api, environment, folder), worker]
+
+
+async def _command(environment: Mapping[str, str], *words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "payintent", *words,
+        env=plain_environment() | dict(environment),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    async with asyncio.timeout(_COMMAND_S):
+        printed, _ = await process.communicate()
+    if process.returncode:
+        raise CommandError(f"payintent {' '.join(words)}\n{printed.decode()}")
+    return printed.decode()
+
+
+async def _stored(url: str) -> tuple[list[StoredPayment], list[str]]:
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        payments = await connection.fetch("SELECT id, payer_uid, status FROM payment")
+        events = await connection.fetch("SELECT payment_id FROM event")
+    finally:
+        await connection.close()
+    found = [
+        StoredPayment(ids.format_id(ids.PAYMENT, row["id"]), row["payer_uid"], row["status"])
+        for row in payments
+    ]
+    return found, [ids.format_id(ids.PAYMENT, row["payment_id"]) for row in events]
