@@ -84,11 +84,11 @@ async def running(folder: Path) -> AsyncGenerator[Scene]:
         environment = _environment(world, servers)
         receiver = Receiver(world.ports.shop)
         await receiver.start()
+        await _command(environment, "cell", "add", "1")
         programs += _programs(world, environment, folder)
-        for program in programs:
+        for program in programs:  # each opens the cells that were added before
             await program.start()
         shops = [Shop(kept["id"], kept["api_key"]) for kept in world.kept["merchants"]]
-        await _command(environment, "cell", "add", "1")
         await _command(environment, "merchant", "move", str(shops[1].merchant_id), "--to", "1")
         target = Target("127.0.0.1", world.ports.api)
         yield Scene(target, shops, servers, receiver, environment)

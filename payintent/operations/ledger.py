@@ -1,7 +1,8 @@
 """The ledger: balances shown, compared with the facts, and entered for facts of before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, ClassVar
 from uuid import UUID
 
@@ -13,19 +14,24 @@ from payintent.storage import ledger_backfill, ledger_balances, ledger_check
 from payintent.storage.database import Tx
 from payintent.storage.ledger_backfill import FactKind
 from payintent.storage.ledger_balances import AccountBalance
+from payintent.storage.merge_lists import CellList, ask_cells
 
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingAccount:
-    """An account whose balance is not what the facts say; debits less credits, in minor units."""
+    """An account whose balance in a cell is not what the facts there say.
+
+    Debits less credits, in minor units.
+    """
 
     account: str
     currency: str
     chain: str | None
     ledger_minor: str
     facts_minor: str
+    cell: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +54,11 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
     async def read(self, context: OperationContext) -> list[AccountBalance]:
         """Return the balances by account; with a merchant, of what is entered for it."""
         await check_merchant(context.database, self.merchant_id)
-        return await ledger_balances.list_balances(context.reading, self.merchant_id, self.currency)
+        found, away = await ask_cells(
+            dict(context.readings.items()),
+            lambda reading: ledger_balances.list_balances(reading, self.merchant_id, self.currency),
+        )
+        return CellList(add_balances(found.values()), away)
 
 
 class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=True):
@@ -58,20 +68,24 @@ class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=Tr
     """
 
     action: ClassVar[str] = "ledger.check"
-    columns = ("account", "currency", "chain", "ledger_minor", "facts_minor")
+    columns = ("account", "currency", "chain", "ledger_minor", "facts_minor", "cell")
 
     async def read(self, context: OperationContext) -> list[DifferingAccount]:
-        """Return the accounts that differ, of one moment."""
-        return [
+        """Return the accounts that differ, of one moment in each cell."""
+        found, away = await ask_cells(dict(context.cells.items()), ledger_check.find_differences)
+        rows = (
             DifferingAccount(
                 account=difference.account,
                 currency=difference.currency,
                 chain=difference.chain,
                 ledger_minor=str(difference.ledger_minor),
                 facts_minor=str(difference.facts_minor),
+                cell=cell,
             )
-            for difference in await ledger_check.find_differences(context.database)
-        ]
+            for cell, differences in found.items()
+            for difference in differences
+        )
+        return CellList(rows, away)
 
 
 class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
@@ -143,3 +157,28 @@ class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
     def place(self) -> tuple[FactKind, UUID]:
         """Return the kind of the batch, and the fact that it comes after."""
         return self.kind, self.after
+
+
+def add_balances(of_cells: Iterable[Sequence[AccountBalance]]) -> list[AccountBalance]:
+    """Add up each account over cells, in the order of a list of one cell."""
+    every = list(of_cells)
+    if len(every) == 1:
+        return list(every[0])
+    sums: dict[tuple[str, str, str | None], tuple[int, int]] = {}
+    for balance in chain.from_iterable(every):
+        key = balance.account, balance.currency, balance.chain
+        debits, credits_ = sums.get(key, (0, 0))
+        sums[key] = debits + int(balance.debits_minor), credits_ + int(balance.credits_minor)
+    return [
+        AccountBalance(
+            account=account,
+            currency=currency,
+            chain=of_chain,
+            debits_minor=str(debits),
+            credits_minor=str(credits_),
+            balance_minor=str(debits - credits_),
+        )
+        for (account, currency, of_chain), (debits, credits_) in sorted(
+            sums.items(), key=lambda item: (*item[0][:2], item[0][2] is None, item[0][2] or "")
+        )
+    ]

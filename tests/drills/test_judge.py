@@ -2,10 +2,10 @@
 
 import math
 
-from drills.judge import StoredPayment, judge
-from drills.observe import outage_s, percentile, settled_s
 from drills.ha.report import Run, markdown
+from drills.judge import StoredPayment, judge
 from drills.load import CANCEL, CREATE, GET, Call, failures
+from drills.observe import outage_s, percentile, settled_s
 
 
 def call(
