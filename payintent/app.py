@@ -43,7 +43,7 @@ from payintent.operations.merchant_moves import MoveEnder
 from payintent.operations.note_process import ProcessNote
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
-from payintent.payments.overview_cache import OverviewCache
+from payintent.payments.overview_over_cells import OverviewOverCells
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
@@ -187,7 +187,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
             of_one_max=FEED_WAITS_MAX,
         ),
         Readiness(settings),
-        OverviewCache(service.reading),
+        OverviewOverCells(service.readings),
         EndpointComparison(settings),
         IdentityProvider(settings) if settings.oidc_issuer else None,
     )

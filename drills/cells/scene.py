@@ -28,6 +28,7 @@ from payintent_sandbox.installation import (
 )
 
 _COMMAND_S = 120.0
+_COPIED_S = 5.0  # until cells and processes know it
 _ACTOR = Actor("drill", "the drill's own")
 #: The cell of each of the sandbox's merchants, in their order.
 CELLS = (0, 1)
@@ -90,6 +91,7 @@ async def running(folder: Path) -> AsyncGenerator[Scene]:
             await program.start()
         shops = [Shop(kept["id"], kept["api_key"]) for kept in world.kept["merchants"]]
         await _command(environment, "merchant", "move", str(shops[1].merchant_id), "--to", "1")
+        await _let_a_day_go_by(servers[0].url)
         target = Target("127.0.0.1", world.ports.api)
         yield Scene(target, shops, servers, receiver, environment)
     finally:
@@ -99,6 +101,22 @@ async def running(folder: Path) -> AsyncGenerator[Scene]:
             await receiver.stop()
         for server in servers.values():
             await server.stop()
+
+
+async def _let_a_day_go_by(url: str) -> None:
+    """Let the move be so long ago that keys of before it count no more."""
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        await connection.execute(
+            """
+            UPDATE merchant_cell
+            SET since = since - interval '3 days', until = until - interval '2 days'
+            WHERE until IS NOT NULL
+            """
+        )
+    finally:
+        await connection.close()
+    await asyncio.sleep(_COPIED_S)
 
 
 async def _install(folder: Path, url: str) -> SandboxInstallation:

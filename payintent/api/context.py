@@ -19,7 +19,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.json_format import encode_json
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.overview_cache import OverviewCache
+from payintent.payments.overview_over_cells import OverviewOverCells
 from payintent.service import Service
 
 #: The header of an answer that repeats an earlier one to the same Idempotency-Key.
@@ -40,7 +40,7 @@ class AppContext:
     change_feed: ChangeFeed[UUID]  # of payments, for open checkouts
     event_feed: ChangeFeed[int]  # of merchants' events, for those who wait for the next one
     readiness: Readiness
-    overview: OverviewCache
+    overview: OverviewOverCells
     endpoints: EndpointComparison
     identity_provider: IdentityProvider | None  # None: operators sign in by tokens alone
 

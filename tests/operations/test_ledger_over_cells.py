@@ -9,7 +9,6 @@ from payintent.storage.merge_lists import cells_away
 from payintent.worker_metrics import LEDGER_IMBALANCE, check_ledger
 from tests.support.cell_schema import OF_CELLS
 from tests.support.databases import Databases
-from tests.support.fakes import captured
 from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import ACTOR, World
 
@@ -23,19 +22,8 @@ async def two(world: World, databases: Databases) -> AsyncIterator[TwoCells]:
     async with two_cells(world, databases) as made:
         other = (await made.world.other_merchant()).merchant.id
         for merchant_id in (other, made.world.merchant_id):
-            await _pay(made, merchant_id)
+            await made.pay(merchant_id)
         yield made
-
-
-async def _pay(two: TwoCells, merchant_id: int) -> None:
-    [method] = await two.world.service.cells.control.fetch(
-        "SELECT id FROM payment_method WHERE merchant_id = $1 ORDER BY position LIMIT 1",
-        merchant_id,
-    )
-    payment = await two.world.create(merchant_id=merchant_id)
-    session = (await two.world.select(payment, method["id"])).session
-    report = captured(_PAID, reference=f"cap-{payment.id}")
-    await two.tell(session_id=session.id, report=report)
 
 
 async def test_an_account_is_added_up_over_the_cells_that_answer(two: TwoCells) -> None:

@@ -9,12 +9,14 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.domain.gateway import VerifiedCallback
+from payintent.domain.payment import Payment
 from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
 from tests.support.cells import add_cell, copy_tables, place_merchant, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.fakes import captured
 from tests.support.world import World
 
 _CELL_TABLES = [name for name, home in TABLE_HOMES.items() if home is TableHome.CELL]
@@ -58,6 +60,18 @@ class TwoCells:
     async def direct(self, cell: int) -> asyncpg.Connection:
         """Connect to the database of a cell past its proxy."""
         return await asyncpg.connect(self.proxies[cell].target_url)
+
+    async def pay(self, merchant_id: int) -> Payment:
+        """Let a buyer pay 1590.00 THB to a merchant, by the first of its methods."""
+        [method] = await self.world.service.cells.control.fetch(
+            "SELECT id FROM payment_method WHERE merchant_id = $1 ORDER BY position LIMIT 1",
+            merchant_id,
+        )
+        payment = await self.world.create(merchant_id=merchant_id)
+        session = (await self.world.select(payment, method["id"])).session
+        report = captured(159000, reference=f"cap-{payment.id}")
+        assert (await self.tell(session_id=session.id, report=report)).payment_id == payment.id
+        return payment
 
     async def tell(self, **fields: Any) -> CallbackResult:
         """Let a callback come in."""
