@@ -14,6 +14,7 @@ from payintent.storage import cell_records
 from payintent.storage.availability import wait_for_database
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
+from payintent.storage.gated_database import GatedDatabase
 
 _log = get_logger("cells")
 
@@ -31,7 +32,8 @@ async def open_cells(
     not the cell that the settings say is refused (`DatabaseRefusedError`), and so are settings
     that lack the address of a cell.
     """
-    control = Database(settings, process)
+    several = bool(settings.other_cells)
+    control = GatedDatabase(settings, process) if several else Database(settings, process)
     await wait_for_database(control.open, wait_s, notice)
     opened = [control]
     try:
@@ -63,7 +65,7 @@ async def _others(settings: Settings, process: str, control: Database) -> list[D
 
 
 def _make(settings: Settings, process: str, number: int, installation_id: UUID) -> Database:
-    return Database(
+    return GatedDatabase(
         settings,
         process,
         id_generator=IdGenerator(cell=number),

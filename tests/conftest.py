@@ -19,7 +19,12 @@ from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
 from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
-from tests.support.cell_schema import are_wanted, find_strange_ids, with_second_cell
+from tests.support.cell_schema import (
+    are_wanted,
+    find_strange_ids,
+    keep_copiers_out,
+    with_second_cell,
+)
 from tests.support.databases import (
     TEMPLATE,
     WORLD_TEMPLATE,
@@ -33,6 +38,9 @@ from tests.support.operator_port import operator_port
 from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, free_port, make_world
+
+if are_wanted():
+    keep_copiers_out()
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "TESTS_POSTGRES_URL"

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import Gauge
 
-from payintent.domain.errors import StorageUnavailableError
+from payintent.domain.errors import CellRestsError, StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.payments.leased_tasks import AccountLoads, LeasedTaskRunner
@@ -116,11 +116,14 @@ async def _make_due(two: TwoCells, cell: int, payments: Sequence[Payment]) -> No
 async def _are_done(two: TwoCells, cell: int, payments: Sequence[Payment], shops: Shops) -> bool:
     """Tell whether a cell's payments have ended, and their merchant was told of every event."""
     database = two.world.service.cells.at(cell)
-    rows = await database.fetch(
-        "SELECT status FROM payment WHERE id = ANY($1) ORDER BY status",
-        [one.id for one in payments],
-    )
-    [events] = await database.fetch("SELECT count(*) AS n FROM event")
+    try:
+        rows = await database.fetch(
+            "SELECT status FROM payment WHERE id = ANY($1) ORDER BY status",
+            [one.id for one in payments],
+        )
+        [events] = await database.fetch("SELECT count(*) AS n FROM event")
+    except CellRestsError:  # it is back, and nobody has found out yet
+        return False
     ended = [row["status"] for row in rows] == _ENDS
     return ended and shops.told(payments[0]) == events["n"] >= len(_ENDS)
 

@@ -32,6 +32,7 @@ from payintent.api.transport import (
     written,
 )
 from payintent.config import Settings
+from payintent.storage.cell_gate import place_of_request
 
 _FRAMING_PER_BYTE = 16  # of a chunked body, at most: one byte a chunk, and its size in hexadecimal
 _PIPELINED_MAX = 100  # requests that wait for the answers before them
@@ -390,6 +391,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
 async def _run(cycle: RequestResponseCycle, app: Any, place: Place | None) -> None:
     """Run the application for a request whose client is still there."""
+    if place is not None:
+        place_of_request.set(place.leave)
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from payintent.config import Settings
@@ -95,15 +96,26 @@ class MerchantRateLimiter:
     async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
         bucket = self._bucket(merchant_id, kind, limit)
         if not self._has(bucket):
-            failures = bucket.failures
-            async with bucket.lock:
-                if bucket.failures != failures:  # callers that waited do not ask again
-                    raise StorageUnavailableError(_UNREADABLE)
-                if not self._has(bucket):
-                    await self._take(bucket, merchant_id, kind, limit)
+            with await self._waiting(merchant_id):
+                await self._fill(bucket, merchant_id, kind, limit)
         bucket.taken -= 1
         standing = RateLimitStatus(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
         return limit_headers(kind, limit, standing)
+
+    async def _waiting(self, merchant_id: int) -> AbstractContextManager[None]:
+        """Give what a request waits in for its merchant's cell, where there are several."""
+        if not self._cells.are_several:
+            return nullcontext()
+        gate = (await self._cells.of_merchant(merchant_id)).gate
+        return nullcontext() if gate is None else gate.enter()
+
+    async def _fill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
+        failures = bucket.failures
+        async with bucket.lock:
+            if bucket.failures != failures:  # callers that waited do not ask again
+                raise StorageUnavailableError(_UNREADABLE)
+            if not self._has(bucket):
+                await self._take(bucket, merchant_id, kind, limit)
 
     def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
         """Return a request that turned out to belong to the other limit."""

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain.errors import (
+    CellRestsError,
     ErrorCode,
     LockTimeoutError,
     RefusedError,
@@ -24,6 +25,7 @@ from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatu
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, new_payments, payments
 from payintent.storage.batcher import Batcher
+from payintent.storage.cell_gate import leave_place
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Tx
 from payintent.storage.merchant_cells import MerchantPlace
@@ -55,6 +57,7 @@ class PaymentCreator:
                 alone=partial(new_payments.create, database),
                 together=partial(new_payments.create_batch, database),
                 identities=lambda new: ((new.request.merchant_id, new.request.key),),
+                gate=database.gate,
             )
         )
 
@@ -222,6 +225,10 @@ async def _resolve(
     """Find out whether a commit whose answer was lost took place, so that no caller guesses."""
     if isinstance(failure, StorageFullError):  # it did not; an earlier one of this key may have
         return await _earlier(database, request, failure)
+    if isinstance(failure, CellRestsError):  # it was not begun
+        raise failure
+    if database.gate is not None:
+        leave_place()  # what becomes of a cell's commit keeps no other cell's request
     found = None
     try:
         async with asyncio.timeout(_RESOLVE_S):

@@ -58,7 +58,9 @@ class GatewayHealth:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._channels: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
+        self._channels: TtlCache[_Known] = TtlCache(
+            self._read, {}, _KEPT_S, monotonic, database.gate and database.gate.enter
+        )
 
     async def unavailable_channels(self) -> frozenset[_Key]:
         """Return the channels whose circuit is open; a second old at most."""

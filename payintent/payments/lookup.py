@@ -35,12 +35,14 @@ class PaymentLookup:
             lambda database: Batcher(
                 alone=partial(payments.get, database),
                 together=partial(payments.get_batch, database),
+                gate=database.gate,
             )
         )
         self._by_checkout = cells.each(
             lambda database: Batcher(
                 alone=partial(payments.find_by_checkout, database),
                 together=partial(payments.find_by_checkouts, database),
+                gate=database.gate,
             )
         )
 

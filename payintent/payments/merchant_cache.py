@@ -78,6 +78,7 @@ class _CellSetups:
         self.versions: Batcher[None, ConfigurationVersion] = Batcher(
             alone=lambda _: configuration.get_version(database),
             together=partial(configuration.get_versions, database),
+            gate=database.gate,
         )
         self._setups: dict[int, MerchantSetup] = {}
 

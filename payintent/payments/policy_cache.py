@@ -24,7 +24,11 @@ class PolicyCache:
         self._cells = cells
         self._rules = cells.each(
             lambda database: TtlCache(
-                partial(_read_rules, database), FraudRuleSet(), kept_s, monotonic
+                partial(_read_rules, database),
+                FraudRuleSet(),
+                kept_s,
+                monotonic,
+                database.gate and database.gate.enter,
             )
         )
         self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)

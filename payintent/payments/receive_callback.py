@@ -88,6 +88,7 @@ class CallbackReceiver:
             together=self._settle,
             identities=_identities,
             late_s=_LATE_S,
+            gate=database.gate,
         )
 
     async def receive(

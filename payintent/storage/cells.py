@@ -4,6 +4,7 @@ A cell is a database with the payments of some merchants. Cell 0 is the control 
 has what operators set up, and everything whose id names no cell, or one that is not there.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -23,6 +24,7 @@ Other = TypeVar("Other")
 _MERCHANTS_MAX = 100_000
 _ONLY_PLACE = MerchantPlace(cell=0)
 _CONTROL_RESTS_S = 5.0  # after it did not answer
+_CONTROL_ANSWERS_S = 0.5  # else a copy is read: its silence must not hold another cell's request
 
 
 class ByCell(Generic[T]):
@@ -166,8 +168,9 @@ class Cells(ByCell[Database]):
         first = self._first if self._monotonic() >= self._control_rests_until else None
         for database in filter(None, (first, *self._others.values())):
             try:
-                return await read(database)
-            except StorageUnavailableError:
+                async with asyncio.timeout(_CONTROL_ANSWERS_S if database is self._first else None):
+                    return await read(database)
+            except (StorageUnavailableError, TimeoutError):
                 if database is self._first:
                     self._control_rests_until = self._monotonic() + _CONTROL_RESTS_S
         return await read(self._first)

@@ -16,6 +16,7 @@ from payintent.domain.errors import (
 )
 from payintent.encryption import load_encryption
 from payintent.id_generator import IdGenerator
+from payintent.storage.cell_gate import CellGate
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
@@ -110,6 +111,8 @@ class Database:
 
     It is the database of one cell: the rows that are made in it have ids of its generator.
     """
+
+    gate: CellGate | None = None  # of a cell beside others
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import add_cell, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.patience import until
 from tests.support.world import ACTOR, World, free_port
 
 pytestmark = OF_CELLS
@@ -142,6 +143,11 @@ async def test_a_process_starts_while_a_cell_is_away_and_uses_it_when_it_is_back
     with pytest.raises(StorageUnavailableError):
         await service.cells.numbered(1).row("SELECT 1")  # type: ignore[union-attr]
     await proxy.start()
+
+    async def is_shown() -> bool:
+        return (await service.run_operation(ShowCell(number=1), ACTOR)).answers
+
+    await until(is_shown, "a cell that rested is used again")
     shown = await service.run_operation(ShowCell(number=1), ACTOR)
     assert (shown.answers, shown.why) == (True, "")
     assert shown.version is not None

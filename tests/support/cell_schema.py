@@ -10,6 +10,7 @@ import os
 import asyncpg
 import pytest
 
+import payintent.app
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.service import Service
@@ -99,28 +100,46 @@ async def add_cell_schema(url: str) -> None:
     await connection.close()
 
 
+def keep_copiers_out() -> None:
+    """Let no application copy: the tables are the same, and an older moment would come back."""
+    payintent.app.open_copiers = lambda _: []  # type: ignore[attr-defined]
+
+
 async def find_strange_ids(service: Service) -> list[str]:
-    """Find ids in each cell's tables that name another cell: made by the wrong generator."""
-    found: list[str] = []
-    for database in service.cells:
-        cell = database.id_generator.cell
-        schema = SCHEMA if cell == NUMBER else "public"
-        columns = await database.fetch(
-            """
-            SELECT table_name AS name
-            FROM information_schema.columns
-            WHERE table_schema = $1 AND column_name = 'id' AND data_type = 'uuid'
-            """,
-            schema,
-        )
-        homes = {TableHome.CELL, TableHome.EACH} if cell else set(TableHome)
-        for row in columns:
-            if TABLE_HOMES.get(row["name"]) in homes and row["name"] != "installation":
-                table = f"{schema}.{row['name']}"
-                query = _OF_SESSIONS if row["name"] == "session" else _BY_TIME
-                strange = await database.fetch(query.format(table=table), cell, 5)  # type: ignore[arg-type]
-                found += [f"{table} {item['id']}" for item in strange]
+    """Find ids in each cell's tables that name another cell: made by the wrong generator.
+
+    It has a connection of its own: an application that has stopped has closed the service's pools,
+    and the proxy of a test is before cell 0 alone.
+    """
     assert ids.CELL_BITS == 10, "the bits that the statement looks at"
+    found: list[str] = []
+    connection = await asyncpg.connect(service.cells.at(NUMBER).settings.direct_url)
+    try:
+        for cell in service.cells.numbers():
+            found += await _strange_ids_of(connection, cell)
+    finally:
+        await connection.close()
+    return found
+
+
+async def _strange_ids_of(connection: asyncpg.Connection, cell: int) -> list[str]:
+    schema = SCHEMA if cell == NUMBER else "public"
+    columns = await connection.fetch(
+        """
+        SELECT table_name AS name
+        FROM information_schema.columns
+        WHERE table_schema = $1 AND column_name = 'id' AND data_type = 'uuid'
+        """,
+        schema,
+    )
+    homes = {TableHome.CELL, TableHome.EACH} if cell else set(TableHome)
+    found: list[str] = []
+    for row in columns:
+        if TABLE_HOMES.get(row["name"]) in homes and row["name"] != "installation":
+            table = f"{schema}.{row['name']}"
+            query = _OF_SESSIONS if row["name"] == "session" else _BY_TIME
+            strange = await connection.fetch(query.format(table=table), cell, 5)
+            found += [f"{table} {item['id']}" for item in strange]
     return found
 
 
