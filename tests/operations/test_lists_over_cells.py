@@ -24,7 +24,7 @@ from payintent.storage.merge_lists import cells_away
 from payintent.storage.payment_list import PaymentFilter
 from tests.payments.refunding import asked, paid
 from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import add_cell, copy_tables, place_merchant, with_cells
+from tests.support.cells import add_cell, copy_tables, place_merchant, until_it_answers, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.world import World
@@ -167,6 +167,7 @@ async def test_a_feed_goes_on_from_its_place_when_its_merchant_gets_another_cell
     for turn in ("all there", "away", "back"):
         if turn == "back":
             await two.proxy.start()
+            await until_it_answers(world.service.cells.at(1))
         await two.cancelled()
         if turn == "away":
             await two.proxy.stop()  # no more creates: keys are looked up in the former cell

@@ -29,7 +29,7 @@ from payintent.storage import merchant_cells, new_payments
 from payintent.storage.cells import Cells
 from payintent.storage.new_payments import NewPayment
 from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import with_cells
+from tests.support.cells import until_it_answers, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
@@ -210,6 +210,7 @@ async def test_a_key_of_the_former_cell_gives_its_payment_and_never_a_second_one
     with pytest.raises(StorageUnavailableError):  # whether it has the key nobody can say
         await moving.create(world.request(key=uuid4()))
     await moving.proxies[1].start()
+    await until_it_answers(world.service.cells.at(1))
     assert await moving.count(1) == await moving.count(2) == 0
 
 
@@ -317,6 +318,7 @@ async def test_a_cell_that_is_away_is_moved_neither_from_nor_to(moving: Moving) 
     with pytest.raises(RefusedError, match="cell 1 does not answer"):
         await moving.move(2)
     await moving.proxies[1].start()
+    await until_it_answers(moving.world.service.cells.at(1))
     await moving.proxies[2].stop()
     with pytest.raises(RefusedError, match="cell 2 does not answer"):
         await moving.move(2)

@@ -8,10 +8,12 @@ import asyncpg
 from pydantic import SecretStr
 
 from payintent.config import Settings
+from payintent.domain.errors import StorageUnavailableError
 from payintent.operations.copy_tables import open_copiers
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
 from payintent.storage.migrations_runner import migrate
+from tests.support.patience import until
 
 _NEW_CELL = "new_cell"
 
@@ -81,3 +83,16 @@ class Alone(Cells):
     def at(self, cell: int) -> Database:
         del cell
         return self.control
+
+
+async def until_it_answers(database: Database) -> None:
+    """Wait until a cell that was away is asked again: it rests a little after a failure."""
+
+    async def answers() -> bool:
+        try:
+            await database.fetch("SELECT 1")
+        except StorageUnavailableError:
+            return False
+        return True
+
+    await until(answers, f"cell {database.id_generator.cell} answers")

@@ -13,7 +13,13 @@ from payintent.domain.payment import Payment
 from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
-from tests.support.cells import add_cell, copy_tables, place_merchant, with_cells
+from tests.support.cells import (
+    add_cell,
+    copy_tables,
+    place_merchant,
+    until_it_answers,
+    with_cells,
+)
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.fakes import captured
@@ -56,6 +62,7 @@ class TwoCells:
             proxy.thaw()
         else:
             await proxy.start()
+        await until_it_answers(self.world.service.cells.at(cell))
 
     async def direct(self, cell: int) -> asyncpg.Connection:
         """Connect to the database of a cell past its proxy."""
