@@ -15,8 +15,6 @@ from payintent.storage.driver import Connection
 class GatedDatabase(Database):
     """A database whose silence holds no request of another cell."""
 
-    gate: CellGate
-
     def __init__(
         self,
         settings: Settings,
@@ -25,30 +23,30 @@ class GatedDatabase(Database):
         check: ConnectionCheck | None = None,
     ) -> None:
         super().__init__(settings, process, id_generator=id_generator, check=check)
-        self.gate = CellGate(settings.requests_max)
+        self._gate = self.gate = CellGate(settings.requests_max)
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that commits by itself."""
-        with self.gate.ask():
+        with self._gate.ask():
             return await super().fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row of a statement that commits by itself."""
-        with self.gate.ask():
+        with self._gate.ask():
             return await super().row(query, *args)
 
     @asynccontextmanager
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         """Open a transaction, as `Database` does."""
-        with self.gate.ask():
+        with self._gate.ask():
             async with super().transaction(lock_timeout_ms) as tx:
-                self.gate.hear()  # BEGIN was answered
+                self._gate.hear()  # BEGIN was answered
                 yield tx
 
     async def _borrow(self) -> Connection:
-        began_at = self.gate.now()
+        began_at = self._gate.now()
         try:
             return await super()._borrow()
         except StorageUnavailableError as error:
-            self.gate.fail(began_at, str(error))
+            self._gate.fail(began_at, str(error))
             raise
