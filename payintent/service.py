@@ -327,14 +327,15 @@ async def open_service(
     )
 
 
-def most_connections(settings: Settings, processes: int) -> int:
+def most_connections(settings: Settings, processes: int, cells: int = 1) -> int:
     """Return how many connections an `api` and a `worker` of so many processes open at most.
 
+    They are those to one server, which has so many cells: each has a pool and the others itself.
     Beside its share of the pool each process has one that waits for events and one that wakes
     others; an API one for `/readyz`, a worker one for each chain with endpoints.
     """
     share = settings.database_connections_of(processes)
-    return processes * (share + 3) + processes * (share + 2 + len(settings.endpoints))
+    return cells * processes * (share + 3 + share + 2 + len(settings.endpoints))
 
 
 async def open_api_service(settings: Settings) -> Service:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -38,6 +39,7 @@ from payintent.storage import audit, server_facts
 from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.storage.database import Database
+from payintent.storage.database_hosts import name_hosts
 from payintent.version import API_VERSION
 
 _CLOCK_APART_MAX_S = 2.0
@@ -99,9 +101,13 @@ def _examine(report: _Report) -> None:
         asyncio.run(_examine_identity_provider(report, chosen))
     if chosen.smtp_host:
         asyncio.run(_examine_mail_server(report, chosen))
-    can_open &= asyncio.run(_examine_database(report, chosen))
-    for number, cell in chosen.other_cells.items():
-        can_open &= asyncio.run(_examine_database(report, cell, f"cell-{number}"))
+    cells = {"database": chosen} | {
+        f"cell-{number}": cell for number, cell in chosen.other_cells.items()
+    }
+    at_server = Counter(name_hosts(cell.direct_url) for cell in cells.values())
+    for subject, cell in cells.items():
+        beside = at_server[name_hosts(cell.direct_url)]
+        can_open &= asyncio.run(_examine_database(report, cell, subject, beside))
     if can_open:
         asyncio.run(_examine_service(report, chosen))
 
@@ -171,8 +177,11 @@ def _examine_secrets(report: _Report, chosen: Settings) -> bool:
     return True
 
 
-async def _examine_database(report: _Report, chosen: Settings, subject: str = "database") -> bool:
-    """Tell whether the database is there, by both ways to it, with every migration."""
+async def _examine_database(report: _Report, chosen: Settings, subject: str, cells: int) -> bool:
+    """Tell whether the database is there, by both ways to it, with every migration.
+
+    Its server has so many cells of ours.
+    """
     direct = chosen.direct_url
     try:
         for url in {direct, chosen.database_url}:
@@ -188,10 +197,10 @@ async def _examine_database(report: _Report, chosen: Settings, subject: str = "d
         report.wrong(subject, f"migrations are missing: {named}; run payintent migrate")
         return False
     report.right(subject, "reachable, every migration applied")
-    return await _examine_server(report, chosen, subject)
+    return await _examine_server(report, chosen, subject, cells)
 
 
-async def _examine_server(report: _Report, chosen: Settings, subject: str) -> bool:
+async def _examine_server(report: _Report, chosen: Settings, subject: str, cells: int) -> bool:
     """Tell whether this server is recent enough, and say how its clock stands to ours."""
     database = Database(chosen)
     try:
@@ -209,7 +218,7 @@ async def _examine_server(report: _Report, chosen: Settings, subject: str) -> bo
         report.doubtful(subject, f"{text}; deploy/database/pooled.sql turns it off")
     _examine_clock(report, facts, "the database" if subject == "database" else subject)
     if not chosen.sandbox and not chosen.database_pooled:
-        _examine_connections(report, chosen, facts.connections_max, subject)
+        _examine_connections(report, chosen, facts.connections_max, subject, cells)
     return facts.version >= server_facts.VERSION_MIN
 
 
@@ -222,12 +231,15 @@ def _examine_clock(report: _Report, facts: server_facts.ServerFacts, whose: str)
         report.right("clock", f"this host's and {whose}'s agree")
 
 
-def _examine_connections(report: _Report, chosen: Settings, allowed: int, subject: str) -> None:
+def _examine_connections(
+    report: _Report, chosen: Settings, allowed: int, subject: str, cells: int
+) -> None:
     """Compare what the processes of one host may open with what the server allows."""
     cores = usable_cores()
-    most = most_connections(chosen, cores)
+    most = most_connections(chosen, cores, cells)
+    shared = f" to the {cells} cells there" if cells > 1 else ""
     text = (
-        f"an api and a worker with {cores} processes each open up to {most} connections; "
+        f"an api and a worker with {cores} processes each open up to {most} connections{shared}; "
         f"the server allows {allowed}"
     )
     if most > allowed:

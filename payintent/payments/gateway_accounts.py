@@ -57,7 +57,9 @@ class GatewayAccounts:
         self.health = cells.each(lambda database: GatewayHealth(database, monotonic))
         self.log = GatewayCallLog(cells, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
-        self.buyer_calls = cells.each(lambda database: BuyerCalls(database, calls, local))
+        # A gateway counts by account, and each cell's bucket knows of its own buyers alone.
+        share = calls and calls.shared_by(len(cells.numbers()))
+        self.buyer_calls = cells.each(lambda database: BuyerCalls(database, share, local))
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
 
     @property

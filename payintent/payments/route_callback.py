@@ -5,7 +5,7 @@ from payintent.payments.receive_callback import CallbackReceiver, CallbackResult
 from payintent.storage import captures
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
-from payintent.storage.session_cells import find_session_cell
+from payintent.storage.session_cells import SessionCells
 
 
 class CallbackRouter:
@@ -13,6 +13,7 @@ class CallbackRouter:
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
+        self._sessions = SessionCells(cells)
         self._receivers = cells.each(
             lambda database: CallbackReceiver(database, database.id_generator)
         )
@@ -31,6 +32,7 @@ class CallbackRouter:
 
     async def close(self) -> None:
         """Wait for the callbacks whose senders have gone."""
+        await self._sessions.close()
         for receiver in self._receivers:
             await receiver.close()
 
@@ -40,7 +42,7 @@ class CallbackRouter:
         if callback.refund_id is not None:
             return self._cells.of(callback.refund_id)
         if callback.session_id is not None:
-            return await find_session_cell(self._cells, callback.session_id)
+            return await self._sessions.find(callback.session_id)
         if (reference := _capture_named(callback)) is not None:
             for database in self._cells:
                 if await captures.is_known(database, account_id, reference):

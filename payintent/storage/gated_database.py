@@ -23,30 +23,30 @@ class GatedDatabase(Database):
         check: ConnectionCheck | None = None,
     ) -> None:
         super().__init__(settings, process, id_generator=id_generator, check=check)
-        self.gate = self._own_gate = CellGate(settings.requests_max)
+        self._gate = self.gate = CellGate(settings.requests_max)
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that commits by itself."""
-        with self._own_gate.ask():
+        with self._gate.ask():
             return await super().fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row of a statement that commits by itself."""
-        with self._own_gate.ask():
+        with self._gate.ask():
             return await super().row(query, *args)
 
     @asynccontextmanager
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         """Open a transaction, as `Database` does."""
-        with self._own_gate.ask():
+        with self._gate.ask():
             async with super().transaction(lock_timeout_ms) as tx:
-                self._own_gate.hear()  # BEGIN was answered
+                self._gate.hear()  # BEGIN was answered
                 yield tx
 
     async def _borrow(self) -> Connection:
-        began_at = self._own_gate.now()
+        began_at = self._gate.now()
         try:
             return await super()._borrow()
         except StorageUnavailableError as error:
-            self._own_gate.fail(began_at, str(error))
+            self._gate.fail(began_at, str(error))
             raise

@@ -56,6 +56,13 @@ async def is_known(database: Executor, session_id: UUID) -> bool:
     return await database.row("SELECT FROM session WHERE id = $1", session_id) is not None
 
 
+async def are_known(database: Executor, session_ids: Sequence[UUID]) -> list[bool]:
+    """Tell of each id whether a database has a session of it."""
+    rows = await database.fetch("SELECT id FROM session WHERE id = ANY($1)", list(session_ids))
+    known = {row["id"] for row in rows}
+    return [session_id in known for session_id in session_ids]
+
+
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
     """List a payment's sessions, oldest first."""
     rows = await database.fetch(

@@ -1,6 +1,7 @@
 """`payintent doctor`: what cannot work is a line that says why, and never a traceback."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,18 @@ def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
     )
     for found, says in ((few, f"the server allows {allowed}"), (many, "lower PAYINTENT_DATABASE")):
         assert [text for text in found if "connections" in text and says in text], found
+
+
+def test_the_connections_to_all_cells_of_a_server_are_counted_together(
+    examine_all: _Doctor,
+) -> None:
+    there, elsewhere = examine_all.settings.database_url, "postgresql://127.0.0.1:1/nothing"
+    found: list[int] = []
+    for second in (elsewhere, there):
+        said = examine_all(PAYINTENT_CELLS=json.dumps({"1": {"url": second}}))
+        texts = [text for level in ("ok", "WARN") for _, text in _lines(said, level)]
+        found += [int(n) for text in texts for n in re.findall(r"open up to (\d+) conn", text)]
+    assert found == [found[0], 2 * found[0], 2 * found[0]]
 
 
 async def _connections_allowed(url: str) -> int:

@@ -122,6 +122,13 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     assert await BuyerCalls(database, None, ()).allow(account, "fake")
 
 
+@pytest.mark.parametrize(
+    ("cells", "share"), [(1, RateLimit(100, 500)), (3, RateLimit(33, 166)), (900, RateLimit(1, 1))]
+)
+def test_cells_share_an_accounts_limit(cells: int, share: RateLimit) -> None:
+    assert RateLimit(100, 500).shared_by(cells) == share
+
+
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
     health = GatewayHealth(world.database)
     for _ in range(3 * FAILURES_MAX):

@@ -1,6 +1,8 @@
 """Two cells on two databases: a payment is where its merchant is, from the create to the refund."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +13,9 @@ from payintent.domain.gateway import DisputeReport, DisputeState
 from payintent.id_generator import IdGenerator
 from payintent.operations.fraud import AddFraudRule
 from payintent.payments.receive_callback import CallbackResult
-from payintent.storage.session_cells import find_session_cell
+from payintent.storage import sessions
+from payintent.storage.database import Executor
+from payintent.storage.session_cells import SessionCells, find_session_cell
 from tests.payments.refunding import DONE, asked, due, paid
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables
@@ -21,11 +25,13 @@ from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import World
 
 pytestmark = OF_CELLS
+_BURST = 40
 
 
 @pytest.fixture
 async def two(world: World, databases: Databases) -> AsyncIterator[TwoCells]:
-    async with two_cells(world, databases) as made:
+    limit = {"buyer_calls_per_s": 2, "buyer_calls_burst": _BURST}
+    async with two_cells(world, databases, **limit) as made:
         yield made
 
 
@@ -118,6 +124,18 @@ async def test_payments_go_on_while_control_is_away(two: TwoCells) -> None:
     assert (await asked(world, payment)).payment_id == payment.id
 
 
+async def test_the_buyers_of_two_cells_call_an_account_no_oftener_than_those_of_one(
+    two: TwoCells,
+) -> None:
+    accounts, settings = two.world.service.accounts, two.world.service.settings
+    taken = 0
+    for calls in accounts.buyer_calls:
+        while await calls.allow(two.world.account_id, "fake"):
+            taken += 1
+    assert settings.buyer_calls_burst == _BURST
+    assert _BURST <= taken <= _BURST + _BURST // 2  # some came back meanwhile
+
+
 async def test_a_cell_that_is_away_stops_no_payment_of_another(two: TwoCells) -> None:
     world, lookup = two.world, two.world.service.payment_lookup
     there = await world.create()
@@ -159,6 +177,27 @@ async def test_money_for_a_session_that_is_not_there_waits_in_the_cell_that_its_
     )
     assert await two.count(0) == {}
     assert {"callback", "capture", "money_case"} <= set(await two.count(1))
+
+
+async def test_callbacks_that_come_together_share_the_look_up_of_their_sessions(
+    two: TwoCells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = two.world
+    chosen = [(await world.select(await world.create())).session for _ in range(6)]
+    asked: list[int] = []
+    are_known = sessions.are_known
+
+    async def counting(database: Executor, session_ids: Sequence[UUID]) -> list[bool]:
+        asked.append(len(session_ids))
+        return await are_known(database, session_ids)
+
+    monkeypatch.setattr(sessions, "are_known", counting)
+    found = SessionCells(world.service.cells)
+    stranger = IdGenerator(cell=1).new_session_id()
+    there = await asyncio.gather(*(found.find(item.id) for item in chosen), found.find(stranger))
+    assert {database.id_generator.cell for database in there} == {1}
+    assert asked[0] == len(chosen)  # all but the first, which nothing kept waiting
+    await found.close()
 
 
 async def test_a_session_of_before_cells_whose_id_names_one_by_chance_is_found_in_cell_0(
