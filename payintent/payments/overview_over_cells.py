@@ -12,10 +12,10 @@ from payintent.storage.cells import ByCell
 from payintent.storage.merge_lists import ask_cells
 from payintent.storage.overview import (
     COUNTED_MAX,
-    ChainFigure,
     ConversionFigure,
     OutageFigure,
     WaitingFigures,
+    worst_chains,
 )
 from payintent.storage.replica import ReadDatabase
 
@@ -68,7 +68,7 @@ def add_figures(every: Sequence[Figures], away: tuple[int, ...]) -> Figures:
         conversion=_add_conversion(figure for figures in every for figure in figures.conversion),
         waiting=_add_waiting([figures.waiting for figures in every]),
         outages=_oldest_outages(figure for figures in every for figure in figures.outages),
-        chains=_slowest_chains(figure for figures in every for figure in figures.chains),
+        chains=worst_chains(figure for figures in every for figure in figures.chains),
         cells_away=away,
     )
 
@@ -131,11 +131,3 @@ def _oldest_outages(figures: Iterable[OutageFigure]) -> list[OutageFigure]:
     for figure in sorted(figures, key=lambda each: (each.since, each.account_id, each.channel)):
         first.setdefault((figure.account_id, figure.channel), figure)
     return list(first.values())
-
-
-def _slowest_chains(figures: Iterable[ChainFigure]) -> list[ChainFigure]:
-    """Show of each chain the cell that needs a look most: halted, unwatched, or furthest behind."""
-    worst: dict[str, ChainFigure] = {}
-    for figure in sorted(figures, key=lambda each: (each.halted is None, each.watched, each.block)):
-        worst.setdefault(figure.chain, figure)
-    return sorted(worst.values(), key=lambda each: each.chain)
