@@ -123,7 +123,7 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     """
 
     async def work(service: Service) -> T | Proposal:
-        return await service.submit(operation, await _actor(service, why), show_progress)
+        return await service.submit(operation, await _actor(service, why), show_progress, _warn)
 
     result = with_service(work)
     if not isinstance(result, Proposal):
@@ -179,6 +179,10 @@ def person() -> str:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
+
+
+def _warn(message: str) -> None:
+    print(f"payintent: {message}", file=sys.stderr)
 
 
 def fail(message: str) -> NoReturn:
