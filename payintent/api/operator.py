@@ -25,7 +25,7 @@ from payintent.operations.approvals import proposal_view
 from payintent.operations.base import Actor, ReadOperation
 from payintent.operations.conversion import convert_operation, find_operation
 from payintent.operations.json_values import to_json_value
-from payintent.operations.payment_details import payment_details
+from payintent.operations.payment_details import ShowPayment
 from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import delivery_list, outbox
 from payintent.storage.delivery_list import DeliveryFilter
@@ -45,8 +45,9 @@ async def metrics(request: Request) -> Response:
 
 async def get_payment_details(request: Request) -> Response:
     """`GET /operator/payments/{payment_id}`: as its merchant reads it, and its history."""
-    app, _ = await _operated(request)
-    shown = await payment_details(app.service.database, request.path_params["payment_id"])
+    app, operator = await _operated(request)
+    wanted = ShowPayment(payment_id=request.path_params["payment_id"])
+    shown = await app.service.run_operation(wanted, operator)
     return json_response(to_json_value(shown))
 
 
@@ -86,6 +87,7 @@ async def run_operation_route(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
     app, operator = await _operated(request)
     kind = find_operation(request.path_params["subject"], request.path_params["verb"])
+    warnings: list[str] = []
     wanted = "GET" if issubclass(kind, ReadOperation) else "POST"
     if request.method != wanted:
         answer = error_response(ErrorCode.BAD_REQUEST, f"{kind.action} takes {wanted}", 405)
@@ -103,12 +105,14 @@ async def run_operation_route(request: Request) -> Response:
             return json_response(to_json_value(await app.service.foresee(operation, operator)))
         if dry_run is not False:
             raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
-        result = await app.service.submit(operation, replace(operator, why=why))
+        actor = replace(operator, why=why)
+        result = await app.service.submit(operation, actor, warn=warnings.append)
     if isinstance(result, Proposal):
         return json_response({"approval": to_json_value(proposal_view(result))}, 202)
     shown = to_json_value(result)
     if not isinstance(shown, list):
-        return json_response(shown or {})
+        fields: dict[str, Any] = shown or {}
+        return json_response({**fields, "warnings": warnings} if warnings else fields)
     lacks = cells_away(result)
     return json_response({"data": shown, **({"cells_away": lacks} if lacks else {})})
 

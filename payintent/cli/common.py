@@ -123,7 +123,7 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     """
 
     async def work(service: Service) -> T | Proposal:
-        return await service.submit(operation, await _actor(service, why), show_progress)
+        return await service.submit(operation, await _actor(service, why), show_progress, _warn)
 
     result = with_service(work)
     if not isinstance(result, Proposal):
@@ -157,7 +157,7 @@ async def _actor(service: Service, why: str) -> Actor:
     """Say who does it: a token's name is proven, a terminal's user is only what the shell says."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return Actor(f"{TERMINAL}{_person()}", why)
+        return Actor(f"{TERMINAL}{person()}", why)
     from payintent.api import authentication  # only with a token: it brings the web framework along
 
     headers = {"authorization": f"Bearer {token}"}
@@ -173,12 +173,16 @@ async def _actor(service: Service, why: str) -> Actor:
     return Actor(operator.name, why, operator.role)
 
 
-def _person() -> str:
+def person() -> str:
     """Name who typed this; under sudo the one who did."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
+
+
+def _warn(message: str) -> None:
+    print(f"payintent: {message}", file=sys.stderr)
 
 
 def fail(message: str) -> NoReturn:

@@ -59,14 +59,16 @@ async def post_decision(request: Request) -> Response:
     note = form.get("note", "").strip()
     fields = {"approval_id": request.path_params["approval_id"], "note": note}
     actor = replace(session.actor, why=note)
+    warnings: list[str] = []
     try:
         operation = read_operation(kind, fields)
-        result = await get_context(request).service.submit(operation, actor)
+        service = get_context(request).service
+        result = await service.submit(operation, actor, warn=warnings.append)
     except RefusedError as refused:
         if refused.code is ErrorCode.NOT_FOUND:
             raise
         return await _approval_page(request, session, note, refused)
-    return render_done(request, kind, result, back="/approvals")
+    return render_done(request, kind, result, back="/approvals", warnings=warnings)
 
 
 async def _approval_page(

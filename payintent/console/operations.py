@@ -1,6 +1,6 @@
 """A page for every operation: its form, a dry run, a confirmation, and what it gave."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -80,7 +80,11 @@ def list_allowed(role: Role | None) -> list[Operation]:
 
 
 def render_done(
-    request: Request, kind: Operation, result: object, back: str | None = None
+    request: Request,
+    kind: Operation,
+    result: object,
+    back: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> Response:
     """Show what a change gave, or that it waits for a second person."""
     if isinstance(result, Proposal):
@@ -88,7 +92,13 @@ def render_done(
         return render(request, "proposed.html", status=202, kind=kind, approval=approval)
     plain = to_plain(result)
     return render(
-        request, "done.html", kind=kind, result=plain, secret=has_secret(plain), back=back
+        request,
+        "done.html",
+        kind=kind,
+        result=plain,
+        secret=has_secret(plain),
+        back=back,
+        warnings=warnings,
     )
 
 
@@ -115,7 +125,9 @@ async def _run_step(
             again=typed_again(kind, typed),
             why=actor.why,
         )
-    return render_done(request, kind, await service.submit(operation, actor))
+    warnings: list[str] = []
+    result = await service.submit(operation, actor, warn=warnings.append)
+    return render_done(request, kind, result, warnings=warnings)
 
 
 def _find_allowed(request: Request, session: OperatorSession) -> Operation:

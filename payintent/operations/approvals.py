@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
 from payintent.domain.refund import RefundStep
 from payintent.encryption import proposal_place
@@ -16,11 +16,13 @@ from payintent.operations.base import (
     Actor,
     ChangeOperation,
     OperationContext,
+    OperationHome,
     ReadOperation,
     check_role,
     run,
 )
 from payintent.operations.fields import ListLimit, argument, option
+from payintent.operations.find_cell import cell_away
 from payintent.operations.json_values import to_json_value
 from payintent.operations.list_order import ListOrder, check_order
 from payintent.operations.refunds import (
@@ -33,6 +35,7 @@ from payintent.operations.refunds import (
 from payintent.operations.validation import check_list_limit, check_note, quote_input
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
+from payintent.storage.merge_lists import CellList, cells_away, merge_lists
 from payintent.storage.proposals import Proposal
 
 _WAITING = "WAITING"
@@ -74,6 +77,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     """List what waits for another person, newest first or oldest first."""
 
     action: ClassVar[str] = "approval.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
     status: Annotated[
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
@@ -87,22 +91,34 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         is_oldest_first = self.order == "oldest"
         check_order(self.order, "status WAITING", self.status == _WAITING)
         status = None if self.status == "ALL" else self.status
-        if is_oldest_first:
-            kept = await proposals.list_waiting(context.database, self.limit)
-        else:
-            kept = await proposals.list_proposals(context.database, status, self.limit)
+        kept = await merge_lists(
+            dict(context.cells.items()),
+            lambda cell: (
+                proposals.list_waiting(cell, self.limit)
+                if is_oldest_first
+                else proposals.list_proposals(cell, status, self.limit)
+            ),
+            self.limit,
+            key=lambda proposal: proposal.id,
+            oldest_first=is_oldest_first,
+        )
         views = [proposal_view(proposal) for proposal in kept]
+        away = set(kept.cells_away)
         if self.status in (_WAITING, "ALL"):
             refunds = ListRefunds(step=RefundStep.APPROVAL, order=self.order, limit=self.limit)
-            views += [_refund_view(refund) for refund in await refunds.read(context)]
+            waiting = await refunds.read(context)
+            views += map(_refund_view, waiting)
+            away |= {*cells_away(waiting)}
         views.sort(key=lambda view: view.proposed_at, reverse=not is_oldest_first)
-        return views[: self.limit]
+        return CellList(views[: self.limit], sorted(away))
 
 
 class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     """Show one, with what it would change, in words."""
 
     action: ClassVar[str] = "approval.show"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "approval_id"
     approval_id: _ApprovalId
 
     async def read(self, context: OperationContext) -> ApprovalView:
@@ -121,6 +137,8 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     """Approve it: it is done at once. A secret that it makes is printed, this once."""
 
     action: ClassVar[str] = "approval.approve"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "approval_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
@@ -139,6 +157,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         _check_waiting(proposal)
         operation = _open(context, proposal)
         check_role(context, operation)
+        await _check_still_here(context, operation)
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
@@ -169,6 +188,8 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     """Reject it; what you have proposed yourself you take back this way."""
 
     action: ClassVar[str] = "approval.reject"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "approval_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
@@ -293,7 +314,7 @@ async def _check_second_person(
             f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve",
         )
-    role = await operator_tokens.role_of(tx, proposal.proposed_by)
+    role = await _role_of(context, tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise RefusedError(
             ErrorCode.CONFLICT,
@@ -306,6 +327,26 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
     decided = await proposals.get(tx, proposal.id)
     assert decided is not None  # noqa: S101 - proposals are never deleted
     return decided
+
+
+async def _role_of(context: OperationContext, tx: Tx, who: str) -> Role | None:
+    """Return the role that a proposer has now: operators are control's, whose cell this may be."""
+    control = context.cells.control
+    if context.database is control:
+        return await operator_tokens.role_of(tx, who)
+    try:
+        return await operator_tokens.role_of(control, who)
+    except StorageUnavailableError as error:
+        raise cell_away(0, error) from error
+
+
+async def _check_still_here(context: OperationContext, operation: ChangeOperation[Any]) -> None:
+    """Refuse a proposal for a merchant that has another cell since, where it would be done."""
+    cells = context.cells
+    if cells.are_several and cells.at(await operation.cell_of(context)) is not context.database:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "its merchant has another cell since then: propose it again"
+        )
 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:

@@ -11,7 +11,12 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+)
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
@@ -111,6 +116,7 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     """List cases, newest first; of the open ones also the oldest first."""
 
     action: ClassVar[str] = "case.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "kind", "status", "merchant_id", "payment_id"),
         *("chain", "amount_minor", "currency", "opened_at"),
@@ -169,6 +175,8 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     """Show one case, and the money it is about."""
 
     action: ClassVar[str] = "case.show"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "case_id"
     case_id: _CaseId
 
     async def read(self, context: OperationContext) -> CaseView:
@@ -186,6 +194,8 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "case.resolve"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "case_id"
     needs_role: ClassVar[Role] = Role.SUPPORT
     is_destructive: ClassVar[bool] = True
     case_id: _CaseId

@@ -1,15 +1,24 @@
 """Chains: our contracts on them, their tokens, and what to do when one has halted."""
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.ids import CELL_MAX
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
 from payintent.operations.accounts import NewSeal, seal_credentials
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, details
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+    details,
+)
 from payintent.operations.chain_arguments import (
     ChainSlug,
     lock_known_chain,
@@ -286,14 +295,36 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     """Read a halted chain again, from a block that you have chosen or from where it stood."""
 
     action: ClassVar[str] = "chain.resume"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     chain: ChainSlug
     block: Annotated[int | None, option("The last block that counts as read.")] = None
+    cell: Annotated[int | None, option("Of one cell; left out: of all.", min=0, max=CELL_MAX)] = (
+        None
+    )
+
+    async def cells_of(self, context: OperationContext) -> Sequence[int]:
+        """Return the cell that is named, else those that read the chain or do not answer."""
+        if self.cell is not None:
+            return [self.cell]
+        numbers: list[int] = []
+        for number, database in context.cells.items():
+            with suppress(StorageUnavailableError):
+                if await chains.get_cursor(database, self.chain) is None:
+                    continue
+            numbers.append(number)
+        return numbers or [0]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
+        if self.cell is not None and self.cell not in context.cells.numbers():
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {self.cell}")
+
+    def combine(self, done: ChainCursor, batch: ChainCursor) -> ChainCursor:
+        """Show the cell that is furthest behind."""
+        return min(done, batch, key=lambda cursor: cursor.block)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Resume the chain; logs that are stored already are not classified twice."""

@@ -122,9 +122,16 @@ def open_copiers(cells: Cells) -> list[CellCopier]:
     return [CellCopier(cells.control, cell) for cell in cells if cell is not cells.control]
 
 
-async def wait_until_copied(cells: Cells, timeout_s: float) -> list[int]:
-    """Wait until all other cells have what control has now; gives those that have not in time."""
+async def wait_until_copied(
+    cells: Cells, timeout_s: float, since: ChangeNumber | None = None
+) -> list[int]:
+    """Wait until all other cells have what control has now; gives those that have not in time.
+
+    Where control is still at the change `since` there is nothing to wait for.
+    """
     change, _ = await copied_tables.read_change(cells.control)
+    if change == since:
+        return []
     others = [database for database in cells if database is not cells.control]
     waits = [asyncio.wait_for(_wait(database, change.number), timeout_s) for database in others]
     results = await asyncio.gather(*waits, return_exceptions=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.money import format_smallest_units
-from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.base import OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, option
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
@@ -43,6 +43,7 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
     """List disputes, newest first: those that run, also the oldest first, or all."""
 
     action: ClassVar[str] = "dispute.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("reference", "state", "amount", "currency", "merchant_id", "payment_id", "case_id"),
         "respond_by",

@@ -9,7 +9,12 @@ from typing import Annotated, ClassVar
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+)
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_iso_country,
@@ -189,6 +194,7 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     """List what was denied, newest first."""
 
     action: ClassVar[str] = "fraud.decisions"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
     merchant_id: OfMerchantId = None
     limit: ListLimit = 20

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.domain.operator import Role
-from payintent.operations.base import BatchOperation, OperationContext, ReadOperation
+from payintent.operations.base import BatchOperation, OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import OfMerchantId, option
+from payintent.operations.run_in_cells import ask_in_cells
 from payintent.operations.validation import check_merchant
 from payintent.storage import ledger_backfill, ledger_balances, ledger_check
 from payintent.storage.database import Tx
@@ -47,6 +48,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
     """Show the balance of each account of the ledger."""
 
     action: ClassVar[str] = "ledger.show"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("account", "currency", "chain", "debits_minor", "credits_minor", "balance_minor")
     merchant_id: OfMerchantId = None
     currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
@@ -68,6 +70,7 @@ class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=Tr
     """
 
     action: ClassVar[str] = "ledger.check"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("account", "currency", "chain", "ledger_minor", "facts_minor", "cell")
 
     async def read(self, context: OperationContext) -> list[DifferingAccount]:
@@ -102,7 +105,8 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many facts are entered."""
-        return [f"{await self.total(context)} facts are entered in the ledger"]
+        facts = sum(await ask_in_cells(context, self, self.total))
+        return [f"{facts} facts are entered in the ledger"]
 
     async def total(self, context: OperationContext) -> int:
         """Count the facts that lack an entry."""
@@ -110,7 +114,7 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         """Count the facts that would be entered."""
-        return {"facts": await self.total(context)}
+        return {"facts": sum(await ask_in_cells(context, self, self.total))}
 
     def place(self) -> tuple[FactKind, UUID]:
         """Return the kind of the batch, and the fact that it comes after."""

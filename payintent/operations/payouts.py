@@ -13,8 +13,14 @@ from payintent.domain.ledger import Payout, payout_entry
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.operations.amounts import read_amount_minor
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+)
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
+from payintent.operations.find_cell import find_cell
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -66,6 +72,8 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     """Record what was paid to a merchant: never more than it is owed. Nothing is paid by it."""
 
     action: ClassVar[str] = "payout.record"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "merchant_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     merchant_id: MerchantId
     amount: Annotated[str, argument("Such as 1590.00.")]
@@ -97,12 +105,25 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     """
 
     action: ClassVar[str] = "payout.import"
+    home: ClassVar[OperationHome] = OperationHome.CELL
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     lines: Annotated[
         list[str],
         argument("A CSV file, or - for standard input.", metavar="FILE", is_file=True),
     ]
+
+    async def cell_of(self, context: OperationContext) -> int:
+        """Return the cell of its merchants; refuse a file of two, which cannot be all or none."""
+        found: dict[int, int] = {}
+        for record in _read_lines(self.lines):
+            found.setdefault(await find_cell(context.cells, record.merchant_id), record.merchant_id)
+        if len(found) > 1:
+            apart = ", ".join(f"merchant {who} is in cell {cell}" for cell, who in found.items())
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE, f"a file is of the merchants of one cell: {apart}"
+            )
+        return next(iter(found), 0)
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many payouts the file has."""
@@ -137,6 +158,8 @@ class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     """Enter that a payout never went or came back: its merchant is owed the amount again."""
 
     action: ClassVar[str] = "payout.reverse"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "payout_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payout_id: Annotated[UUID, argument("As `payout list` has it.")]
@@ -166,6 +189,7 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
     """List payouts, newest first."""
 
     action: ClassVar[str] = "payout.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "merchant_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
         "reversed_at",

@@ -7,7 +7,12 @@ from typing import Annotated, ClassVar
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+)
 from payintent.operations.fields import argument, option
 from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
 from payintent.storage import accounts, gateway_calls, gateway_outages
@@ -35,6 +40,7 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
     """List accounts whose gateway does not answer, and until when none is called."""
 
     action: ClassVar[str] = "provider.health"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
@@ -60,6 +66,7 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     """List the last requests that gateways rejected, throttled or did not answer."""
 
     action: ClassVar[str] = "provider.errors"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
     account_id: Annotated[int | None, option("Only this account's.", name="account")] = None
     limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20

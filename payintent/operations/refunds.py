@@ -10,7 +10,12 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    OperationHome,
+    ReadOperation,
+)
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
@@ -37,6 +42,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     """List refunds, newest first; of those that wait for a person also the oldest first."""
 
     action: ClassVar[str] = "refund.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "status", "step", "merchant_id", "payment_id"),
         *("amount_minor", "currency", "requested_by", "created_at"),
@@ -112,6 +118,8 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     """Show one refund, and the money that it gives back."""
 
     action: ClassVar[str] = "refund.show"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "refund_id"
     refund_id: _RefundId
 
     async def read(self, context: OperationContext) -> RefundView:
@@ -123,6 +131,8 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """Let a refund be sent that waits for a person; who asked for it cannot."""
 
     action: ClassVar[str] = "refund.approve"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -152,6 +162,8 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """End a refund that waits for a person, or was never sent; what it reserved is free again."""
 
     action: ClassVar[str] = "refund.reject"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -190,6 +202,8 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "refund.resend"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -249,6 +263,7 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
     """
 
     action: ClassVar[str] = "refund.ask-first"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
 
@@ -265,6 +280,10 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
         """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""
         del context
         return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
+
+    def combine(self, done: RefundsAskedFirst, batch: RefundsAskedFirst) -> RefundsAskedFirst:
+        """Add up the refunds of two cells."""
+        return RefundsAskedFirst(done.refunds + batch.refunds)
 
     def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
         """Record how many refunds it was."""

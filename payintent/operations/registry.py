@@ -109,6 +109,7 @@ _CLASSES: Mapping[str, str] = {
     "cell.drain": "cell_changes.DrainCell",
     "cell.close": "cell_changes.CloseCell",
     "merchant.move": "merchant_moves.MoveMerchant",
+    "cell.copy-anew": "cells.CopyAnew",
     "retention.show": "retention.ShowRetention",
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",

@@ -12,7 +12,7 @@ from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
-from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.base import OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
@@ -85,6 +85,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
     """List payments of all merchants, newest first."""
 
     action: ClassVar[str] = "payment.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (*_COLUMNS, "created_at")
     merchant_id: OfMerchantId = None
     status: Annotated[PaymentStatus | None, option("Of one status.")] = None
@@ -208,6 +209,7 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
     """
 
     action: ClassVar[str] = "payment.search"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (*_COLUMNS, "created_at", "found_by")
     text: Annotated[
         str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x…, or a gateway's own.")

@@ -17,7 +17,7 @@ from payintent.domain.ledger import Fact
 from payintent.domain.money import format_smallest_units
 from payintent.domain.statement import MOVEMENTS, Movement
 from payintent.json_format import format_timestamp
-from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.base import OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,
@@ -91,6 +91,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     """List statements, newest first."""
 
     action: ClassVar[str] = "statement.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
     merchant_id: OfMerchantId = None
     currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
@@ -125,6 +126,8 @@ class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
     """Show one statement."""
 
     action: ClassVar[str] = "statement.show"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "statement_id"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> StatementView:
@@ -139,6 +142,8 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "statement.export"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "statement_id"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
     format: Annotated[
         Literal[ExportFormat, "pdf"],

@@ -14,9 +14,11 @@ from payintent.operations.base import (
     BatchOperation,
     ChangeOperation,
     OperationContext,
+    OperationHome,
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.run_in_cells import ask_in_cells
 from payintent.operations.validation import (
     as_utc,
     check_after,
@@ -92,6 +94,7 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
     """List events and how far their delivery is, newest first."""
 
     action: ClassVar[str] = "webhooks.list"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
     merchant_id: OfMerchantId = None
     state: Annotated[
@@ -134,6 +137,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
     """List where webhooks go, what waits there, and how the last attempts ended."""
 
     action: ClassVar[str] = "webhooks.endpoints"
+    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
         *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
@@ -156,6 +160,8 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
     """Show an event, its bytes, and every attempt to deliver it."""
 
     action: ClassVar[str] = "webhooks.show"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "event_id"
     event_id: _EventId
 
     async def read(self, context: OperationContext) -> EventAttempts:
@@ -171,6 +177,8 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     """Send one event again, whatever its state, under its own webhook-id."""
 
     action: ClassVar[str] = "webhooks.replay"
+    home: ClassVar[OperationHome] = OperationHome.CELL
+    cell_field: ClassVar[str | None] = "event_id"
     needs_role: ClassVar[Role] = Role.SUPPORT
     event_id: _EventId
 
@@ -211,7 +219,8 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many events are sent again."""
-        return [f"{await self.total(context)} events are sent again"]
+        events = sum(await ask_in_cells(context, self, self.total))
+        return [f"{events} events are sent again"]
 
     async def total(self, context: OperationContext) -> int:
         """Count the events that did not arrive."""
@@ -219,12 +228,14 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         """Count the events that would be sent again, and their merchants."""
-        found = await event_replays.count_missed(context.database, self._missed())
+        found = await ask_in_cells(
+            context, self, lambda there: event_replays.count_missed(there.database, self._missed())
+        )
         return {
-            "events": found.events,
-            "merchants": found.merchants,
-            "oldest": found.oldest,
-            "newest": found.newest,
+            "events": sum(counted.events for counted in found),
+            "merchants": sum(counted.merchants for counted in found),
+            "oldest": min((item.oldest for item in found if item.oldest), default=None),
+            "newest": max((item.newest for item in found if item.newest), default=None),
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
@@ -267,7 +278,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         """Add up what was done."""
         return ReplayedEvents(
             events=done.events + batch.events,
-            first_event_id=done.first_event_id,
+            first_event_id=done.first_event_id or batch.first_event_id,
             last_event_id=batch.last_event_id or done.last_event_id,
         )
 

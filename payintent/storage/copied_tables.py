@@ -7,6 +7,7 @@ Control numbers its changes (`configuration_version`) and notes the keys of what
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import LiteralString
 from uuid import UUID, uuid4
 
@@ -54,6 +55,7 @@ class CopyState:
     change: ChangeNumber | None
     made_as: str
     migrations: int  # that the cell has
+    copied_at: datetime | None = None  # when they were written last
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ async def read_copy(cell: Executor) -> CopyState:
     """Read of which change a cell's copies are."""
     row = await cell.row(
         """
-        SELECT number, token, made_as, (SELECT count(*) FROM schema_migration) AS migrations
+        SELECT number, token, made_as, copied_at,
+            (SELECT count(*) FROM schema_migration) AS migrations
         FROM configuration_copy
         """
     )
@@ -83,7 +86,8 @@ async def lock_copy(tx: Tx) -> CopyState | None:
     """Lock a cell's copies until the end of the transaction; None where another copier has them."""
     row = await tx.row(
         """
-        SELECT number, token, made_as, (SELECT count(*) FROM schema_migration) AS migrations
+        SELECT number, token, made_as, copied_at,
+            (SELECT count(*) FROM schema_migration) AS migrations
         FROM configuration_copy
         FOR NO KEY UPDATE SKIP LOCKED
         """
@@ -104,6 +108,11 @@ async def save_copy(tx: Tx, change: ChangeNumber, made_as: str, *, written: bool
     )
     if written:
         await tx.fetch("UPDATE configuration_version SET version = $1", uuid4())
+
+
+async def forget_copy(tx: Tx) -> None:
+    """Let the next pass of the copier write a cell's tables anew, of whatever change they were."""
+    await tx.fetch("UPDATE configuration_copy SET number = NULL, token = NULL")
 
 
 async def begin_snapshot(control: Tx) -> None:
@@ -226,7 +235,7 @@ async def begin_cursors(control: Executor, cell: Executor) -> None:
 
 def _copy(row: Row) -> CopyState:
     change = ChangeNumber(row["number"], row["token"]) if row["number"] is not None else None
-    return CopyState(change, row["made_as"], row["migrations"])
+    return CopyState(change, row["made_as"], row["migrations"], row["copied_at"])
 
 
 def _selected(table: LiteralString, key: tuple[LiteralString, ...]) -> LiteralString:

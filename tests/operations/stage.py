@@ -237,6 +237,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cell.drain": {"number": 2, "undo": False},
     "cell.close": {"number": 2},
     "merchant.move": {"merchant_id": "$old_merchant", "to": 0},
+    "cell.copy-anew": {},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},

