@@ -235,7 +235,7 @@ class CellMove:
         if slot["wal_status"] == "lost":
             raise _refused("the old server threw away log that the new one needs: abort the move")
         tables = [
-            TableProgress(row["name"], _STATES.get(row["state"], row["state"]), row["bytes"])
+            TableProgress(row["name"], _STATES.get(row["state"]) or row["state"], row["bytes"])
             for row in rows
         ]
         ready = all(row["state"] == "r" for row in rows)
