@@ -24,7 +24,7 @@ Other = TypeVar("Other")
 _MERCHANTS_MAX = 100_000
 _ONLY_PLACE = MerchantPlace(cell=0)
 _CONTROL_RESTS_S = 5.0  # after it did not answer
-_CONTROL_ANSWERS_S = 0.5  # else a copy is read: its silence must not hold another cell's request
+_CONTROL_ANSWERS_S = 2.0  # else a copy is read: its silence must not hold another cell's request
 
 
 class ByCell(Generic[T]):
@@ -165,7 +165,9 @@ class Cells(ByCell[Database]):
         """
         if not self._others:
             return await read(self._first)
-        first = self._first if self._monotonic() >= self._control_rests_until else None
+        gate = self._first.gate
+        is_away = self._monotonic() < self._control_rests_until or (gate and gate.is_silent)
+        first = None if is_away else self._first
         for database in filter(None, (first, *self._others.values())):
             try:
                 async with asyncio.timeout(_CONTROL_ANSWERS_S if database is self._first else None):

@@ -109,3 +109,15 @@ async def test_a_cell_that_refuses_is_tried_by_one_at_a_time_and_found_again(
     statuses: Sequence[int] = [one.status for one in await asyncio.gather(*served.creating(9))]
     assert statuses == [201] * 9
     assert await _payments(served) == 1 + 1 + 9
+
+
+async def test_payments_of_another_cell_go_on_while_control_is_frozen(served: Served) -> None:
+    await served.two.away(0, frozen=True)
+    try:
+        for _ in range(2):
+            creating = asyncio.gather(*served.creating(2 * _PLACES))
+            answers = await asyncio.wait_for(creating, PATIENCE_S)
+            assert [answer.status for answer in answers] == [201] * 2 * _PLACES
+    finally:
+        await served.two.back(0)
+    assert await _payments(served) == 1 + 4 * _PLACES
