@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -74,6 +75,7 @@ class Drill:
         return Run(
             fault=fault.name,
             title=fault.title,
+            outage_max_s=fault.outage_max_s,
             outage_s=outage_s(own.calls, since),
             before_s=_p99(call for call in other.calls if call.due < since),
             during_s=_p99(call for call in other.calls if since <= call.due < until),
@@ -101,18 +103,38 @@ def _p99(calls: Iterable[Call]) -> float:
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
     runs: list[Run] = []
-    async with scene.running(folder) as made:
-        drill = Drill(made, options.rate)
-        try:
-            for number in range(1, options.runs + 1):
-                for fault in _chosen(options.only):
-                    runs.append(await drill.run(fault))
-                    report.show_run(runs[-1], number, console)
-        finally:  # also of a drill that is stopped
-            if runs:
-                console.print(report.table(runs))
-                console.print("\n".join(report.markdown(runs)))
+    try:
+        for pooled in (False, True):
+            faults = [fault for fault in _chosen(options.only) if fault.pooled == pooled]
+            if faults:
+                await _run_all(options, faults, _make_folder(folder), runs, console)
+    finally:  # also of a drill that is stopped
+        if runs:
+            console.print(report.table(runs))
+            console.print("\n".join(report.markdown(runs)))
     return report.is_met(runs)
+
+
+async def _run_all(
+    options: argparse.Namespace,
+    faults: list[Fault],
+    folder: Path,
+    runs: list[Run],
+    console: Console,
+) -> None:
+    async with scene.running(folder, pooled=faults[0].pooled) as made:
+        drill = Drill(made, options.rate)
+        for number in range(1, options.runs + 1):
+            for fault in faults:
+                runs.append(await drill.run(fault))
+                report.show_run(runs[-1], number, console)
+
+
+def _make_folder(parent: Path) -> Path:
+    """Make a folder of one scene, which the databases' own user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="scene-", dir=parent))
+    folder.chmod(0o711)
+    return folder
 
 
 def _chosen(only: str) -> list[Fault]:
@@ -130,7 +152,19 @@ def _options() -> argparse.Namespace:
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
         parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+    if any(fault.pooled for fault in _chosen(options.only)):
+        _require_pooler(parser)
     return options
+
+
+def _require_pooler(parser: argparse.ArgumentParser) -> None:
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
+    lacking = [name for name in ("pgbouncer", "psql") if not shutil.which(name, path=path)]
+    if lacking or os.geteuid():
+        parser.error(
+            "move-cell needs root, and Debian's packages pgbouncer and postgresql-client; "
+            "leave it out with ONLY="
+        )
 
 
 def main() -> None:

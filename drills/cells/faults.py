@@ -1,10 +1,12 @@
 """What is done to cells under load, for how long, and how it is mended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from drills.cells.scene import Scene
+from payintent.storage import migrations_runner
 
 Step = Callable[[Scene], Awaitable[None]]
 
@@ -19,6 +21,9 @@ class Fault:
     begin: Step
     hold_s: float
     end: Step
+    pooled: bool = False  # the cell is behind a pooler
+    #: How long its creates may stop. Others are not judged: all is copied with the same cores.
+    outage_max_s: float | None = None
 
 
 async def _nothing(_: Scene) -> None:
@@ -49,6 +54,45 @@ async def _move_there_and_back(scene: Scene) -> None:
     await scene.command("merchant", "move", merchant, "--to", "1")
 
 
+async def _move_cell(scene: Scene) -> None:
+    """Move cell 1 to the spare server, as docs/move-a-cell.md says."""
+    assert scene.route is not None  # noqa: S101 - the fault says that it wants one
+    route, old = scene.route, scene.servers[1]
+    new = route.spare
+    await new.start()
+    await migrations_runner.migrate(new.url)
+    urls = {"PAYINTENT_MOVE_FROM_URL": old.url, "PAYINTENT_MOVE_TO_URL": new.url}
+    await scene.command("cell-move", "start", "1", **urls)
+    async with asyncio.timeout(_FOLLOWS_S):
+        await _following(scene, urls)
+    pooler = route.pooler
+    said = await scene.command(
+        *("cell-move", "finish", "1", "--why", "the drill"),
+        *("--pause", pooler.pause, "--resume", pooler.resume),
+        *("--switch", pooler.switch_to(new.url)),
+        **urls,
+        **pooler.environment,
+    )
+    print(said.strip())
+    scene.servers[1], route.spare = new, old
+
+
+async def _following(scene: Scene, urls: Mapping[str, str]) -> None:
+    """Ask until every table follows."""
+    while True:
+        said = json.loads(await scene.command("cell-move", "status", "1", "--json", **urls))
+        if said["follows"]:
+            return
+        await asyncio.sleep(_BETWEEN_S)
+
+
+async def _empty_spare(scene: Scene) -> None:
+    """Let the server that the cell came from begin anew: it is the next one's target."""
+    assert scene.route is not None  # noqa: S101
+    await scene.route.spare.forget()
+
+
+_FOLLOWS_S = 120.0
 _BETWEEN_S = 5.0
 _HOLD_S = 15.0
 
@@ -58,4 +102,9 @@ FAULTS = (
     Fault("kill-0", "cell 0, control, killed", 0, _kill(0), _HOLD_S, _start(0)),
     Fault("freeze-0", "cell 0, control, frozen", 0, _freeze(0), _HOLD_S, _wake(0)),
     Fault("move", "merchant moved to cell 0 and back", 1, _move_there_and_back, 0.0, _nothing),
+    Fault(
+        *("move-cell", "cell 1 moved to another server", 1, _move_cell, 10.0, _empty_spare),
+        pooled=True,
+        outage_max_s=2.0,
+    ),
 )

@@ -30,6 +30,12 @@ class Run:
     lost: int
     doubled: int
     missing: int
+    outage_max_s: float | None = None  # judged by this, and not by what others felt
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether creates stopped no longer than they may."""
+        return self.outage_max_s is None or self.outage_s <= self.outage_max_s
 
     @property
     def ratio(self) -> float:
@@ -84,8 +90,10 @@ def markdown(runs: Sequence[Run]) -> Iterable[str]:
 
 def is_met(runs: Sequence[Run]) -> bool:
     """Tell whether nothing was lost, and nobody waited for another's cell."""
-    ratios = [median_ratio(group) for _, group in _grouped(runs)]
-    return all(run.is_clean for run in runs) and all(one <= OTHERS_MAX for one in ratios)
+    return all(run.is_clean and run.is_short for run in runs) and all(
+        group[0].outage_max_s is not None or median_ratio(group) <= OTHERS_MAX
+        for _, group in _grouped(runs)
+    )
 
 
 def median_ratio(runs: Sequence[Run]) -> float:
@@ -95,7 +103,8 @@ def median_ratio(runs: Sequence[Run]) -> float:
 
 def _ratio(runs: Sequence[Run]) -> str:
     ratio = median_ratio(runs)
-    return f"{ratio:.2f}" if ratio <= OTHERS_MAX else f"{ratio:.2f} missed"
+    is_judged = runs[0].outage_max_s is None
+    return f"{ratio:.2f}" if ratio <= OTHERS_MAX or not is_judged else f"{ratio:.2f} missed"
 
 
 def _grouped(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

@@ -7,10 +7,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 
 from bench.installation import free_ports
+from drills.cells.pooler import Pooler
 from drills.cells.servers import CellServer
 from drills.client import Target
 from drills.judge import StoredPayment
@@ -26,9 +28,11 @@ from payintent_sandbox.installation import (
     open_installed_service,
     prepare_installation,
 )
+from tests.support.world import free_port
 
 _COMMAND_S = 120.0
 _COPIED_S = 5.0  # until cells and processes know it
+_LOOK_S = 0.1
 _ACTOR = Actor("drill", "the drill's own")
 #: The cell of each of the sandbox's merchants, in their order.
 CELLS = (0, 1)
@@ -46,15 +50,24 @@ class Shop:
     api_key: str
 
 
+@dataclass(slots=True)
+class Route:
+    """The way to cell 1 through a pooler, and a server that the cell can move to."""
+
+    pooler: Pooler
+    spare: CellServer
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A service that runs, its servers by cell, and the merchants in the order of their cells."""
 
     target: Target
     shops: Sequence[Shop]
-    servers: Mapping[int, CellServer]
+    servers: dict[int, CellServer]
     receiver: Receiver
     environment: Mapping[str, str] = field(repr=False)
+    route: Route | None = None
 
     async def stored(self) -> tuple[list[StoredPayment], list[str]]:
         """Read all payments of all cells, and the payment of each event."""
@@ -66,40 +79,50 @@ class Scene:
             events += ended
         return payments, events
 
-    async def command(self, *words: str) -> str:
+    async def command(self, *words: str, **more: str) -> str:
         """Run a command of the service; gives what it printed (`CommandError`)."""
-        return await _command(self.environment, *words)
+        return await _command({**self.environment, **more}, *words)
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncGenerator[Scene]:
-    """Start two servers, make the second one a cell with a merchant, and run the service."""
+async def running(folder: Path, *, pooled: bool = False) -> AsyncGenerator[Scene]:
+    """Start two servers, make the second one a cell with a merchant, and run the service.
+
+    With `pooled` the cell is behind PgBouncer, and a third server is there to move it to.
+    """
     servers = {number: CellServer(number, folder) for number in CELLS}
     programs: list[Program] = []
     receiver: Receiver | None = None
+    route: Route | None = None
     try:
         for server in servers.values():
             await server.start()
         world = await _install(folder, servers[0].url)
         await migrations_runner.migrate(servers[1].url)
-        environment = _environment(world, servers)
+        if pooled:
+            route = _make_route(folder, servers[1])
+            programs.append(route.pooler.program)
+            await route.pooler.program.start()
+            await _answering(route.pooler.url)
+        environment = _environment(world, servers[1], route)
         receiver = Receiver(world.ports.shop)
         await receiver.start()
         await _command(environment, "cell", "add", "1")
-        programs += _programs(world, environment, folder)
-        for program in programs:  # each opens the cells that were added before
+        processes = _programs(world, environment, folder)
+        programs += processes
+        for program in processes:  # each opens the cells that were added before
             await program.start()
         shops = [Shop(kept["id"], kept["api_key"]) for kept in world.kept["merchants"]]
         await _command(environment, "merchant", "move", str(shops[1].merchant_id), "--to", "1")
         await _let_a_day_go_by(servers[0].url)
         target = Target("127.0.0.1", world.ports.api)
-        yield Scene(target, shops, servers, receiver, environment)
+        yield Scene(target, shops, servers, receiver, environment, route)
     finally:
         for program in reversed(programs):
             await program.stop()
         if receiver is not None:
             await receiver.stop()
-        for server in servers.values():
+        for server in [*servers.values(), *([route.spare] if route else [])]:
             await server.stop()
 
 
@@ -136,11 +159,38 @@ async def _install(folder: Path, url: str) -> SandboxInstallation:
     return world
 
 
+def _make_route(folder: Path, server: CellServer) -> Route:
+    """Put a pooler before a cell's server, and a server beside it with the same password."""
+    password = urlsplit(server.url).password or ""
+    return Route(
+        Pooler(folder, free_port(), server.url),
+        CellServer(1, folder, "spare", password),
+    )
+
+
+async def _answering(url: str) -> None:
+    """Wait until a pooler leads to its database."""
+    async with asyncio.timeout(_COMMAND_S):
+        while True:
+            try:
+                connection = await asyncpg.connect(url, statement_cache_size=0)
+            except (OSError, asyncpg.PostgresError):
+                await asyncio.sleep(_LOOK_S)
+            else:
+                await connection.close()
+                return
+
+
 def _environment(
-    world: SandboxInstallation, servers: Mapping[int, CellServer]
+    world: SandboxInstallation, server: CellServer, route: Route | None
 ) -> Mapping[str, str]:
-    others = {str(number): {"url": server.url} for number, server in servers.items() if number}
-    return world.service_environment() | {"PAYINTENT_CELLS": json.dumps(others)}
+    address: dict[str, object] = {"url": server.url}
+    if route is not None:
+        # Past the pooler, whichever of both takes writes.
+        both = f"127.0.0.1:{server.port},127.0.0.1:{route.spare.port}"
+        direct = server.url.replace(f"127.0.0.1:{server.port}", both)
+        address = {"url": route.pooler.url, "direct_url": direct, "pooled": True}
+    return world.service_environment() | {"PAYINTENT_CELLS": json.dumps({"1": address})}
 
 
 def _programs(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,11 +15,17 @@ from tests.support.world import free_port
 class CellServer:
     """A server of its own for one cell, always on the same port."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, name: str = "", password: str = "") -> None:
+        """Make its data in a folder; its log can be followed by another server."""
         self.number = number
-        self._data = folder / f"cell-{number}" / "data"
+        home = folder / (name or f"cell-{number}")
+        self._data = home / "data"
         self._postgres = Postgres(self._data)
+        self._postgres.settings["wal_level"] = "logical"
         self._port = free_port()
+        if password:
+            home.mkdir()
+            (home / "postgres.password").write_text(password)
 
     @property
     def url(self) -> str:
@@ -28,6 +35,16 @@ class CellServer:
     async def start(self) -> None:
         """Start it, or start it again."""
         await asyncio.to_thread(self._postgres.start, self._port)
+
+    @property
+    def port(self) -> int:
+        """Give its port."""
+        return self._port
+
+    async def forget(self) -> None:
+        """Stop it, and throw its data away: it begins anew, empty."""
+        await self.stop()
+        await asyncio.to_thread(shutil.rmtree, self._data)
 
     async def kill(self) -> None:
         """Kill all its processes at once, as a host that loses its power does."""

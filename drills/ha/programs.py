@@ -33,7 +33,7 @@ USER = "payintent"
 LEADER_PORT, POOL_PORT, STATUS_PORT = 5000, 6432, 8008
 _ALSO_IN = ("/usr/sbin", "/sbin")
 # PostgreSQL refuses root; its user may read a checkout in root's home, and write nothing there.
-_NOBODY = (
+NOBODY = (
     *("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
     "--securebits=+no_setuid_fixup",
@@ -101,7 +101,7 @@ def patroni(host: str, folder: Path, patroni_bin: Path, passwords: Passwords) ->
     path.write_text(yaml.safe_dump(config))
     path.chmod(0o600)
     shutil.chown(path, "nobody", "nogroup")
-    command = [*within(host), *_NOBODY, str(patroni_bin), str(path)]
+    command = [*within(host), *NOBODY, str(patroni_bin), str(path)]
     return Program(host, command, {"LC_ALL": "C.UTF-8"}, folder)
 
 
@@ -125,7 +125,7 @@ def pgbouncer(folder: Path, passwords: Passwords) -> Program:
     for kept in (own, users, path):
         shutil.chown(kept, "nobody", "nogroup")
     users.chmod(0o600)
-    return Program("pgbouncer", [*_NOBODY, "pgbouncer", str(path)], {}, folder)
+    return Program("pgbouncer", [*NOBODY, "pgbouncer", str(path)], {}, folder)
 
 
 def databases(folder: Path, patroni_bin: Path, passwords: Passwords) -> dict[str, Program]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -147,10 +148,10 @@ async def _stop_writes(move: CellMove, database: str, who: str, why: str) -> Non
     closed_at = await move.old.fetchval("SELECT clock_timestamp()")
     ids = IdGenerator(cell=move.cell)
     while True:
-        await _poll(lambda: move.old.fetchval(_NO_OTHERS, closed_at))
+        await _poll(partial(move.old.fetchval, _NO_OTHERS, closed_at))
         mark = ids.new_id()
         await move.old.execute(_MARK, mark, who, why, ACTION)
-        await _poll(lambda: move.new.fetchval(_MARKED, mark))
+        await _poll(partial(move.new.fetchval, _MARKED, mark))
         if await move.old.fetchval(_NO_OTHERS, closed_at):
             return
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -22,11 +23,13 @@ from tests.support.patience import PATIENCE_S
 _WRITERS = 4
 _BEFORE = 2_000  # rows of a table that is larger than what is compared of it
 _LOOK_S = 0.01
+#: Where it is there, cells move from it to a newer version.
+_DEBIANS = Path("/usr/lib/postgresql/15/bin")
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Two servers with a migrated template each; only the first keeps log that can be followed."""
+    """Two servers with a migrated database each; only the first one's log can be followed."""
 
     old: str
     new: str
@@ -51,7 +54,11 @@ class Pair:
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
     folder = tmp_path_factory.mktemp("cell-move")
-    made = [Postgres(folder / name / "data", durable=False) for name in ("old", "new")]
+    older = _DEBIANS if _DEBIANS.exists() else None
+    made = [
+        Postgres(folder / "old" / "data", bin_dir=older, durable=False),
+        Postgres(folder / "new" / "data", durable=False),
+    ]
     made[0].settings["wal_level"] = "logical"
     try:
         folder.joinpath("old").mkdir()
