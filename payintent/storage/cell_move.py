@@ -234,10 +234,7 @@ class CellMove:
             raise _refused(f"no move of cell {self.cell} is under way")
         if slot["wal_status"] == "lost":
             raise _refused("the old server threw away log that the new one needs: abort the move")
-        tables = [
-            TableProgress(row["name"], _STATES.get(row["state"]) or row["state"], row["bytes"])
-            for row in rows
-        ]
+        tables = [TableProgress(row["name"], _STATES[row["state"]], row["bytes"]) for row in rows]
         ready = all(row["state"] == "r" for row in rows)
         return MoveProgress(tables, slot["behind"], ready and slot["active"])
 

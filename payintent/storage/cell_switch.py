@@ -194,10 +194,10 @@ def _questions(table: MovedTable) -> list[str]:
     newest = ", ".join(f"{column} DESC" for column in table.key)
     rows = f'SELECT * FROM "{table.name}" ORDER BY {newest} LIMIT {_NEWEST}'
     digest = "coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) AS digest"
-    asked = [f"(SELECT '{table.name}' AS name, count(*) AS n, {digest} FROM ({rows}) t)"]
+    questions = [f"(SELECT '{table.name}' AS name, count(*) AS n, {digest} FROM ({rows}) t)"]
     if table.bytes <= _COUNTED_MAX:
-        asked.append(f"(SELECT 'rows of {table.name}', count(*), 0 FROM \"{table.name}\")")
-    return asked
+        questions.append(f"(SELECT 'rows of {table.name}', count(*), 0 FROM \"{table.name}\")")
+    return questions
 
 
 def _refused(why: str) -> RefusedError:

@@ -36,6 +36,7 @@ _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {
     "api",
     "worker",
+    "cell-move",
     "dev",
     "devchain",
     "seed",
