@@ -13,12 +13,15 @@ from pydantic import SecretStr
 
 from payintent.domain import ids
 from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import RefundedLog
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.evm.chain_reader import open_chain_reader
 from payintent.evm.shared_reader import ANSWERS_MAX, FRESH_S, SharedReaders
 from payintent.gateways.onchain import OnchainGateway
+from payintent.id_generator import IdGenerator
+from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
@@ -171,6 +174,30 @@ async def test_each_log_is_one_cells_also_where_a_process_does_not_know_the_cell
     assert await both.receipts(1) == ["credited", "unknown_uuid"]
     assert await both.statuses(1) == ["PAID"]
     assert ids.cell_of_opaque(UUID(bytes=pay_uuid(session))) == 1
+
+
+async def test_a_refunds_log_is_of_the_refunds_cell_whatever_session_it_names(
+    both: CellsOnChain,
+) -> None:
+    there, hash_ = bytes(20), bytes(32)
+    logs = [
+        RefundedLog(
+            contract=there,
+            uuid=ids.make_opaque_id(1 - cell, 5).bytes,
+            refund_id=IdGenerator(cell=cell).new_id().bytes,
+            token=there,
+            amount=1,
+            to=there,
+            sender=there,
+            block_number=1,
+            block_hash=hash_,
+            tx_hash=hash_,
+            log_index=cell,
+        )
+        for cell in (0, 1)
+    ]
+    for cell in (0, 1):
+        assert await logs_of_cell(both.context(cell).database, cell, logs) == [logs[cell]]
 
 
 @asynccontextmanager
