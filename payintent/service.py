@@ -250,11 +250,22 @@ class Service:
 
     @property
     def watch_context(self) -> "WatchContext":
-        """Return the context that the chain watchers run with."""
+        """Return the context that the chain watchers of cell 0 run with, for themselves."""
+        return self.watch_contexts().at(0)
+
+    def watch_contexts(self) -> "ByCell[WatchContext]":
+        """Return the contexts of all cells' chain watchers, which share what they read."""
+        from payintent.evm.shared_reader import SharedReaders
         from payintent.onchain.watch_loop import WatchContext
 
-        return WatchContext(
-            settings=self.settings, database=self.database, id_generator=self.id_generator
+        readers = SharedReaders()
+        return self.cells.each(
+            lambda database: WatchContext(
+                settings=self.settings,
+                database=database,
+                id_generator=database.id_generator,
+                readers=readers,
+            )
         )
 
     async def close(self) -> None:

@@ -105,6 +105,11 @@ class CellSteps:
                 partial(close_due_days, database, database.id_generator),
             ),
             ("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
+            (
+                "chain_alarm",
+                settings.chain_poll_s,
+                chain_alarm(database, database.id_generator),
+            ),
         ]
         if settings.smtp_host:
             mail = open_mail_sender(service, database, self.smtp)
@@ -114,11 +119,8 @@ class CellSteps:
 
 def control_steps(service: Service) -> Sequence[PeriodicStep]:
     """Give the steps that are of no one cell."""
-    settings, control = service.settings, service.cells.control
+    settings = service.settings
     return [
-        PeriodicStep(
-            "chain_alarm", settings.chain_poll_s, chain_alarm(control, control.id_generator)
-        ),
         PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
         PeriodicStep(
             "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)

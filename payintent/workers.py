@@ -71,7 +71,11 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         loops += [run_periodically(step, stop) for step in cell_steps.of(cell, database)]
     noting = PeriodicStep("process", cell_processes.EVERY_S, process.step)
     loops += [run_periodically(step, stop) for step in (noting, *control_steps(service))]
-    loops += [run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints]
+    loops += [
+        run_watch_loop(watched, slug, stop)
+        for watched in service.watch_contexts()
+        for slug in settings.endpoints
+    ]
     await asyncio.gather(*loops)
     for runner in cell_steps.runners:
         await runner.finish()

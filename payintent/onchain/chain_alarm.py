@@ -5,12 +5,11 @@ The case closes by itself when the payment has ended by what the chain's blocks 
 
 from collections.abc import Awaitable, Callable
 
-from prometheus_client import Gauge
-
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
 from payintent.storage import cases
 from payintent.storage.database import Database
@@ -19,15 +18,15 @@ from payintent.storage.onchain.chain_watch import ChainWatch
 
 _CASES_MAX = 100  # opened for one chain, or closed, in one step
 
-WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
-WAITING = Gauge(
-    "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", ["chain"]
+WATCHED = ChainGauge("payintent_chain_watched", "1 while a chain is watched, and so offered", min)
+WAITING = ChainGauge(
+    "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", sum
 )
 _log = get_logger("chain_alarm")
 
 
 def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], Awaitable[bool]]:
-    """Return a worker's step: it reports each change, opens cases and closes decided ones.
+    """Return a step of a cell: it reports each change, opens cases and closes decided ones.
 
     The step returns whether there are more cases to open or to close.
     """
@@ -36,7 +35,7 @@ def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], A
     async def step() -> bool:
         plenty = False
         for watch in await chain_watch.list_watches(database):
-            _report(watch, watched_before.get(watch.chain))
+            _report(watch, watched_before.get(watch.chain), id_generator.cell)
             watched_before[watch.chain] = watch.watched
             if not watch.watched:
                 plenty |= await _open_cases(database, id_generator, watch.chain)
@@ -45,13 +44,14 @@ def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], A
     return step
 
 
-def _report(watch: ChainWatch, before: bool | None) -> None:
-    WATCHED.labels(watch.chain).set(watch.watched)
-    WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
+def _report(watch: ChainWatch, before: bool | None, cell: int) -> None:
+    WATCHED.set(watch.chain, cell, watch.watched)
+    WAITING.set(watch.chain, cell, 0 if watch.watched else watch.sessions)
+    named = {"cell": cell} if cell else {}
     if watch.watched and before is False:
-        _log.info("chain_watched", chain=watch.chain)
+        _log.info("chain_watched", chain=watch.chain, **named)
     if not watch.watched and before is not False:
-        _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
+        _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions, **named)
 
 
 async def _open_cases(database: Database, id_generator: IdGenerator, chain: str) -> bool:

@@ -1,19 +1,24 @@
-"""The watch loops: one for each chain that has endpoints, in one process at a time."""
+"""The watch loops: one for each cell of each chain with endpoints, in one process at a time.
+
+Each has its own cursor, lock and pauses, in its cell's database: a cell that is away delays itself
+alone, and reads on from its cursor when it is back.
+"""
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from payintent.config import Settings
 from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
-from payintent.domain.evm import ChainHeads
+from payintent.domain.evm import ChainHeads, ChainReader
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.shared_reader import SharedReaders, WatcherReader
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.onchain.chain_gauge import ChainGauge
 from payintent.onchain.contract_checks import contracts_match
 from payintent.onchain.overdue_transfers import OVERDUE, report_overdue_transfers
 from payintent.onchain.pending_transfers import PendingTransferScanner
@@ -43,29 +48,36 @@ _LOOKS_WHILE_WATCHED = 3  # two may fail
 _FOLLOW_S = 5.0  # how often another process's lock is tried
 
 FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
-HEAD = Gauge("payintent_chain_head", "The newest block that was shown", ["chain"])
-LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
+HEAD = ChainGauge("payintent_chain_head", "The newest block that was shown", max)
+LAG = ChainGauge("payintent_chain_lag_seconds", "Age of the last block that was read", max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchContext:
-    """What a watch loop runs with."""
+    """What the watch loops of one cell run with; `readers` are those of all cells."""
 
     settings: Settings
     database: Database
     id_generator: IdGenerator
+    readers: SharedReaders = field(default_factory=SharedReaders)
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
     """Watch one chain until `stop` is set; where another process does, wait for its end."""
-    url = context.settings.direct_url
+    cell, url = context.id_generator.cell, context.database.settings.direct_url
+    named = {"cell": cell} if cell else {}
     while not stop.is_set():
         try:
-            async with hold_advisory_lock(url, f"watch:{slug}") as lock:
+            async with hold_advisory_lock(url, watch_lock(slug, cell)) as lock:
                 await _lead(context, slug, stop, lock)
         except (StorageUnavailableError, LockTimeoutError, LockLostError, OSError) as error:
-            _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
+            _log.warning("watch_deferred", chain=slug, why=type(error).__name__, **named)
         await wait_until_stopped(stop, _FOLLOW_S)
+
+
+def watch_lock(slug: str, cell: int) -> str:
+    """Name a watcher's lock; cells may be schemas of one database, which has one set of locks."""
+    return f"watch:{slug}:{cell}" if cell else f"watch:{slug}"
 
 
 async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock) -> None:
@@ -85,14 +97,13 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
             )
     finally:
         await view.close()
-        _forget(slug)
+        _forget(slug, context.id_generator.cell)
 
 
-def _forget(slug: str) -> None:
+def _forget(slug: str, cell: int) -> None:
     """Leave the figures of a chain to the process that watches it now."""
     for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
-        with suppress(KeyError):
-            gauge.remove(slug)
+        gauge.forget(slug, cell)
 
 
 async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
@@ -109,9 +120,9 @@ class _ReaderHolder:
     context: WatchContext
     slug: str
     made_for: tuple[ChainRecord, "_Offered"] | None = None
-    reader: RpcChainReader | None = None
+    reader: WatcherReader | None = None
 
-    async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
+    async def open(self) -> tuple[ChainRecord, WatcherReader] | None:
         """Return the chain and its reader, once what it offers is what the operator has set."""
         chain = await chains.get_chain(self.context.database, self.slug)
         if chain is None:
@@ -119,10 +130,10 @@ class _ReaderHolder:
         offered = await _read_offered(self.context.database, self.slug)
         if self.made_for != (chain, offered):
             await self.close()
-            self.reader = open_configured_reader(self.context.settings, chain)
+            self.reader = _open_shared(self.context, chain)
             if self.reader is None:
                 return None
-            if misfit := await _find_misfit(self.slug, self.reader, offered):
+            if misfit := await _find_misfit(self.slug, self.reader.reader, offered):
                 await self._halt(misfit, offered)
                 return None
             self.made_for = (chain, offered)
@@ -137,7 +148,7 @@ class _ReaderHolder:
             await chains.lock_cursor(tx, self.slug)
             if await _read_offered(tx, self.slug) == offered:
                 await chains.halt(tx, self.slug, why)
-                HALTED.labels(self.slug).set(1)
+                HALTED.set(self.slug, self.context.id_generator.cell, 1)
 
     async def close(self) -> None:
         """Close the reader's connections."""
@@ -186,7 +197,7 @@ async def _look(context: WatchContext, view: _ReaderHolder) -> float:
     return _poll_s(context, view.slug)
 
 
-async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
+async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainReader) -> bool:
     """Make one pass: final blocks, pending transfers, posted transactions; then inquiries.
 
     True where there are more final blocks. Where the final blocks cannot be read or proven
@@ -198,7 +209,8 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     )
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
-    HEAD.labels(slug).set(max(head.latest.number for head in heads))
+    cell = context.id_generator.cell
+    HEAD.set(slug, cell, max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
     try:
         cursor = await watcher.read_final(heads)
@@ -207,7 +219,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     if cursor is None:
         return False
     if cursor.at is not None:
-        LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
+        LAG.set(slug, cell, _age_s(cursor.at, max(head.latest.at for head in heads)))
     if away is None and cursor.block < agreed_final_block(heads):
         return True
     await scanner.scan(cursor, heads)
@@ -232,6 +244,16 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
         return True
     newest = max(head.latest.at for head in heads)
     return _age_s(newest, await payments.now(context.database)) <= behind_max_s
+
+
+def _open_shared(context: WatchContext, chain: ChainRecord) -> WatcherReader | None:
+    """Open a chain's reader, which cells share that have the same settings of the chain."""
+    read_by = (chain.slug, chain.network_id, chain.finality, chain.confirmations)
+    return context.readers.open(
+        (*read_by, chain.instant_finality),
+        context.id_generator.cell,
+        lambda: open_configured_reader(context.settings, chain),
+    )
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:

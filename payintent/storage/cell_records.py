@@ -1,6 +1,6 @@
 """The cells that an installation has, as the control database knows them, and which one this is."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -56,6 +56,16 @@ async def list_cells(database: Executor) -> list[CellRecord]:
         "SELECT number, state, added_at FROM cell ORDER BY number LIMIT $1", _CELLS_MAX
     )
     return [CellRecord(**row) for row in rows]
+
+
+async def pick_cells(control: Executor, numbers: Sequence[int]) -> set[int]:
+    """Return those of some numbers that are cells of the installation, in whatever state."""
+    rows = await control.fetch(
+        "SELECT number FROM cell WHERE number = ANY($1::smallint[]) LIMIT $2",
+        list(numbers),
+        _CELLS_MAX,
+    )
+    return {row["number"] for row in rows}
 
 
 async def get_state(database: Executor, number: int) -> str | None:

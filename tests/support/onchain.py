@@ -19,6 +19,7 @@ from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.tokens import SetToken
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.storage import sessions
+from payintent.storage.copied_tables import begin_cursors
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor
 from payintent.storage.onchain.pending_transfers import add_posted
@@ -161,22 +162,23 @@ class ChainWorld:
 
     async def look(self) -> None:
         """Look at the chain until nothing more is final."""
-        service = self.world.service
-        row = await chains.get_chain(service.database, self.slug)
+        context = self.world.service.watch_contexts().at(self.world.cell)
+        row = await chains.get_chain(context.database, self.slug)
         assert row is not None
         self.clock.skipped_s += 60
-        while await watch_once(service.watch_context, row, self.reader):
+        while await watch_once(context, row, self.reader):
             pass
 
     async def decide(self) -> None:
         """Let the expiry and the janitor do what is due."""
         service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
+        database = self.world.database
         while True:
-            async with service.database.transaction() as tx:
-                await expire_pending(tx, service.id_generator, 500)
-            async with service.database.transaction() as tx:
-                await expire_processing(tx, service.id_generator, 500, patience_s)
-            asks = await sessions.claim_due(service.database, 500, 60.0, [])
+            async with database.transaction() as tx:
+                await expire_pending(tx, database.id_generator, 500)
+            async with database.transaction() as tx:
+                await expire_processing(tx, database.id_generator, 500, patience_s)
+            asks = await sessions.claim_due(database, 500, 60.0, [])
             for ask in asks:
                 await service.session_inquirer.inquire(ask)
             if not asks:
@@ -270,6 +272,8 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
             deployed_block=deployment.deployed_block,
         )
     )
+    if world.cell:
+        await begin_cursors(world.service.database, world.database)
     await chain_watch.mark_watched(world.database, slug, 0, WATCHED_S)
     for token in deployment.tokens:
         await world.perform(

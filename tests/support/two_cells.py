@@ -1,6 +1,6 @@
 """A world over two cells on two databases, with a proxy before each."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.domain.gateway import VerifiedCallback
+from payintent.domain.gateway import Gateway, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
@@ -88,7 +88,12 @@ class TwoCells:
 
 
 @asynccontextmanager
-async def two_cells(world: World, databases: Databases, **changes: Any) -> AsyncIterator[TwoCells]:
+async def two_cells(
+    world: World,
+    databases: Databases,
+    gateways: Mapping[str, Gateway] | None = None,
+    **changes: Any,
+) -> AsyncIterator[TwoCells]:
     """Place the merchant of the tests in cell 1; cell 0 has whatever else there is."""
     control_url, cell_url = world.service.settings.database_url, databases.take(WORLD_TEMPLATE)
     await add_cell(control_url, cell_url, 1)
@@ -98,7 +103,7 @@ async def two_cells(world: World, databases: Databases, **changes: Any) -> Async
         await proxy.start()
     changes |= {"database_url": proxies[0].url}
     settings = with_cells(world.service.settings.model_copy(update=changes), {1: proxies[1].url})
-    service = await open_service(settings, {"fake": world.gateway})
+    service = await open_service(settings, {"fake": world.gateway} | dict(gateways or {}))
     await copy_tables(service.cells)
     yield TwoCells(replace(world, service=service), proxies)
     await service.close()

@@ -1,0 +1,278 @@
+"""Two cells on one chain: each takes its own logs, once, and the nodes are asked as by one."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.domain import ids
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import RefundedLog
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
+from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.shared_reader import ANSWERS_MAX, FRESH_S, SharedReaders
+from payintent.gateways.onchain import OnchainGateway
+from payintent.id_generator import IdGenerator
+from payintent.onchain.cell_logs import logs_of_cell
+from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from tests.support.cell_schema import OF_CELLS
+from tests.support.cells import Alone, copy_tables
+from tests.support.contracts import WATCHED_S
+from tests.support.databases import Databases
+from tests.support.fault_rpc import FaultyNode
+from tests.support.onchain import ChainWorld, config_of, offer, pay_uuid
+from tests.support.patience import PATIENCE_S
+from tests.support.two_cells import TwoCells, two_cells
+
+pytestmark = OF_CELLS
+LOOK_S = 0.05
+
+
+@dataclass
+class CellsOnChain:
+    """A chain with a merchant in each of two cells, and a counting node before it."""
+
+    two: TwoCells
+    ground: ChainWorld  # of the merchant in cell 1
+    of_cell_0: ChainWorld  # of the merchant in cell 0
+    before: ChainWorld  # of a process that began before there was a second cell
+    node: FaultyNode
+    readers: SharedReaders
+
+    def context(self, cell: int) -> WatchContext:
+        return replace(self.two.world.service.watch_contexts().at(cell), readers=self.readers)
+
+    async def look(self, *cells: int) -> None:
+        """Let the watchers of some cells look, one after the other, until nothing more is final."""
+        for cell in cells:
+            context = self.context(cell)
+            row = await chains.get_chain(context.database, "native")
+            assert row is not None
+            reader = self.readers.open(
+                ("native",),
+                cell,
+                lambda: open_chain_reader("native", [self.node.url], config_of("native")),
+            )
+            assert reader is not None
+            while await watch_once(context, row, reader):
+                pass
+
+    async def bills(self) -> tuple[tuple[Payment, Session], tuple[Payment, Session]]:
+        """Let a buyer choose the coin at the merchant of each cell, cell 0 first."""
+        return await self.of_cell_0.bill("NATIVED"), await self.ground.bill("NATIVED")
+
+    async def count_calls(self, *cells: int) -> int:
+        before = self.node.asked["eth_getLogs"]
+        await self.look(*cells)
+        return self.node.asked["eth_getLogs"] - before
+
+    async def column(self, cell: int, query: str) -> list[Any]:
+        connection = await self.two.direct(cell)
+        rows = await connection.fetch(query)
+        await connection.close()
+        return [row[0] for row in rows]
+
+    async def receipts(self, cell: int) -> list[str]:
+        return await self.column(
+            cell, "SELECT disposition FROM chain_receipt ORDER BY block, log_index"
+        )
+
+    async def statuses(self, cell: int) -> list[str]:
+        return await self.column(cell, "SELECT status FROM payment ORDER BY id")
+
+
+@pytest.fixture
+async def both(ground: ChainWorld, databases: Databases) -> AsyncIterator[CellsOnChain]:
+    records = DatabaseOnchainRecords(Alone(ground.world.database))
+    adapter = OnchainGateway(records, ground.world.service.settings.api_base, {})
+    made = two_cells(
+        ground.world, databases, {PROVIDER: adapter}, chain_poll_s=0.1, chain_poll_idle_s=0.1
+    )
+    async with made as two, FaultyNode(ground.chain.url) as node:
+        cells = two.world.service.cells
+        object.__setattr__(records, "cells", cells)  # it is made before them
+        other = (await two.world.other_merchant()).merchant.id
+        at_0 = replace(two.world, merchant_id=other)
+        method = await offer(at_0, ground.account_id, "NATIVED")
+        await copy_tables(cells)
+        for database in cells:
+            await chain_watch.mark_watched(database, "native", 0, WATCHED_S)
+        yield CellsOnChain(
+            two,
+            replace(ground, world=two.world),
+            replace(ground, world=at_0, methods={"NATIVED": method}),
+            ground,
+            node,
+            readers := SharedReaders(),
+        )
+        for shared in readers._shared.values():
+            await shared.reader.close()
+
+
+async def until(found: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not await found():
+        assert time.monotonic() < deadline, "it has not happened"
+        await asyncio.sleep(LOOK_S)
+
+
+async def test_each_cell_settles_its_own_payments_and_the_node_is_asked_as_by_one(
+    both: CellsOnChain,
+) -> None:
+    await both.look(0, 1)
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    first, second = await both.count_calls(0), await both.count_calls(1)
+    assert (await both.statuses(0), await both.statuses(1)) == (["PAID"], ["PAID"])
+    assert (await both.receipts(0), await both.receipts(1)) == (["credited"], ["credited"])
+    assert (first, second) == (3, 1)  # final blocks, its own log's proof, newest; the proof alone
+    assert await both.count_calls(1) > 0  # who looks again is never given what it was given
+
+
+async def test_a_reorganisation_takes_what_was_seen_back_in_both_cells(both: CellsOnChain) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.look(0, 1)
+    seen = "SELECT gone_at IS NULL FROM chain_sighting"
+    assert (await both.column(0, seen), await both.column(1, seen)) == ([True], [True])
+    await both.ground.reorg(2)
+    await both.ground.mine(4)
+    await asyncio.sleep(0)
+    await both.look(0, 1)
+    for cell in (0, 1):
+        assert True not in await both.column(cell, seen)
+        assert await both.receipts(cell) == []
+        assert await both.statuses(cell) == ["PROCESSING"]
+
+
+async def test_each_log_is_one_cells_also_where_a_process_does_not_know_the_cell_yet(
+    both: CellsOnChain,
+) -> None:
+    _, session = await both.ground.bill("NATIVED")
+    await both.ground.pay(session)
+    for strange in (ids.make_opaque_id(7, 5).bytes, bytes(16)):
+        await both.ground.pay_otherwise(session, uuid=strange)
+    unknown = ids.make_opaque_id(1, 5).bytes  # of a session that cell 1 does not have
+    await both.ground.pay_otherwise(session, uuid=unknown)
+    await both.ground.mine(3)
+    assert not both.before.world.service.cells.are_several
+    await both.before.look()
+    assert await both.receipts(0) == ["unknown_uuid", "unknown_uuid"]
+    await both.look(0, 1)
+    assert await both.receipts(0) == ["unknown_uuid", "unknown_uuid"]
+    assert await both.receipts(1) == ["credited", "unknown_uuid"]
+    assert await both.statuses(1) == ["PAID"]
+    assert ids.cell_of_opaque(UUID(bytes=pay_uuid(session))) == 1
+
+
+async def test_a_refunds_log_is_of_the_refunds_cell_whatever_session_it_names(
+    both: CellsOnChain,
+) -> None:
+    there, hash_ = bytes(20), bytes(32)
+    logs = [
+        RefundedLog(
+            contract=there,
+            uuid=ids.make_opaque_id(1 - cell, 5).bytes,
+            refund_id=IdGenerator(cell=cell).new_id().bytes,
+            token=there,
+            amount=1,
+            to=there,
+            sender=there,
+            block_number=1,
+            block_hash=hash_,
+            tx_hash=hash_,
+            log_index=cell,
+        )
+        for cell in (0, 1)
+    ]
+    for cell in (0, 1):
+        assert await logs_of_cell(both.context(cell).database, cell, logs) == [logs[cell]]
+
+
+@asynccontextmanager
+async def watching(both: CellsOnChain) -> AsyncIterator[None]:
+    """Run the watch loops of both cells, as a worker does."""
+    stop = asyncio.Event()
+    contexts = [both.context(cell) for cell in (0, 1)]
+    settings = contexts[0].settings.model_copy(update={"rpc_native": SecretStr(both.node.url)})
+    loops = [
+        asyncio.create_task(run_watch_loop(replace(context, settings=settings), "native", stop))
+        for context in contexts
+    ]
+    yield
+    stop.set()
+    await asyncio.gather(*loops)
+
+
+async def test_a_cell_that_is_away_delays_no_other_and_catches_up_with_nothing_lost(
+    both: CellsOnChain,
+) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    await both.two.away(1)
+    async with watching(both):
+
+        async def paid(cell: int) -> bool:
+            return await both.statuses(cell) == ["PAID"]
+
+        await until(lambda: paid(0))
+        assert await both.receipts(1) == []
+        await both.ground.mine(5)
+        await both.two.back(1)
+        await until(lambda: paid(1))
+    assert (await both.receipts(0), await both.receipts(1)) == (["credited"], ["credited"])
+    assert await both.column(0, "SELECT kind FROM money_case") == []
+    assert await both.column(1, "SELECT kind FROM money_case") == []
+
+
+async def test_what_failed_is_not_kept_and_what_is_kept_is_bounded_and_soon_old() -> None:
+    now = [0.0]
+    shared = SharedReaders(lambda: now[0])
+    first, second = (
+        shared.open(
+            (), cell, lambda: open_chain_reader("native", ["http://[::1]:1/"], config_of("native"))
+        )
+        for cell in (0, 1)
+    )
+    assert first is not None
+    assert second is not None
+    assert first.reader is second.reader
+    memory, asked = first._shared.heads, list[int]()
+
+    async def fail() -> Any:
+        asked.append(0)
+        raise ChainUnavailableError("away")
+
+    for watcher in (0, 1):
+        with pytest.raises(ChainUnavailableError):
+            await memory.ask((), watcher, fail)
+    assert len(asked) == 2
+
+    async def answer() -> Any:
+        asked.append(1)
+        return []
+
+    await asyncio.gather(*(memory.ask((), watcher, answer) for watcher in (0, 1)))
+    assert len(asked) == 3  # both at once
+    await memory.ask((), 0, answer)
+    now[0] += FRESH_S + 1
+    await memory.ask((), 1, answer)
+    assert len(asked) == 5  # the same watcher again, and one that comes too late
+    for number in range(2 * ANSWERS_MAX):
+        await memory.ask((number,), 0, answer)
+    assert len(memory._kept) == ANSWERS_MAX
+    assert memory._asking == {}
+    await first.close()
+    await second.close()
