@@ -17,6 +17,7 @@ from payintent.operations.base import (
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.find_cell import find_cell
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
@@ -77,7 +78,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         made = await made_between(context.database, self.since, self.until, self.older_than)
         wanted = RefundFilter(
             merchant_id=self.merchant_id,
-            payment_id=await self._payment(context.database),
+            payment_id=await self._payment(context),
             status=self.status,
             step=self.step,
             currency=self.currency,
@@ -105,9 +106,10 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
             )
         return CellList(map(refund_view, found), found.cells_away)
 
-    async def _payment(self, database: Executor) -> UUID | None:
+    async def _payment(self, context: OperationContext) -> UUID | None:
         if self.payment_id is None:
             return None
+        database = context.cells.at(await find_cell(context.cells, self.payment_id))
         parsed = ids.parse_id(ids.PAYMENT, self.payment_id)
         if parsed is None or await payments.get(database, parsed) is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")

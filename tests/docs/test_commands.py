@@ -119,6 +119,8 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 _NOBODY_URL = "https://127.0.0.1:9"  # where the page's gateway is; nobody listens there
 #: What ends otherwise than with 0: no gateway is at the address that stands for one.
 _STATUSES = {"account.check": 1}
+#: Here no API runs that copies changes.
+_LATE = "payintent: cell 1 may not have this change yet: it goes on with what was before\n"
 
 
 def _commands() -> list[list[str]]:
@@ -158,7 +160,8 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         real = asyncio.run(_really(settings, name, words))
         before = len(performed)
         said = people.run(name, real)
-        assert (said.status, said.err) == (_STATUSES.get(name, 0), ""), (real, said)
+        warned = _LATE if name in {"cell.drain", "cell.close"} else ""
+        assert (said.status, said.err) == (_STATUSES.get(name, 0), warned), (real, said)
         assert said.out or said.raw or name in {"provider.health", "provider.errors"}, (
             real
         )  # where all is well there is none

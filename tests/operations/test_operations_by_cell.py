@@ -36,7 +36,7 @@ from payintent.operations.payers import ErasePayer, ExportPayer
 from payintent.operations.payment_details import ShowPayment, ShowTimeline
 from payintent.operations.payments import CancelPayment, RefundPayment
 from payintent.operations.payouts import ImportPayouts, RecordPayout, ReversePayout
-from payintent.operations.refunds import AskRefundsFirst, RejectRefund, ShowRefund
+from payintent.operations.refunds import AskRefundsFirst, ListRefunds, RejectRefund, ShowRefund
 from payintent.operations.tax_rates import SetTaxRate
 from payintent.operations.webhooks import ReplayEvent, ReplayMissedEvents, ShowEvent
 from payintent.service import open_service
@@ -159,6 +159,8 @@ async def test_an_operation_and_its_entry_are_where_its_rows_are(two: TwoCells) 
     assert await two.count(0) == {}
     refund_id = results["payment.refund"].id
     assert (await _run(two, ShowRefund(refund_id=refund_id))).id == refund_id
+    of_payment = ListRefunds(payment_id=changes["payment.refund"].payment_id)
+    assert [refund.id for refund in await _run(two, of_payment)] == [refund_id]
     cancel, replay = changes["payment.cancel"], changes["webhooks.replay"]
     assert (await _run(two, ShowPayment(payment_id=cancel.payment_id)))["status"] == "CANCELLED"
     page = await _run(two, ShowTimeline(payment_id=cancel.payment_id, of="operators"))
