@@ -383,16 +383,13 @@ class LimitedProtocol(HttpToolsProtocol):
         return False
 
     def _body_bytes_max(self) -> int:
-        settings = self.bounds.settings
-        if self.url.startswith(_CALLBACKS):
-            return settings.callback_bytes_max
-        return settings.body_bytes_max
+        settings, is_callback = self.bounds.settings, self.url.startswith(_CALLBACKS)
+        return settings.callback_bytes_max if is_callback else settings.body_bytes_max
 
 
 async def _run(cycle: RequestResponseCycle, app: Any, place: Place | None) -> None:
     """Run the application for a request whose client is still there."""
-    if place is not None:
-        place_of_request.set(place.leave)
+    place_of_request.set(None if place is None else place.leave)
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)

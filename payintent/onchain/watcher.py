@@ -180,10 +180,8 @@ class FinalBlockReader:
 
     async def _of_cell(self, chunk: LogBatch) -> LogBatch:
         """Leave out the logs that other cells take."""
-        logs = await self._logs_of_cell(chunk.logs)
-        return replace(
-            chunk, logs=tuple(logs), refunds=tuple(await self._logs_of_cell(chunk.refunds))
-        )
+        logs = tuple(await self._logs_of_cell(chunk.logs))
+        return replace(chunk, logs=logs, refunds=tuple(await self._logs_of_cell(chunk.refunds)))
 
     async def _logs_of_cell(self, logs: Sequence[_Log]) -> list[_Log]:
         return await logs_of_cell(self.database, self.id_generator.cell, logs)

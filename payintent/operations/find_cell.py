@@ -36,8 +36,8 @@ def cell_away(number: int, error: StorageUnavailableError) -> RefusedError:
 async def _cell_of(cells: Cells, row_id: UUID) -> int:
     number = ids.cell_of_timed(row_id)
     if cells.numbered(number) is None:
-        known = await cells.read_copy(cell_records.list_cells)
-        if number not in {cell.number for cell in known}:
+        listed = await cells.read_copy(cell_records.list_cells)
+        if number not in {cell.number for cell in listed}:
             return 0
         cells.at(number)  # raises
     return number

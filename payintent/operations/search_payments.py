@@ -255,8 +255,7 @@ def _cells_that_may_have(cells: Cells, text: str) -> dict[int, Database]:
     else:
         parsed = (ids.parse_id(prefix, text) for prefix in _PREFIXES.values())
         if (row_id := next(filter(None, parsed), None)) is not None:
-            named = cells.number_of(row_id)
-            return {named: every[named]}
+            return {(number := cells.number_of(row_id)): every[number]}
     if named is None:
         return every
     return {number: every[number] for number in sorted({named, 0}) if number in every}

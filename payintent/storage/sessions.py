@@ -59,8 +59,8 @@ async def is_known(database: Executor, session_id: UUID) -> bool:
 async def are_known(database: Executor, session_ids: Sequence[UUID]) -> list[bool]:
     """Tell of each id whether a database has a session of it."""
     rows = await database.fetch("SELECT id FROM session WHERE id = ANY($1)", list(session_ids))
-    known = {row["id"] for row in rows}
-    return [session_id in known for session_id in session_ids]
+    found = {row["id"] for row in rows}
+    return [session_id in found for session_id in session_ids]
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
