@@ -76,6 +76,8 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 waiting += await payer_seals.count_of_other_keys(database, _COUNTED_MAX)
                 needed |= {*await payer_seals.find_sealing_keys(database, [k.name for k in keys])}
             except StorageUnavailableError as error:
+                if not context.cells.are_several:
+                    raise
                 raise cell_away(number, error) from error
         return {
             "writer": writer,

@@ -1,6 +1,7 @@
 """Providers: enabled or not for all merchants, and their names in the API."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -20,6 +21,7 @@ from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
 from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
+from payintent.storage.merge_lists import CellList, ask_cells
 
 _WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _Provider = Annotated[str, argument("As `provider list` shows it, such as stripe.", name="name")]
@@ -45,7 +47,11 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
         """Return the outages, oldest first; none where every gateway answers."""
-        return await gateway_outages.list_outages(context.database)
+        found, away = await ask_cells(dict(context.cells.items()), gateway_outages.list_outages)
+        outages = [outage for of_cell in found.values() for outage in of_cell]
+        if len(found) > 1:  # each cell finds out by itself, of one account too
+            outages.sort(key=lambda outage: (outage.since, outage.account_id))
+        return CellList(outages, away)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +80,24 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     async def read(self, context: OperationContext) -> list[GatewayErrorView]:
         """Return each account's last errors, newest first."""
         check_list_limit(self.limit)
-        errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
-        return [_view(error) for error in errors]
+        found, away = await ask_cells(
+            dict(context.cells.items()),
+            lambda cell: gateway_calls.list_errors(cell, self.account_id, self.limit),
+        )
+        errors = [error for of_cell in found.values() for error in of_cell]
+        if len(found) > 1:
+            errors = _last_of_each(errors, self.limit)
+        return CellList(map(_view, errors), away)
+
+
+def _last_of_each(errors: list[FailedGatewayCall], limit: int) -> list[FailedGatewayCall]:
+    """Keep the last errors of each account over all cells, newest first."""
+    kept, count = list[FailedGatewayCall](), Counter[int]()
+    for error in sorted(errors, key=lambda error: error.at, reverse=True):
+        count[error.account_id] += 1
+        if count[error.account_id] <= limit:
+            kept.append(error)
+    return kept
 
 
 def _view(error: FailedGatewayCall) -> GatewayErrorView:
