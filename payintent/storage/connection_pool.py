@@ -58,7 +58,9 @@ class ConnectionPool:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, timeout_s: float) -> Connection:
-        """Borrow a connection; raises `TimeoutError` where none is free in time."""
+        """Borrow a connection; raises `TimeoutError` where none is free in time, or ever again."""
+        if not self._size_max:
+            raise TimeoutError("the pool is closed")
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed() and monotonic() - since < self._idle_max_s:

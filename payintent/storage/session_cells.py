@@ -24,7 +24,7 @@ class SessionCells:
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
-        self._known = cells.each(
+        self._finders = cells.each(
             lambda database: Batcher(
                 alone=partial(sessions.is_known, database),
                 together=partial(sessions.are_known, database),
@@ -37,13 +37,13 @@ class SessionCells:
         return await _find(
             self._cells,
             session_id,
-            lambda database: self._known.at(database.id_generator.cell).run(session_id),
+            lambda database: self._finders.at(database.id_generator.cell).run(session_id),
         )
 
     async def close(self) -> None:
         """Wait for the look-ups whose callers have gone."""
-        for known in self._known:
-            await known.close()
+        for finder in self._finders:
+            await finder.close()
 
 
 async def _find(

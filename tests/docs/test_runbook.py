@@ -47,13 +47,19 @@ def _rules() -> list[dict[str, Any]]:
 def _labels() -> dict[str, set[str]]:
     """Give the labels of each metric of ours."""
     return {
-        str(call.args[0].value): set(_constants(call.args[2])) if len(call.args) > 2 else set()
+        str(call.args[0].value): _labels_of(call)
         for tree in _trees().values()
         for call in _calls(tree)
-        if ast.unparse(call.func) in {"Counter", "Gauge", "Histogram"}
+        if ast.unparse(call.func) in {"Counter", "Gauge", "Histogram", "ChainGauge"}
         and call.args
         and isinstance(call.args[0], ast.Constant)
     }
+
+
+def _labels_of(call: ast.Call) -> set[str]:
+    if ast.unparse(call.func) == "ChainGauge":
+        return {"chain"}
+    return set(_constants(call.args[2])) if len(call.args) > 2 else set()
 
 
 def _section(heading: str) -> str:

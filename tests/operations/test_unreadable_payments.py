@@ -183,7 +183,7 @@ async def test_no_metadata_of_a_merchant_pass_for_sealed_ones(world: World, meta
     assert metadata in claimed.body
 
 
-async def test_its_pages_say_so_to_buyers_members_and_operators(api: Api, operator: Api) -> None:
+async def test_its_pages_say_so_to_buyers_members_and_operators(operator: Api, api: Api) -> None:
     spoilt = await created(api)
     await spoil(api.world, spoilt)
     [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)

@@ -175,3 +175,9 @@ async def test_closing_waits_for_what_is_lent(database_url: str) -> None:
     pool.release(lent)
     await closing
     assert lent.is_closed()
+
+
+async def test_a_closed_pool_keeps_nobody_waiting(pool: ConnectionPool) -> None:
+    await pool.close()
+    with pytest.raises(TimeoutError, match="closed"):
+        await asyncio.wait_for(pool.acquire(60), 5)
