@@ -22,6 +22,14 @@ BEGIN
     FOREACH step IN ARRAY dropped LOOP
         EXECUTE step;
     END LOOP;
+    -- On a node a trigger runs with the path of whoever sent the statement.
+    FOR step IN
+        SELECT p.oid::regprocedure::text
+        FROM pg_proc p
+        WHERE p.pronamespace = place::regnamespace AND p.prorettype = 'trigger'::regtype
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', step, place);
+    END LOOP;
     PERFORM citus_schema_distribute(place::regnamespace);
     FOREACH step IN ARRAY made LOOP
         EXECUTE step;

@@ -2,7 +2,6 @@
 
 CREATE FUNCTION public.audit_append_only() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the audit log is only ever added to'
@@ -11,7 +10,6 @@ END $$;
 
 CREATE FUNCTION public.capture_disputed() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'capture % is disputed: that much cannot be given back', OLD.id
@@ -20,7 +18,6 @@ END $$;
 
 CREATE FUNCTION public.cell_step() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier'
@@ -34,7 +31,6 @@ END $$;
 
 CREATE FUNCTION public.change_configuration_version() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     changed uuid := gen_random_uuid();
@@ -65,7 +61,6 @@ $$;
 
 CREATE FUNCTION public.copied_only() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     writer text := coalesce(current_setting('payintent.copied_by', true), '');
@@ -154,7 +149,6 @@ END $_$;
 
 CREATE FUNCTION public.gateway_payout_stands() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
@@ -170,7 +164,6 @@ END $$;
 
 CREATE FUNCTION public.ledger_append_only() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the ledger is only ever added to'
@@ -179,7 +172,6 @@ END $$;
 
 CREATE FUNCTION public.market_changed() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
@@ -206,7 +198,6 @@ CREATE FUNCTION public.merchant_place_lock(of_merchant bigint, of_cell integer) 
 CREATE FUNCTION public.note_change() RETURNS trigger
     LANGUAGE plpgsql
     SET "TimeZone" TO 'UTC'
-    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     noted bigint := nullif(current_setting('payintent.change', true), '');
@@ -240,7 +231,6 @@ END $$;
 
 CREATE FUNCTION public.payment_arrow() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF (OLD.status, NEW.status) IN (
@@ -265,7 +255,6 @@ END $$;
 
 CREATE FUNCTION public.payout_stands() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.reversed_at IS NOT NULL OR NEW.reversed_at IS NULL
@@ -281,7 +270,6 @@ END $$;
 
 CREATE FUNCTION public.payout_within_payable() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     -- Payouts of a merchant come one after the other: each sees the entries of those before.
@@ -295,7 +283,6 @@ END $$;
 
 CREATE FUNCTION public.refund_frozen() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF OLD.status <> 'PENDING' AND NEW.reason IS NULL AND NEW.destination IS NULL
@@ -312,7 +299,6 @@ END $$;
 
 CREATE FUNCTION public.session_quote_frozen() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'the quote of session % is frozen', OLD.id
@@ -321,7 +307,6 @@ END $$;
 
 CREATE FUNCTION public.statement_close_forward() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR NEW.day < OLD.day OR NEW.closed_at < OLD.closed_at
@@ -334,7 +319,6 @@ END $$;
 
 CREATE FUNCTION public.statement_follows() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 DECLARE
     before statement;
@@ -352,7 +336,6 @@ END $$;
 
 CREATE FUNCTION public.statement_frozen() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO '$user', 'public'
     AS $$
 BEGIN
     RAISE EXCEPTION 'a statement is never changed'

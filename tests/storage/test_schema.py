@@ -857,17 +857,3 @@ async def test_the_clock_gives_milliseconds_and_can_be_moved(world: World) -> No
     assert 3600 <= (after["now"] - before["now"]).total_seconds() < 3660
     assert after["now"] == after["again"]
     assert after["now"].microsecond % 1000 == 0
-
-
-async def test_every_trigger_finds_its_tables_by_a_path_of_its_own(database_url: str) -> None:
-    connection = await asyncpg.connect(database_url)
-    rows = await connection.fetch(
-        """
-        SELECT p.proname
-        FROM pg_proc p
-        WHERE p.pronamespace = current_schema()::regnamespace AND p.prorettype = 'trigger'::regtype
-            AND NOT coalesce(p.proconfig::text, '') LIKE '%search_path%'
-        """
-    )
-    await connection.close()
-    assert [row["proname"] for row in rows] == [], "ALTER FUNCTION … SET search_path FROM CURRENT"

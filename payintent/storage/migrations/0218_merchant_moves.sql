@@ -38,7 +38,7 @@ ALTER TABLE cell
     ADD CONSTRAINT cell_control CHECK (number <> 0 OR state = 'open');
 
 CREATE FUNCTION cell_step() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier'
         AND (OLD.state, NEW.state) NOT IN (('adding', 'open'), ('adding', 'closed'),

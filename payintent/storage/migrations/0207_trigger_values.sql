@@ -1,6 +1,5 @@
--- Triggers find their tables by a path of their own, not by that of whoever changes a row: on a node of
--- a Citus cluster that is another one. And what they write is computed before the statement that writes
--- it: such a node refuses an UPDATE with a function whose value is another one each time.
+-- What these triggers write is computed before the statement that writes it: a node of a Citus cluster
+-- refuses an UPDATE with a function whose value is another one each time.
 CREATE OR REPLACE FUNCTION change_configuration_version() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -43,17 +42,4 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN NULL;
-END $$;
-
-DO $$
-DECLARE
-    made record;
-BEGIN
-    FOR made IN
-        SELECT p.oid::regprocedure AS trigger_function
-        FROM pg_proc p
-        WHERE p.pronamespace = current_schema()::regnamespace AND p.prorettype = 'trigger'::regtype
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path FROM CURRENT', made.trigger_function);
-    END LOOP;
 END $$;
