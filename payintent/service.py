@@ -258,7 +258,7 @@ class Service:
         from payintent.evm.shared_reader import SharedReaders
         from payintent.onchain.watch_loop import WatchContext
 
-        readers = SharedReaders()
+        readers = SharedReaders(keeps=self.cells.are_several)
         return self.cells.each(
             lambda database: WatchContext(
                 settings=self.settings,

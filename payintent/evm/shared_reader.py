@@ -2,7 +2,7 @@
 
 What one watcher has been answered the others are given, each once: so watchers of the same height
 ask the nodes as one would. A watcher that asks again is given a new answer, always, and one that is
-behind reads for itself. What an endpoint failed to answer is not kept.
+behind reads for itself. What an endpoint failed to answer is not kept; with one cell nothing is.
 """
 
 import asyncio
@@ -44,8 +44,9 @@ class _Kept(Generic[_Answer]):
 class _Memory(Generic[_Answer]):
     """The newest answers of one kind; those who want the same at once ask once."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, keeps: bool = True) -> None:
         self._clock = clock
+        self._keeps = keeps
         self._kept: OrderedDict[_Key, _Kept[_Answer]] = OrderedDict()
         self._asking: dict[_Key, tuple[asyncio.Lock, int]] = {}
 
@@ -58,11 +59,17 @@ class _Memory(Generic[_Answer]):
         return kept.answer
 
     def keep(self, key: _Key, watcher: int, answer: _Answer, at: float) -> None:
-        """Keep an answer that was asked for at a time; the oldest ones are forgotten."""
+        """Keep an answer that was asked for at a time; those that nobody may have are forgotten."""
+        if not self._keeps:
+            return
         self._kept[key] = _Kept(answer, at, {watcher})
         self._kept.move_to_end(key)
-        while len(self._kept) > ANSWERS_MAX:
+        while len(self._kept) > ANSWERS_MAX or self._oldest_is_stale():
             self._kept.popitem(last=False)
+
+    def _oldest_is_stale(self) -> bool:
+        oldest = next(iter(self._kept.values()), None)
+        return oldest is not None and self._clock() - oldest.at > FRESH_S
 
     async def ask(self, key: _Key, watcher: int, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Return what another watcher was answered, or ask; a failure is the asker's alone."""
@@ -85,13 +92,13 @@ class _Memory(Generic[_Answer]):
 class _Shared:
     """A reader with the answers that its watchers share; closed with the last of them."""
 
-    def __init__(self, reader: RpcChainReader, clock: Callable[[], float]) -> None:
+    def __init__(self, reader: RpcChainReader, clock: Callable[[], float], *, keeps: bool) -> None:
         self.reader = reader
         self.clock = clock
         self.watchers: set[int] = set()
-        self.heads: _Memory[list[ChainHeads]] = _Memory(clock)
-        self.chunks: _Memory[LogBatch] = _Memory(clock)
-        self.block_logs: _Memory[list[ContractLog]] = _Memory(clock)
+        self.heads: _Memory[list[ChainHeads]] = _Memory(clock, keeps=keeps)
+        self.chunks: _Memory[LogBatch] = _Memory(clock, keeps=keeps)
+        self.block_logs: _Memory[list[ContractLog]] = _Memory(clock, keeps=keeps)
 
 
 class WatcherReader(ChainReader):
@@ -190,10 +197,14 @@ class WatcherReader(ChainReader):
 
 
 class SharedReaders:
-    """The readers of a process: watchers that read a chain by the same settings share one."""
+    """The readers of a process: watchers that read a chain by the same settings share one.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Without `keeps` nobody is given another's answers: there is nobody else, with one cell.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, keeps: bool = True) -> None:
         self._clock = clock
+        self._keeps = keeps
         self._shared: dict[_Key, _Shared] = {}
 
     def open(
@@ -205,7 +216,7 @@ class SharedReaders:
             made = make()
             if made is None:
                 return None
-            shared = self._shared[settings] = _Shared(made, self._clock)
+            shared = self._shared[settings] = _Shared(made, self._clock, keeps=self._keeps)
         self._shared = {
             key: item for key, item in self._shared.items() if item.watchers or item is shared
         }
