@@ -344,10 +344,11 @@ def most_connections(settings: Settings, processes: int, cells: int = 1) -> int:
 
     They are those to one server, which has so many cells: each has a pool and the others itself.
     Beside its share of the pool each process has one that waits for events and one that wakes
-    others; an API one for `/readyz`, a worker one for each chain with endpoints.
+    others; an API one for `/readyz`, a worker one for each chain with endpoints, whose lock it
+    holds or tries, and two for the locks of comparisons, which cell 0 alone has.
     """
     share = settings.database_connections_of(processes)
-    return cells * processes * (share + 3 + share + 2 + len(settings.endpoints))
+    return cells * processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 
 async def open_api_service(settings: Settings) -> Service:

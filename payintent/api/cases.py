@@ -35,7 +35,7 @@ async def list_cases(
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_case_filter(request.query_params, merchant.merchant_id)
     # A page that goes on needs all rows below its cursor, which a replica may lack.
-    numbers = await app.service.cells.numbers_of_merchant(merchant.merchant_id)
+    numbers = await app.service.cells.numbers_with_money(merchant.merchant_id)
     lists = app.service.cells if wanted.before else app.service.readings
     sources: dict[int, Executor] = {number: lists.at(number) for number in numbers}
     found = await merge_lists(

@@ -292,10 +292,11 @@ async def _examine_rights(report: _Report, service: Service) -> None:
 
 async def _examine_replica(report: _Report, service: Service) -> None:
     """Say what `DATABASE_READ_URL` leads to; without a replica everything works as well."""
-    found = await service.reading.examine()
-    if found is not None:
-        say = report.right if found.is_standby and found.is_near else report.doubtful
-        say("replica", found.text)
+    for cell, reading in service.readings.items():
+        found = await reading.examine()
+        if found is not None:
+            say = report.right if found.is_standby and found.is_near else report.doubtful
+            say(f"replica-{cell}" if cell else "replica", found.text)
 
 
 async def _examine_chains(report: _Report, chosen: Settings) -> None:

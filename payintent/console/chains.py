@@ -2,9 +2,11 @@
 
 import asyncio
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
+from itertools import chain as chained
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,12 +15,15 @@ from payintent.api.context import AppContext, get_context
 from payintent.api.docs.files import read_document
 from payintent.api.docs.pages import render_markdown
 from payintent.console.access import signed_in
+from payintent.console.listing import note_cells_away
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.console.today_figures import age
 from payintent.evm.chain_reader import Finality
 from payintent.onchain.compare_endpoints import EndpointState
+from payintent.onchain.cursors_over_cells import find_worst_cursors
 from payintent.storage import payments
+from payintent.storage.merge_lists import CellList, ask_cells
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord
 
@@ -48,11 +53,16 @@ async def get_chains(request: Request) -> Response:
     """`GET /chains`: every chain of this installation; endpoints are asked for four seconds."""
     session = await signed_in(request)
     app = get_context(request)
-    database = app.service.database
+    database, cells = app.service.database, app.service.cells
     listed = await chains.list_chains(database)
-    watches = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}
+    cursors, away = await find_worst_cursors(cells, [chain.slug for chain in listed])
+    watches, _ = await ask_cells(dict(cells.items()), chain_watch.list_watches)
+    sessions = Counter[str]()
+    for watch in chained.from_iterable(watches.values()):
+        sessions[watch.chain] += watch.sessions
+    note_cells_away(request, CellList((), away))
     parts = [
-        await _part(app, chain, watches.get(chain.slug, 0), endpoints)
+        _part(chain, cursors.get(chain.slug), sessions[chain.slug], endpoints)
         for chain, endpoints in zip(listed, await _compare_all(app, listed), strict=True)
     ]
     now = await payments.now(database)
@@ -72,10 +82,12 @@ async def _compare_all(app: AppContext, listed: list[ChainRecord]) -> list[list[
     return await asyncio.gather(*(app.endpoints.compare(chain) for chain in listed))
 
 
-async def _part(
-    app: AppContext, chain: ChainRecord, sessions: int, endpoints: list[EndpointState]
+def _part(
+    chain: ChainRecord,
+    cursor: ChainCursor | None,
+    sessions: int,
+    endpoints: list[EndpointState],
 ) -> ChainPart:
-    cursor = await chains.get_cursor(app.service.database, chain.slug)
     section = None
     if cursor is not None and cursor.halted is not None:
         section = _HALTED

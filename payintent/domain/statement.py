@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from enum import StrEnum
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from payintent.domain import ids
 from payintent.domain.ledger import Fact
 
 
@@ -68,6 +70,22 @@ def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
     return moved
 
 
+def series_of(statement_id: str) -> int:
+    """Return in which series of its merchant a statement is: each cell has one by itself."""
+    parsed = ids.parse_id(ids.STATEMENT, statement_id)
+    return 0 if parsed is None else ids.cell_of_timed(parsed)
+
+
+def words_of(statement_id: str, fact: str, line_id: str) -> str:
+    """Say for people what a line of a statement is about."""
+    if fact != _CARRIED:
+        return fact.replace("_", " ")
+    # The id of what was carried is of the cell that it was carried from.
+    is_former = ids.cell_of_timed(UUID(line_id)) == series_of(statement_id)
+    return f"{'to' if is_former else 'from'} another series"
+
+
+_CARRIED = "cell_transfer"  # the fact by which cells carry what a merchant is owed
 _CHARGED = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
 
 

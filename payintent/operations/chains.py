@@ -11,6 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableE
 from payintent.domain.ids import CELL_MAX
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
+from payintent.onchain.cursors_over_cells import find_worst_cursors
 from payintent.operations.accounts import NewSeal, seal_credentials
 from payintent.operations.base import (
     ChangeOperation,
@@ -30,6 +31,7 @@ from payintent.operations.chain_views import (
     ContractView,
     contract_view,
     load_chain_view,
+    with_cursor,
 )
 from payintent.operations.contract_code import check_code
 from payintent.operations.fields import OwnerId, Purpose, argument, option
@@ -44,6 +46,7 @@ from payintent.operations.validation import (
 from payintent.storage import accounts
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Executor, Tx
+from payintent.storage.merge_lists import CellList
 from payintent.storage.onchain import chains, refund_logs
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
@@ -63,11 +66,15 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 
     async def read(self, context: OperationContext) -> list[ChainView]:
-        """Return all chains with contracts, tokens and cursors."""
-        return [
+        """Return all chains with contracts, tokens and cursors, each of the cell that is worst."""
+        views = [
             await load_chain_view(context.database, chain)
             for chain in await chains.list_chains(context.database)
         ]
+        if not context.cells.are_several:
+            return views
+        worst, away = await find_worst_cursors(context.cells, [view.slug for view in views])
+        return CellList([with_cursor(view, worst.get(view.slug)) for view in views], away)
 
 
 class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ API processes do it: workers may not read merchants' keys, nor write what operat
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import LiteralString
 
@@ -12,10 +13,11 @@ from prometheus_client import Gauge
 
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.log import get_logger
-from payintent.storage import copied_tables
+from payintent.storage import copied_tables, rate_limits
 from payintent.storage.cells import Cells
 from payintent.storage.copied_tables import COPIED, ROWS_MAX, ChangeNumber, Changes, CopyState
 from payintent.storage.database import Database, Tx
+from payintent.storage.onchain import refund_logs
 from payintent.waiting import wait_until_stopped
 
 _EVERY_S = 1.0
@@ -104,12 +106,17 @@ class CellCopier:
         made_as = _made_as(migrations, copy)
         changes = await _find_changes(control, copy, change)
         if changes is None or copy.made_as != made_as:
+            changes = {}
             rows = await _copy_whole(control, cell)
         else:
             rows = await _copy_keys(control, cell, changes)
         await copied_tables.begin_cursors(control, cell)
-        await copied_tables.save_copy(cell, change, made_as, written=rows > 0)
-        _log.info("tables_copied", cell=self._name, number=change.number, rows=rows)
+        # What these changes do in control beside the copied tables they do here.
+        await rate_limits.fill_buckets(cell, changes.get("rate_limit", ()))
+        if rows["chain"]:
+            await refund_logs.reset_foreign(cell)
+        await copied_tables.save_copy(cell, change, made_as, written=rows.total() > 0)
+        _log.info("tables_copied", cell=self._name, number=change.number, rows=rows.total())
 
     def _say_refused(self, why: str) -> None:
         if why != self._refused:
@@ -170,29 +177,31 @@ async def _find_changes(control: Tx, copy: CopyState, change: ChangeNumber) -> C
     return await copied_tables.list_changes(control, copy.change.number) if is_known else None
 
 
-async def _copy_whole(control: Tx, cell: Tx) -> int:
-    rows, kept = 0, dict[LiteralString, list[str]]()
+async def _copy_whole(control: Tx, cell: Tx) -> Counter[str]:
+    """Copy all tables; returns how many rows of each differed."""
+    rows, kept = Counter[str](), dict[LiteralString, list[str]]()
     for table in COPIED:
         kept[table] = []
         async for page in copied_tables.walk_rows(control, table):
-            rows += await copied_tables.write_rows(cell, table, page)
+            rows[table] += await copied_tables.write_rows(cell, table, page)
             kept[table] += [row.key for row in page]
     for table, keys in reversed(kept.items()):
-        rows += await copied_tables.drop_rows(cell, table, None, keys)
+        rows[table] += await copied_tables.drop_rows(cell, table, None, keys)
     return rows
 
 
-async def _copy_keys(control: Tx, cell: Tx, changes: Changes) -> int:
-    rows, gone = 0, list[tuple[LiteralString, Sequence[str], list[str]]]()
+async def _copy_keys(control: Tx, cell: Tx, changes: Changes) -> Counter[str]:
+    """Copy the rows of keys that changed; returns how many of each table differed."""
+    rows, gone = Counter[str](), list[tuple[LiteralString, Sequence[str], list[str]]]()
     for table in COPIED:
         for keys in _parts(changes.get(table, ())):
             found = await copied_tables.read_rows(control, table, keys)
             if found:
-                rows += await copied_tables.write_rows(cell, table, found)
+                rows[table] += await copied_tables.write_rows(cell, table, found)
             if len(found) < len(keys):
                 gone.append((table, keys, [row.key for row in found]))
     for table, keys, kept in reversed(gone):
-        rows += await copied_tables.drop_rows(cell, table, keys, kept)
+        rows[table] += await copied_tables.drop_rows(cell, table, keys, kept)
     return rows
 
 

@@ -16,6 +16,8 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
+from payintent.domain.statement import series_of, words_of
+
 if TYPE_CHECKING:  # the operation imports this module where a PDF is wanted
     from payintent.operations.statements import StatementLineView, StatementView
 
@@ -66,7 +68,7 @@ def write_statement_pdf(pages: StatementPages) -> bytes:
     file = io.BytesIO()
     canvas = Canvas(file, pagesize=(_WIDTH, _HEIGHT), invariant=1, pageCompression=1)
     view = pages.statement
-    canvas.setTitle(f"Statement {view.number} of {view.day}, {_money(view)}")
+    canvas.setTitle(f"{_title(view)}, {_money(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages)
     parts = list(_split(pages.lines))
@@ -74,7 +76,7 @@ def write_statement_pdf(pages: StatementPages) -> bytes:
         if number:
             canvas.showPage()
         top = _LINES_TOP if number else _FIRST_LINES_TOP
-        _draw_lines(canvas, part, top)
+        _draw_lines(canvas, view, part, top)
         _draw_foot(canvas, view, f"Page {number + 1} of {len(parts)}")
     canvas.save()
     return file.getvalue()
@@ -89,11 +91,17 @@ def _split(lines: Sequence["StatementLineView"]) -> Iterator[Sequence["Statement
         yield lines[begin : begin + later]
 
 
+def _title(view: "StatementView") -> str:
+    series = series_of(view.id)
+    which = f"{view.number} of series {series}" if series else str(view.number)
+    return f"Statement {which} of {view.day.isoformat()}"
+
+
 def _draw_figures(canvas: Canvas, pages: StatementPages) -> None:
     view = pages.statement
     y = _HEIGHT - _MARGIN - _TITLE_PT
     canvas.setFont(_BOLD, _TITLE_PT)
-    canvas.drawString(_MARGIN, y, f"Statement {view.number} of {view.day.isoformat()}")
+    canvas.drawString(_MARGIN, y, _title(view))
     y -= 22
     _draw_name(canvas, _MARGIN, y, f"{pages.merchant_name} (merchant {view.merchant_id})")
     canvas.setFont(_TEXT, _FIGURE_PT)
@@ -109,7 +117,9 @@ def _draw_figures(canvas: Canvas, pages: StatementPages) -> None:
         y -= _FIGURE_STEP
 
 
-def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float) -> None:
+def _draw_lines(
+    canvas: Canvas, view: "StatementView", lines: Sequence["StatementLineView"], top: float
+) -> None:
     """Draw the head of the table and lines below it."""
     y = top - _LINE_STEP
     canvas.setFont(_BOLD, _LINE_PT)
@@ -121,7 +131,7 @@ def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float
     for line in lines:
         y -= _LINE_STEP
         canvas.setFont(_TEXT, _LINE_PT)
-        fact = line.fact.replace("_", " ")
+        fact = words_of(view.id, line.fact, line.id)
         words = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
         for word, (_, x) in zip(words, _WORDS, strict=True):
             canvas.drawString(x, y, word)

@@ -27,7 +27,8 @@ from payintent.operations.validation import (
     read_day,
 )
 from payintent.storage import merchants, statements
-from payintent.storage.database import Executor
+from payintent.storage.cells import Cells
+from payintent.storage.database import Database, Executor
 from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
 
@@ -170,6 +171,18 @@ async def known_statement(
         wanted = quote_input(statement_id) if merchant_id is None else "of this id"
         raise RefusedError(ErrorCode.NOT_FOUND, f"no statement {wanted}")
     return found
+
+
+async def own_statement(
+    cells: Cells, statement_id: str, merchant_id: int
+) -> tuple[Database, Statement]:
+    """Return a merchant's statement and the database that has it, which its id names.
+
+    Raises `NOT_FOUND` for any other id, `StorageUnavailableError` where that cell is away.
+    """
+    parsed = ids.parse_id(ids.STATEMENT, statement_id)
+    database = cells.control if parsed is None else cells.of(parsed)
+    return database, await known_statement(database, statement_id, merchant_id)
 
 
 def statement_view(statement: Statement) -> StatementView:

@@ -67,7 +67,7 @@ async def get_portal_cases(visit: Visit) -> Response:
     query = {name: value for name, value in visit.request.query_params.items() if value}
     wanted = read_case_filter(query, visit.merchant_id)
     found = await merge_lists(
-        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
+        await visit.app.service.cells.all_with_money(visit.merchant_id),
         lambda cell: merchant_cases.page(cell, wanted, _LISTED + 1),
         _LISTED + 1,
         key=lambda case: case.id,
@@ -201,10 +201,17 @@ async def get_calls(visit: Visit) -> Response:
     """`GET /merchant/calls?failed=`: the last hundred API calls, or those that were refused."""
     failed = bool(visit.request.query_params.get("failed"))
     service = visit.app.service
+    calls = await merge_lists(
+        await service.cells.all_of_merchant(visit.merchant_id),
+        lambda cell: api_calls.list_last(cell, visit.merchant_id, _CALLS, failed=failed),
+        _CALLS,
+        key=lambda call: call.at,
+    )
     fields = fields_of(
         visit,
         "API calls",
-        calls=await api_calls.list_last(service.database, visit.merchant_id, _CALLS, failed=failed),
+        calls=calls,
+        incomplete=bool(calls.cells_away),
         failed=failed,
         days=service.settings.api_calls_days,
     )

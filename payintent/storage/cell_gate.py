@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
 
+from prometheus_client import Counter
+
 from payintent.domain.errors import CellRestsError, StorageUnavailableError
 
 #: After so long without any answer of a cell, what waits for it holds no place of a lane.
@@ -21,6 +23,11 @@ REST_S = 0.5
 #: What hands the place of the request that runs to another one; None where it has none.
 place_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
     "place_of_request", default=None
+)
+TURNED_AWAY = Counter(
+    "payintent_cell_turned_away_total",
+    "What was to be asked of a cell, and was not, because the cell does not answer",
+    ["cell"],
 )
 _inside: ContextVar["CellGate | None"] = ContextVar("inside_cell_gate", default=None)
 
@@ -34,8 +41,12 @@ def leave_place() -> None:
 class CellGate:
     """What waits for the answers of one cell, as long as they come; at most so many if not."""
 
-    def __init__(self, waiting_max: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, waiting_max: int, clock: Callable[[], float] = monotonic, cell: int = 0
+    ) -> None:
+        """Let at most so many wait while a cell is silent; its number is for the figures."""
         self._waiting_max = waiting_max
+        self._turned_away = TURNED_AWAY.labels(str(cell))
         self._clock = clock
         self._waiting: dict[
             object, Callable[[], None] | None
@@ -113,10 +124,12 @@ class CellGate:
         """Tell whether this one tries for all; raise where it may not wait."""
         if self._is_shut:
             if self._is_tried or self._clock() < self._rests_until:
+                self._turned_away.inc()
                 raise CellRestsError(self._why)
             self._is_tried = True
             return True
         if len(self._waiting) >= self._waiting_max and self.is_silent:
+            self._turned_away.inc()
             raise CellRestsError("its cell does not answer, and enough wait for it")
         return False
 

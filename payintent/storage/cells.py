@@ -158,6 +158,18 @@ class Cells(ByCell[Database]):
         """Return the databases that have payments of a merchant, by their cells' numbers."""
         return {cell: self.at(cell) for cell in await self.numbers_of_merchant(merchant_id)}
 
+    async def numbers_with_money(self, merchant_id: int) -> tuple[int, ...]:
+        """Return the numbers of all cells with money of a merchant, the present one first.
+
+        Cell 0 is one of them: it has money that names no payment, of merchants' own accounts too.
+        """
+        numbers = await self.numbers_of_merchant(merchant_id)
+        return numbers if 0 in numbers else (*numbers, 0)
+
+    async def all_with_money(self, merchant_id: int) -> dict[int, Database]:
+        """Return the databases that have money of a merchant, by their cells' numbers."""
+        return {cell: self.at(cell) for cell in await self.numbers_with_money(merchant_id)}
+
     async def read_copy(self, read: Callable[[Database], Awaitable[Other]]) -> Other:
         """Read what every cell has a copy of: of control, else of the first cell that answers.
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-_KEPT_MAX = 16  # URLs of one process
+_KEPT_MAX = 4_096  # URLs of one process: each cell has up to three, and there are 1,024 cells
 _PORT = "5432"  # PostgreSQL's, where a URL names none
 
 

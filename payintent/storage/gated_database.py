@@ -23,7 +23,7 @@ class GatedDatabase(Database):
         check: ConnectionCheck | None = None,
     ) -> None:
         super().__init__(settings, process, id_generator=id_generator, check=check)
-        self._gate = self.gate = CellGate(settings.requests_max)
+        self._gate = self.gate = CellGate(settings.requests_max, cell=self.id_generator.cell)
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that commits by itself."""

@@ -12,6 +12,7 @@ from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain.rate_limit import RateLimitClass
+from payintent.operations.chains import SetChain
 from payintent.operations.copy_tables import CellCopier, open_copiers, wait_until_copied
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
@@ -159,6 +160,55 @@ async def test_a_cell_reads_a_chain_on_from_where_control_is(pair: Pair) -> None
     await set_tax_rate(pair, "0.05")
     await pair.copier().step()
     assert await _cursors(pair.cell) == [("bsc", 900)]
+
+
+async def test_a_limit_that_is_set_fills_its_bucket_in_the_cell_and_no_other(
+    world: World, pair: Pair
+) -> None:
+    other = (await world.other_merchant()).merchant.id
+    await pair.copier().step()
+    kinds = (RateLimitClass.CREATE, RateLimitClass.READ)
+    buckets = {(merchant, kind) for merchant in (world.merchant_id, other) for kind in kinds}
+    for bucket in buckets:
+        await pair.cell.fetch("INSERT INTO rate_state VALUES ($1, $2, 4102444800, 1)", *bucket)
+    limit = {"merchant_id": world.merchant_id, "kind": RateLimitClass.CREATE}
+    await world.perform(SetRateLimit(**limit, per_s=5, burst=9))
+    await pair.copier().step()
+    buckets.remove((world.merchant_id, RateLimitClass.CREATE))
+    assert await _buckets(pair.cell) == buckets
+    await pair.cell.fetch(
+        "INSERT INTO rate_state VALUES ($1, $2, 4102444800, 1)", world.merchant_id, limit["kind"]
+    )
+    await world.perform(ClearRateLimit(**limit))
+    await pair.copier().step()
+    assert await _buckets(pair.cell) == buckets
+
+
+async def _buckets(cell: Database) -> set[tuple[int, str]]:
+    return {tuple(row) for row in await cell.fetch("SELECT merchant_id, class FROM rate_state")}
+
+
+async def test_a_new_refunder_has_each_cell_look_at_its_logs_again(
+    world: World, pair: Pair
+) -> None:
+    await _add_contract(pair.control, block=70, cursor=900)
+    await pair.copier().step()
+    ours, strange = b"o" * 20, b"s" * 20
+    for sender in (ours, strange):
+        await pair.cell.fetch(_FOREIGN, sender)
+    await world.perform(SetChain(chain="bsc", refunder=f"0x{ours.hex()}"))
+    await pair.copier().step()
+    rows = await pair.cell.fetch("SELECT sender, disposition FROM chain_refund")
+    assert {row["sender"]: row["disposition"] for row in rows} == {ours: None, strange: "foreign"}
+
+
+_FOREIGN = """
+    INSERT INTO chain_refund (id, chain, account_id, block, tx_hash, log_index, uuid, refund_ref,
+        token, amount, sender, disposition, final_at)
+    SELECT gen_random_uuid(), chain, account_id, 80, $1, 0, $1, gen_random_uuid(), $1, 5, $1,
+        'foreign', clock()
+    FROM chain_contract
+"""
 
 
 async def test_who_waits_for_copies_is_told_which_cells_have_not_got_them(pair: Pair) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import REGISTRY
 
 from payintent.domain.errors import CellRestsError, LockTimeoutError, StorageUnavailableError
 from payintent.storage.batcher import Batcher
@@ -174,3 +175,23 @@ async def test_members_of_a_batch_are_counted_and_their_batch_is_not(
     answer.set()
     assert await asyncio.gather(*tasks) == [0, 1]
     await batcher.close()
+
+
+async def test_what_is_turned_away_is_counted_by_cell(clock: Clock) -> None:
+    gate, before = CellGate(_MAX, clock, cell=7), _turned_away()
+    async with _waiting(gate, _MAX):
+        clock.now += SILENT_S
+        with pytest.raises(CellRestsError), gate.enter():
+            pass
+    gate.hear()
+    _pass(gate)
+    clock.now += 1
+    gate.fail(gate.now(), "refused")
+    with pytest.raises(CellRestsError), gate.enter():
+        pass
+    assert _turned_away() == before + 2
+
+
+def _turned_away() -> float:
+    name = "payintent_cell_turned_away_total"
+    return REGISTRY.get_sample_value(name, {"cell": "7"}) or 0

@@ -82,7 +82,10 @@ DATABASE = [
     Panel(
         "Requests refused",
         "reqps",
-        {"{{code}}": rate("payintent_database_refusals_total", "code")},
+        {
+            "{{code}}": rate("payintent_database_refusals_total", "code"),
+            "cell {{cell}} is away": rate("payintent_cell_turned_away_total", "cell"),
+        },
     ),
     Panel(
         "Statements of lists",

@@ -172,6 +172,18 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
     )
 
 
+async def reset_foreign(cell: Tx) -> None:
+    """Classify again the logs of all chains whose sender has become one of ours since."""
+    await cell.fetch(
+        """
+        UPDATE chain_refund AS l
+        SET disposition = NULL
+        FROM chain AS h
+        WHERE h.slug = l.chain AND l.sender = ANY(h.refunders) AND l.disposition = 'foreign'
+        """
+    )
+
+
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:

@@ -228,6 +228,7 @@ class Statement:
     closing: str
     created_at: datetime
     chain: str | None = None
+    series: int | None = None  # each has its own numbers and balances; 0 where there is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +267,7 @@ class StatementWithLines:
     created_at: datetime
     lines: list[StatementLine]
     chain: str | None = None
+    series: int | None = None  # each has its own numbers and balances; 0 where there is none
     next_cursor: str | None = None
 
 
@@ -288,7 +290,11 @@ class AdvancedTestClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Generic[T]):
-    """One page of a list; `next_cursor` is None on the last one."""
+    """One page of a list; `next_cursor` is None on the last one.
+
+    An `incomplete` one lacks what a part of the service has that does not answer: read it again.
+    """
 
     data: list[T]
     next_cursor: str | None = None
+    incomplete: bool = False
