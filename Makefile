@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -130,6 +130,9 @@ bench-reconcile: $(VENV)/dev ## Compare a gateway's list of LINES=1000000 as a w
 
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
+
+bench-cells: $(VENV)/dev ## Creates of two merchants in one cell and in two cells on two servers, in turns; two minutes
+	$(BIN)/python -m bench.cells
 
 shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid"; STATES=docs: those of docs/console.md)
 	$(BIN)/python -m tests.web.shots $(STATES)
