@@ -17,12 +17,19 @@ from payintent.domain.evm import RefundedLog
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
 from payintent.evm.shared_reader import ANSWERS_MAX, FRESH_S, SharedReaders
 from payintent.gateways.onchain import OnchainGateway
 from payintent.id_generator import IdGenerator
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
+from payintent.operations.reconciliation_runs import (
+    ListReconciliationRuns,
+    RunDetails,
+    ShowReconciliationRun,
+)
+from payintent.reconciliation import chain_comparison
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.cell_schema import OF_CELLS
@@ -81,6 +88,12 @@ class CellsOnChain:
         rows = await connection.fetch(query)
         await connection.close()
         return [row[0] for row in rows]
+
+    async def run(self, cell: int, statement: str) -> None:
+        """Do something in a cell that no process of ours may."""
+        connection = await self.two.direct(cell)
+        await connection.execute(f"SET session_replication_role = replica; {statement}")
+        await connection.close()
 
     async def receipts(self, cell: int) -> list[str]:
         return await self.column(
@@ -198,6 +211,94 @@ async def test_a_refunds_log_is_of_the_refunds_cell_whatever_session_it_names(
     ]
     for cell in (0, 1):
         assert await logs_of_cell(both.context(cell).database, cell, logs) == [logs[cell]]
+
+
+async def _compare(both: CellsOnChain) -> RunDetails:
+    """Compare what is due of the chain in both cells; gives the newest run."""
+    service = both.two.world.service
+
+    def open_reader(*_: object) -> RpcChainReader:
+        return open_chain_reader("native", [both.node.url], config_of("native"))
+
+    comparison = ChainComparison(
+        service.settings,
+        service.database,
+        service.id_generator,
+        open_reader,
+        {1: service.cells.at(1)},
+    )
+    await compare_chain(comparison, "native")
+    run = (await both.two.world.perform(ListReconciliationRuns()))[0]
+    return await both.two.world.perform(ShowReconciliationRun(run_id=run.id))
+
+
+_OF_CASES = "SELECT subject FROM money_case WHERE kind = 'RECONCILIATION' ORDER BY subject"
+
+
+async def test_each_cells_logs_are_compared_with_its_own_records_and_the_balance_with_all_ledgers(
+    both: CellsOnChain,
+) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    _, session = await both.of_cell_0.bill("NATIVED")
+    await both.ground.pay_otherwise(session, uuid=ids.make_opaque_id(7, 5).bytes)  # of no cell
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    matched = await _compare(both)
+    assert (matched.run.status, matched.run.opened) == ("matched", 0)
+    [side] = matched.sums
+    assert (side.lines, side.records) == (3, 3)
+    assert side.gateway == side.service == side.ledger == side.merchants
+    [balance] = [each for each in matched.balances if each.currency == "NATIVED"]
+    assert balance.ledger == side.gateway
+    # Another day, on which the capture of cell 1 is lost, and the entry of cell 0 is another one.
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    await both.run(0, "UPDATE reconciliation_run SET created_at = created_at - interval '1 day'")
+    await both.run(
+        1, "DELETE FROM capture WHERE id = (SELECT id FROM capture ORDER BY id DESC LIMIT 1)"
+    )
+    newest = "(SELECT max(entry_number) FROM ledger_entry WHERE leg = 'payable')"
+    await both.run(0, f"UPDATE ledger_entry SET amount = amount - 1 WHERE entry_number = {newest}")
+    await both.two.away(1)
+    warned = await _compare(both)
+    assert warned.run.id == matched.run.id, "without a cell no run begins"
+    await both.two.back(1)
+    differs = await _compare(both)
+    assert (differs.run.status, differs.run.opened) == ("differs", 2)
+    [of_0], [of_1] = [await both.column(cell, _OF_CASES) for cell in (0, 1)]
+    assert (": ledger, " in of_0, ": extra, " in of_1) == (True, True)
+
+
+async def test_a_cell_that_goes_away_fails_the_run_which_is_done_again_and_nothing_is_missing(
+    both: CellsOnChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    read = chain_comparison.read_piece
+
+    async def read_and_lose_a_cell(*args: Any) -> Any:
+        piece = await read(*args)
+        await both.two.away(1)
+        return piece
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chain_comparison, "read_piece", read_and_lose_a_cell)
+        failed = await _compare(both)
+    assert failed.run.status == "failed"
+    assert failed.run.problem.startswith("cell 1 did not answer (")
+    assert failed.run.problem.endswith("): it is done again when it does")
+    assert (await _compare(both)).run == failed.run, "it waits for its cell"
+    await both.two.back(1)
+    done = await _compare(both)
+    assert (done.run.id, done.run.status, done.run.opened) == (failed.run.id, "matched", 0)
+    assert [side.lines for side in done.sums] == [2]
+    for cell in (0, 1):
+        assert await both.column(cell, _OF_CASES) == []
 
 
 @asynccontextmanager
