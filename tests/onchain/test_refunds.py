@@ -510,9 +510,9 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
     await ground.final()
     before = await refunding.balance("USDT", ground.payer)
     [case] = await ground.world.rows("SELECT id, capture_id FROM money_case")
-    service = ground.world.service
-    async with service.database.transaction() as tx:
-        refund = await refund_case(tx, service.id_generator, case["id"], case["capture_id"], "ann")
+    world = ground.world
+    async with world.database.transaction() as tx:
+        refund = await refund_case(tx, world.id_generator, case["id"], case["capture_id"], "ann")
     assert refund.destination == ground.payer.lower()
     await refunding.turn()
     await ground.final()
