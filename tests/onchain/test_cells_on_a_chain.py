@@ -23,6 +23,7 @@ from payintent.gateways.onchain import OnchainGateway
 from payintent.id_generator import IdGenerator
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
+from payintent.operations.chains import SetChain
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.cell_schema import OF_CELLS
@@ -32,6 +33,7 @@ from tests.support.databases import Databases
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, config_of, offer, pay_uuid
 from tests.support.patience import PATIENCE_S
+from tests.support.refunding import RefundWorld, Signer
 from tests.support.two_cells import TwoCells, two_cells
 
 pytestmark = OF_CELLS
@@ -167,6 +169,24 @@ async def test_a_payment_waits_for_the_watcher_of_its_own_cell_however_long_that
     await both.decide(1)
     assert await both.statuses(1) == ["PAID", "EXPIRED"]
     assert await both.receipts(1) == ["credited"]
+
+
+async def test_a_refund_by_an_account_that_is_listed_later_counts_in_its_own_cell(
+    both: CellsOnChain,
+) -> None:
+    """Else it would be sent once more, by the account that is listed."""
+    refunds = RefundWorld(both.ground, Signer(""), {})
+    payment, _ = await refunds.paid()
+    refund = await refunds.ask(payment)
+    sender = (await refunds.accounts())[8]
+    await refunds.by_hand(refund.id, refund.amount_minor, sender=sender)
+    await both.ground.final()
+    assert await refunds.stands(refund) == ("PENDING", "queued")
+    await both.two.world.perform(SetChain(chain="native", refunder=sender))
+    await copy_tables(both.two.world.service.cells)
+    await both.ground.look()
+    assert await refunds.stands(refund) == ("SUCCEEDED", "ended")
+    assert await both.statuses(1) == ["REFUNDED"]
 
 
 async def test_a_reorganisation_takes_what_was_seen_back_in_both_cells(both: CellsOnChain) -> None:
