@@ -16,6 +16,7 @@ from payintent.storage import copied_tables
 from payintent.storage.cells import Cells
 from payintent.storage.copied_tables import COPIED, ROWS_MAX, ChangeNumber, Changes, CopyState
 from payintent.storage.database import Database, Tx
+from payintent.storage.onchain import refund_logs
 from payintent.waiting import wait_until_stopped
 
 _EVERY_S = 1.0
@@ -107,6 +108,8 @@ class CellCopier:
             rows = await _copy_whole(control, cell)
         else:
             rows = await _copy_keys(control, cell, changes)
+        if changes is None or "chain" in changes:  # whose refunds count as ours
+            await refund_logs.reset_dispositions_of_ours(cell)
         await copied_tables.begin_cursors(control, cell)
         await copied_tables.save_copy(cell, change, made_as, written=rows > 0)
         _log.info("tables_copied", cell=self._name, number=change.number, rows=rows)

@@ -23,6 +23,7 @@ from payintent.gateways.onchain import OnchainGateway
 from payintent.id_generator import IdGenerator
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
+from payintent.operations.chains import SetChain
 from payintent.operations.reconciliation_runs import (
     ListReconciliationRuns,
     RunDetails,
@@ -34,15 +35,17 @@ from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import Alone, copy_tables
-from tests.support.contracts import WATCHED_S
+from tests.support.contracts import WATCHED_S, know_cells
 from tests.support.databases import Databases
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, config_of, offer, pay_uuid
 from tests.support.patience import PATIENCE_S
+from tests.support.refunding import RefundWorld, Signer
 from tests.support.two_cells import TwoCells, two_cells
 
 pytestmark = OF_CELLS
 LOOK_S = 0.05
+DAY_S = 24 * 3600
 
 
 @dataclass
@@ -78,6 +81,12 @@ class CellsOnChain:
         """Let a buyer choose the coin at the merchant of each cell, cell 0 first."""
         return await self.of_cell_0.bill("NATIVED"), await self.ground.bill("NATIVED")
 
+    async def decide(self, cell: int) -> None:
+        """Ask about all open sessions of a cell, and let end what may."""
+        database = self.two.world.service.cells.at(cell)
+        await database.fetch("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
+        await self.ground.decide(database)
+
     async def count_calls(self, *cells: int) -> int:
         before = self.node.asked["eth_getLogs"]
         await self.look(*cells)
@@ -106,14 +115,14 @@ class CellsOnChain:
 
 @pytest.fixture
 async def both(ground: ChainWorld, databases: Databases) -> AsyncIterator[CellsOnChain]:
-    records = DatabaseOnchainRecords(Alone(ground.world.database))
+    records = DatabaseOnchainRecords(Alone(None))
     adapter = OnchainGateway(records, ground.world.service.settings.api_base, {})
     made = two_cells(
         ground.world, databases, {PROVIDER: adapter}, chain_poll_s=0.1, chain_poll_idle_s=0.1
     )
     async with made as two, FaultyNode(ground.chain.url) as node:
         cells = two.world.service.cells
-        object.__setattr__(records, "cells", cells)  # it is made before them
+        know_cells(records, two.world.service)
         other = (await two.world.other_merchant()).merchant.id
         at_0 = replace(two.world, merchant_id=other)
         method = await offer(at_0, ground.account_id, "NATIVED")
@@ -151,6 +160,46 @@ async def test_each_cell_settles_its_own_payments_and_the_node_is_asked_as_by_on
     assert (await both.receipts(0), await both.receipts(1)) == (["credited"], ["credited"])
     assert (first, second) == (3, 1)  # final blocks, its own log's proof, newest; the proof alone
     assert await both.count_calls(1) > 0  # who looks again is never given what it was given
+
+
+async def test_a_payment_waits_for_the_watcher_of_its_own_cell_however_long_that_is_away(
+    both: CellsOnChain,
+) -> None:
+    """Blocks that another cell has read prove nothing about it."""
+    _, (_, session) = await both.bills()
+    await both.ground.bill("NATIVED")
+    await both.look(0, 1)
+    await both.ground.pay(session)
+    for passed_s in (1802, DAY_S, DAY_S):
+        await both.ground.pass_time(passed_s)
+        await both.ground.mine(3)
+        await both.look(0)
+        await both.decide(0)
+        await both.decide(1)
+        assert await both.statuses(0) == ["EXPIRED"]
+        assert await both.statuses(1) == ["PROCESSING", "PROCESSING"]
+    await both.look(1)
+    await both.decide(1)
+    assert await both.statuses(1) == ["PAID", "EXPIRED"]
+    assert await both.receipts(1) == ["credited"]
+
+
+async def test_a_refund_by_an_account_that_is_listed_later_counts_in_its_own_cell(
+    both: CellsOnChain,
+) -> None:
+    """Else it would be sent once more, by the account that is listed."""
+    refunds = RefundWorld(both.ground, Signer(""), {})
+    payment, _ = await refunds.paid()
+    refund = await refunds.ask(payment)
+    sender = (await refunds.accounts())[8]
+    await refunds.by_hand(refund.id, refund.amount_minor, sender=sender)
+    await both.ground.final()
+    assert await refunds.stands(refund) == ("PENDING", "queued")
+    await both.two.world.perform(SetChain(chain="native", refunder=sender))
+    await copy_tables(both.two.world.service.cells)
+    await both.ground.look()
+    assert await refunds.stands(refund) == ("SUCCEEDED", "ended")
+    assert await both.statuses(1) == ["REFUNDED"]
 
 
 async def test_a_reorganisation_takes_what_was_seen_back_in_both_cells(both: CellsOnChain) -> None:
