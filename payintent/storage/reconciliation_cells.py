@@ -6,6 +6,7 @@ compared as the only cell would be. Cell 0 keeps what no cell knows.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Tx
@@ -261,7 +262,7 @@ _DOUBLED_DISPUTES = f"""
     JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
-_DOUBLED = {
+_DOUBLED: dict[str, LiteralString] = {
     "payment": _DOUBLED_PAYMENTS,
     "refund": _DOUBLED_REFUNDS,
     "dispute": _DOUBLED_DISPUTES,
