@@ -6,10 +6,21 @@ export VAR_DIR ?= var
 # A file's tests run in one process, so that what they share starts once. Tests wait more than they
 # compute: four such processes keep two cores busy.
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile
+# A payment's life in a second cell: creates and their keys, methods, callbacks, money, refunds, disputes,
+# expiry, chains, webhooks, books, and what operators do to all of them.
+CELL_TESTS = tests/payments tests/webhooks \
+  $(addprefix tests/onchain/test_,expiry.py halt.py payments.py refund_resend.py refunds.py) \
+  $(addprefix tests/api/test_,callbacks.py cases.py checkout.py create_idempotency.py event_feed.py listing.py \
+    payments.py quotes.py refund_races.py refunds.py refunds_read.py tenants.py test_payments.py) \
+  $(addprefix tests/operations/test_,case_money.py cases.py ledger.py payouts.py payment_operations.py refund_cases.py)
+# What needs no more of control than its operations write.
+CELL_DATABASE_TESTS = \
+  $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
+  $(addprefix tests/api/test_,create_idempotency.py payments.py refunds.py) tests/webhooks/test_dispatcher.py
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-cells test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +36,10 @@ test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers 
 
 test-long: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Long forms of the tests: whole benchmarks, generated clients, the page of installing
 	$(PYTEST) -m long $(PYTEST_ARGS)
+
+test-cells: $(VENV)/dev ## The core again with all merchants in a second cell: a schema, then a database of another server
+	TESTS_CELLS=2 $(PYTEST) $(CELL_TESTS) $(PYTEST_ARGS)
+	TESTS_CELLS=databases $(PYTEST) $(CELL_DATABASE_TESTS) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
@@ -130,6 +145,9 @@ bench-reconcile: $(VENV)/dev ## Compare a gateway's list of LINES=1000000 as a w
 
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
+
+bench-cells: $(VENV)/dev ## Creates of two merchants in one cell and in two cells on two servers, in turns; two minutes
+	$(BIN)/python -m bench.cells
 
 shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid"; STATES=docs: those of docs/console.md)
 	$(BIN)/python -m tests.web.shots $(STATES)

@@ -28,7 +28,7 @@ from bench import (
 )
 from bench.http import request
 from bench.installation import Installation, free_ports
-from bench.load import ID, KEY, Load, Plan, run_load
+from bench.load import CREATE_BODY, CREATE_METADATA, ID, KEY, Load, Plan, run_load
 from bench.places import Places, own_databases, own_servers
 from payintent.config import Settings
 from payintent.domain import ids
@@ -43,13 +43,6 @@ from payintent_sandbox.postgres import find_binaries
 CLIENTS = 32
 CALLBACKS_PER_S = 100.0
 _SEEDED_AT_ONCE = 32
-_METADATA = (
-    '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","category":"books","quantity":1}}'
-)
-_BODY = (
-    '{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","payer_email":"b@example.com",'
-    f'"country":"TH","expires_in":86400,"metadata":{_METADATA}}}'
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +112,7 @@ class Bench:
             "idempotency-key": KEY.decode(),
             "content-type": "application/json",
         }
-        asked = request("POST", "/v1/payments", headers, _BODY.encode())
+        asked = request("POST", "/v1/payments", headers, CREATE_BODY.encode())
 
         def ours() -> Load:
             load = self._load(api_pid, asked, 201, [])
@@ -328,7 +321,7 @@ def _create_request(merchant_id: int) -> CreatePaymentRequest:
             payer_uid="buyer-1",
             payer_email="b@example.com",
             include_pegged_assets=True,
-            metadata=_METADATA,
+            metadata=CREATE_METADATA,
             tax_manager=TaxManager.NONE,
         ),
         expires_in_s=86_400,

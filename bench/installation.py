@@ -36,10 +36,17 @@ class Installation:
         return self.world.kept["merchants"][0]["id"]
 
     @contextlib.contextmanager
-    def api(self) -> Iterator[int]:
-        """Run one API process; gives its process id."""
-        command = ["payintent", "api", "--processes", "1", "--port", str(self.world.ports.api)]
-        environment = self.world.service_environment() | {"PAYINTENT_BUYER_CALLS_PER_S": "0"}
+    def api(
+        self, settings: Mapping[str, str] | None = None, *, processes: int = 1
+    ) -> Iterator[int]:
+        """Run the API, with other settings where some are given; gives its process id."""
+        command = ["payintent", "api", "--processes", str(processes)]
+        command += ["--port", str(self.world.ports.api)]
+        environment = {
+            **self.world.service_environment(),
+            "PAYINTENT_BUYER_CALLS_PER_S": "0",
+            **(settings or {}),
+        }
         with self._process("api", command, environment) as process:
             self._wait_ready(process, f"http://127.0.0.1:{self.world.ports.api}/readyz")
             yield process.pid

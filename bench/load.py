@@ -21,6 +21,14 @@ from bench.http import body_start
 
 KEY = b"{key}"
 ID = b"{id}"
+#: What creates ask for.
+CREATE_METADATA = (
+    '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","category":"books","quantity":1}}'
+)
+CREATE_BODY = (
+    '{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","payer_email":"b@example.com",'
+    f'"country":"TH","expires_in":86400,"metadata":{CREATE_METADATA}}}'
+)
 _ID_AT = len('{"id":"')
 _ID_CHARS = 26
 _FIRST_ANSWER_S = 60.0

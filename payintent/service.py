@@ -238,8 +238,7 @@ class Service:
         from payintent.reconciliation.intake import ReconciliationContext
 
         return ReconciliationContext(
-            database=self.database,
-            id_generator=self.id_generator,
+            cells=self.cells,
             layouts=self._layouts,
             currencies=self.accounts.currencies,
         )

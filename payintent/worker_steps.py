@@ -11,6 +11,7 @@ from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import open_configured_reader
+from payintent.payments.carry_balances import carry_due, finish_transfers
 from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
@@ -48,6 +49,8 @@ _COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
+_TRANSFERS_EVERY_S = 60.0
+_BOOKS_EVERY_S = 3600.0  # that merchants are looked for; each is carried for once a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,11 @@ class CellSteps:
                 chain_alarm(database, database.id_generator),
             ),
         ]
+        if service.cells.are_several:
+            steps += [
+                ("transfers", _TRANSFERS_EVERY_S, partial(finish_transfers, service.cells, cell)),
+                ("books", _BOOKS_EVERY_S, partial(carry_due, service.cells, cell)),
+            ]
         if settings.smtp_host:
             mail = open_mail_sender(service, database, self.smtp)
             steps.append(("mail", _MAIL_EVERY_S, mail.step))
@@ -192,7 +200,8 @@ async def reconcile_movements(service: Service) -> bool:
 async def reconcile_chains(service: Service) -> bool:
     """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
     settings, written = service.settings, (service.database, service.id_generator)
-    context = ChainComparison(settings, *written, open_configured_reader)
+    others = {cell: database for cell, database in service.cells.items() if cell}
+    context = ChainComparison(settings, *written, open_configured_reader, others)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
     return False

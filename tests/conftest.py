@@ -19,9 +19,12 @@ from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
 from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
+from tests.support.cell_database import copy_at_once
 from tests.support.cell_schema import (
+    CELL_SERVER_ENV,
     are_wanted,
     find_strange_ids,
+    is_database,
     keep_copiers_out,
     with_second_cell,
 )
@@ -39,7 +42,9 @@ from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, free_port, make_world
 
-if are_wanted():
+if is_database():
+    copy_at_once()
+elif are_wanted():
     keep_copiers_out()
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -97,13 +102,17 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
-    postgres = Postgres(folder / "data", durable=False)
-    os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # nothing there speaks TLS
+    servers: dict[str, Postgres] = {}
+    for name in (_ENV, CELL_SERVER_ENV) if is_database() else (_ENV,):
+        (folder / name).mkdir(mode=0o711)
+        servers[name] = Postgres(folder / name / "data", durable=False)
+        os.environ[name] = f"{servers[name].start()}?sslmode=disable"  # nothing there speaks TLS
     asyncio.run(_make_templates(os.environ[_ENV]))
 
     def stop() -> None:
-        postgres.stop()
-        os.environ.pop(_ENV, None)
+        for name, postgres in servers.items():
+            postgres.stop()
+            os.environ.pop(name, None)
         os.environ.pop(_WORLD_ENV, None)
         shutil.rmtree(folder, ignore_errors=True)
 

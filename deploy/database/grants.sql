@@ -45,6 +45,9 @@ GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payi
 GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
 GRANT SELECT ON payout TO payintent_worker;
+-- What was carried from a merchant's former cell to its present one, and that it has arrived.
+GRANT SELECT, INSERT ON cell_transfer TO payintent_api, payintent_worker;
+GRANT UPDATE (arrived_at) ON cell_transfer TO payintent_api, payintent_worker;
 -- And what gateways paid out to the operator, which workers read from the gateways' files too.
 GRANT SELECT, INSERT ON gateway_payout TO payintent_api, payintent_worker;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout

@@ -46,6 +46,7 @@ MOVEMENTS = {
     Fact.DISPUTE_WON: Movement.DISPUTES,
     Fact.DISPUTE_LOST: Movement.DISPUTES,
     Fact.ADJUSTMENT: Movement.ADJUSTMENTS,
+    Fact.CELL_TRANSFER: Movement.ADJUSTMENTS,  # zero over the statements of both cells
     Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # of the merchant's own account
     Fact.PAYOUT: Movement.PAYOUTS,
 }

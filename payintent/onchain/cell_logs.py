@@ -14,26 +14,19 @@ unknown. The cell itself misses none: its cursor begins at a block of before its
 
 from collections.abc import Sequence
 from typing import TypeVar
-from uuid import UUID
 
-from payintent.domain import ids
-from payintent.domain.evm import ContractLog, RefundedLog
+from payintent.domain.evm import ContractLog
 from payintent.storage import cell_records
 from payintent.storage.database import Executor
+from payintent.storage.onchain.log_cells import number_in
 
 _Log = TypeVar("_Log", bound=ContractLog)
 
 
 async def logs_of_cell(database: Executor, cell: int, logs: Sequence[_Log]) -> list[_Log]:
     """Return the logs that a cell takes; `database` is the cell's, and `logs` were read before."""
-    named = [_number_in(log) for log in logs]
+    named = [number_in(log) for log in logs]
     taken = {cell}
     if cell == 0 and (others := set(named) - {0}):
         taken |= others - await cell_records.pick_cells(database, sorted(others))
     return [log for log, number in zip(logs, named, strict=True) if number in taken]
-
-
-def _number_in(log: ContractLog) -> int:
-    if isinstance(log, RefundedLog):
-        return ids.cell_of_timed(UUID(bytes=log.refund_id))
-    return ids.cell_of_opaque(UUID(bytes=log.uuid))

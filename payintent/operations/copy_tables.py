@@ -114,7 +114,7 @@ class CellCopier:
         # What these changes do in control beside the copied tables they do here.
         await rate_limits.fill_buckets(cell, changes.get("rate_limit", ()))
         if rows["chain"]:
-            await refund_logs.reset_foreign(cell)
+            await refund_logs.reset_dispositions_of_ours(cell)
         await copied_tables.save_copy(cell, change, made_as, written=rows.total() > 0)
         _log.info("tables_copied", cell=self._name, number=change.number, rows=rows.total())
 

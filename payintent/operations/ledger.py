@@ -1,23 +1,28 @@
 """The ledger: balances shown, compared with the facts, and entered for facts of before."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
 from typing import Annotated, ClassVar
 from uuid import UUID
 
+from payintent.domain.ledger import CELL_CLEARING, transfer_entry
 from payintent.domain.operator import Role
 from payintent.operations.base import BatchOperation, OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import OfMerchantId, option
 from payintent.operations.run_in_cells import ask_in_cells
 from payintent.operations.validation import check_merchant
+from payintent.payments.carry_balances import find_missing_halves
 from payintent.storage import ledger_backfill, ledger_balances, ledger_check
+from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
 from payintent.storage.ledger_backfill import FactKind
 from payintent.storage.ledger_balances import AccountBalance
 from payintent.storage.merge_lists import CellList, ask_cells
 
 _BATCH = 500
+_UNDER_WAY_S = 60.0  # the second half of a transfer follows the first one at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,8 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=True):
     """List accounts that are not what captures, refunds, disputes, cases and payouts say.
 
-    A command that finds one ends with the status 1.
+    What was carried from one cell to another has to be in both. A command that finds one ends with
+    the status 1.
     """
 
     action: ClassVar[str] = "ledger.check"
@@ -74,7 +80,7 @@ class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=Tr
     columns = ("account", "currency", "chain", "ledger_minor", "facts_minor", "cell")
 
     async def read(self, context: OperationContext) -> list[DifferingAccount]:
-        """Return the accounts that differ, of one moment in each cell."""
+        """Return the accounts that differ, of one moment in each cell; then those of transfers."""
         found, away = await ask_cells(dict(context.cells.items()), ledger_check.find_differences)
         rows = (
             DifferingAccount(
@@ -88,7 +94,7 @@ class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=Tr
             for cell, differences in found.items()
             for difference in differences
         )
-        return CellList(rows, away)
+        return CellList([*rows, *await _lost_transfers(context.cells, sorted(found))], away)
 
 
 class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
@@ -161,6 +167,29 @@ class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
     def place(self) -> tuple[FactKind, UUID]:
         """Return the kind of the batch, and the fact that it comes after."""
         return self.kind, self.after
+
+
+async def _lost_transfers(cells: Cells, answering: Sequence[int]) -> list[DifferingAccount]:
+    """List what one cell has given and another one has not got, or got and the other not given."""
+    lost: Counter[tuple[int, str, str | None]] = Counter()
+    for one, other in combinations(answering, 2):
+        for half in await find_missing_halves(cells, one, other):
+            if half.age_s > _UNDER_WAY_S:
+                entry = transfer_entry(half.transfer, half.cell)
+                is_debit = entry.debit == CELL_CLEARING
+                key = half.cell, entry.currency, entry.chain
+                lost[key] += entry.amount_minor if is_debit else -entry.amount_minor
+    return [
+        DifferingAccount(
+            account=CELL_CLEARING,
+            currency=currency,
+            chain=of_chain,
+            ledger_minor="0",
+            facts_minor=str(minor),
+            cell=cell,
+        )
+        for (cell, currency, of_chain), minor in lost.items()
+    ]
 
 
 def add_balances(of_cells: Iterable[Sequence[AccountBalance]]) -> list[AccountBalance]:

@@ -15,6 +15,7 @@ from payintent.domain.errors import (
 )
 from payintent.log import get_logger
 from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.carry_balances import carry_to_present
 from payintent.operations.copy_tables import CellCopier
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import require_merchant
@@ -110,6 +111,8 @@ class MoveMerchant(ChangeOperation[MerchantMove], frozen=True, kw_only=True):
                 f"the move has begun, and not ended ({error}): its creates are refused until it "
                 "has. An API process tries again each second, and so may you",
             ) from error
+        if why := await _carry(context.cells, result.merchant_id):
+            context.warn(f"what the merchant is owed is carried to cell {result.cell} later: {why}")
 
 
 class MoveEnder:
@@ -134,6 +137,7 @@ class MoveEnder:
         for merchant_id, cell in await merchant_cells.list_unopened(self._cells.control):
             try:
                 await end_move(self._cells, [merchant_id], cell)
+                await _carry(self._cells, merchant_id)
             except (StorageUnavailableError, LockTimeoutError, TimeoutError) as error:
                 _log.warning("move_deferred", merchant=merchant_id, cell=cell, why=str(error))
 
@@ -158,6 +162,16 @@ async def end_move(cells: Cells, merchant_ids: Sequence[int], to_cell: int) -> N
     await _wait_for_copy(cells, to_cell, merchant_ids)
     for merchant_id in merchant_ids:
         cells.forget_place(merchant_id)
+
+
+async def _carry(cells: Cells, merchant_id: int) -> str:
+    """Carry what former cells owe to the new one; gives why that is left to a worker, if it is."""
+    try:
+        await carry_to_present(cells, merchant_id)
+    except StorageUnavailableError as error:
+        _log.warning("books_wait", merchant=merchant_id, why=str(error))
+        return str(error)
+    return ""
 
 
 async def _wait_for_copy(cells: Cells, cell: int, merchant_ids: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from payintent.operations.base import (
     OperationHome,
     ReadOperation,
 )
+from payintent.operations.carry_balances import carry_before_payout, require_present
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
 from payintent.operations.find_cell import find_cell
 from payintent.operations.validation import (
@@ -82,6 +83,10 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     reference: Annotated[str, option("The bank's, or the transaction's; recorded once.")]
     paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
 
+    async def check(self, context: OperationContext) -> None:
+        """Carry what a merchant that was moved is owed, or owes, to its present cell."""
+        await carry_before_payout(context, [self.merchant_id])
+
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
         """Record the payout; raise `CONFLICT` where its reference is recorded."""
         new = await _new_payout(context, tx, self)
@@ -90,7 +95,7 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
             )
-        await _record(tx, new)
+        await _record(context, tx, new)
         return _view(await _known(tx, new.payout.id))
 
     def audit_details(self, result: PayoutView) -> Mapping[str, object]:
@@ -131,9 +136,9 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         return [f"{len(_read_lines(self.lines))} payouts are recorded, but for those that are"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a file that cannot be read."""
-        del context
-        _read_lines(self.lines)
+        """Refuse a file that cannot be read; carry what merchants that were moved are owed."""
+        merchant_ids = {record.merchant_id for record in _read_lines(self.lines)}
+        await carry_before_payout(context, sorted(merchant_ids))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
         """Record the payouts in the order of the file; a line that is refused refuses all."""
@@ -222,7 +227,7 @@ async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bo
     new = await _new_payout(context, tx, record)
     standing = await payouts.find_standing(tx, record.merchant_id, record.reference)
     if standing is None:
-        await _record(tx, new)
+        await _record(context, tx, new)
         return True
     was, wanted = standing.payout, new.payout
     if (was.amount_minor, was.currency, was.chain) != (
@@ -237,9 +242,10 @@ async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bo
     return False
 
 
-async def _record(tx: Tx, new: NewPayout) -> None:
+async def _record(context: OperationContext, tx: Tx, new: NewPayout) -> None:
     """Write a payout and its entry; the merchant's payouts are locked."""
     payout = new.payout
+    await require_present(context, tx, payout.merchant_id)
     owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > owed:
         raise await _too_much(tx, payout, owed)

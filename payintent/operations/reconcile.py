@@ -6,6 +6,7 @@ Its payouts are recorded.
 from dataclasses import replace
 from typing import ClassVar
 
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import as_utc
@@ -16,7 +17,8 @@ from payintent.reconciliation.compare import (
     find_accounts,
 )
 from payintent.reconciliation.listed_payouts import PayoutRecorder
-from payintent.storage import cases, reconciliation
+from payintent.reconciliation.over_cells import find_away, open_compared
+from payintent.storage import reconciliation
 from payintent.storage.database import Tx
 
 
@@ -33,13 +35,17 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     async def read(self, context: OperationContext) -> ReconciliationResult:
         """Return the differences; nothing is written."""
         comparison = _complete(context, self.comparison)
+        await _require_cells(context)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
-            compared = await compare_file(tx, comparison, None)
-            if not self.foresees_cases:
-                return compared.found
-            new = compared.make_cases(context.id_generator)
-            return replace(compared.found, opened=await reconciliation.count_new_cases(tx, new))
+            async with open_compared(context.cells, tx) as compared:
+                result = await compare_file(compared, comparison, None)
+                if not self.foresees_cases:
+                    return result.found
+                opened = 0
+                for cell, new in zip(compared, result.make_cases(compared), strict=True):
+                    opened += await reconciliation.count_new_cases(cell.tx, new)
+            return replace(result.found, opened=opened)
 
 
 class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
@@ -60,16 +66,16 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         )
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown provider or account."""
+        """Refuse an unknown provider or account, and to compare without all cells."""
+        await _require_cells(context)
         await find_accounts(context.database, _complete(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
         """Open the cases, record payouts, and schedule inquiries that may settle differences."""
         recorder = PayoutRecorder(id_generator=context.id_generator, who=context.who)
-        compared = await compare_file(tx, _complete(context, self.comparison), recorder)
-        opened = await cases.open_cases(tx, compared.make_cases(context.id_generator))
-        inquired = await reconciliation.request_inquiries(tx)
-        return replace(compared.found, opened=len(opened), asked=inquired)
+        async with open_compared(context.cells, tx) as compared:
+            result = await compare_file(compared, _complete(context, self.comparison), recorder)
+            return await result.write(compared)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Record the counts; the lines stay in the file."""
@@ -79,6 +85,15 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             "opened": result.opened,
             "asked": result.asked,
         }
+
+
+async def _require_cells(context: OperationContext) -> None:
+    """Refuse where a cell is away: what it has would be missing, or unknown."""
+    if away := await find_away(context.cells):
+        raise RefusedError(
+            ErrorCode.SERVICE_UNAVAILABLE,
+            f"cell {', '.join(map(str, away))} does not answer: nothing can be compared without it",
+        )
 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:

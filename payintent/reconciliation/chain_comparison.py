@@ -1,12 +1,14 @@
 """Once a day each contract's final logs are compared with captures, refunds and the ledger.
 
 A piece of blocks is read first, then compared in one transaction that also moves the run on: a
-worker that dies goes on after its last piece, and no request is made within a transaction.
+worker that dies goes on after its last piece, and no request is made within a transaction. Where
+there are several cells each compares its own logs before, in a transaction of its own, which may be
+done again: a case is opened once. One that does not answer fails the run, and it is done again.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from payintent.config import Settings
@@ -21,6 +23,14 @@ from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.reconciliation.chain_cells import (
+    CellAwayError,
+    add_ledgers,
+    asking,
+    find_last_block,
+    part_piece,
+    sum_ledgers,
+)
 from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
 from payintent.reconciliation.difference_cases import OPENED_MAX, check_count, make_cases
 from payintent.reconciliation.intake import RUNS, SOURCE_FAILURES
@@ -40,6 +50,7 @@ from payintent.storage.onchain.chains import ChainRecord, TokenRecord
 from payintent.storage.reconciliation import ReconciliationScope
 from payintent.storage.reconciliation_blocks import BlockRun, DueContract
 from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd
+from payintent.storage.reconciliation_sums import ReconciliationSum
 
 SOURCE = "chain"
 _log = get_logger("reconciliation")
@@ -50,9 +61,10 @@ class ChainComparison:
     """What contracts' logs are compared with, and what opens the reader of a chain."""
 
     settings: Settings
-    database: Database
+    database: Database  # of cell 0, which has the runs as well
     id_generator: IdGenerator
     open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
+    others: Mapping[int, Database] = field(default_factory=dict[int, Database])  # of other cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +73,21 @@ class _Work:
 
     database: Database
     id_generator: IdGenerator
+    others: Mapping[int, Database]
     reader: ChainReader
     chain: ChainRecord
     contract: DueContract
     tokens: list[TokenRecord]
     claimed: ClaimedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What the comparison of a piece with one cell gave."""
+
+    differences: int
+    opened: int
+    sums: list[ReconciliationSum]
 
 
 async def compare_chain(context: ChainComparison, slug: str) -> None:
@@ -80,7 +102,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
                 return
             guarded = replace(context, database=context.database.guarded_by(lock.prove))
             await compare_contracts(guarded, chain)
-    except (ChainUnavailableError, LockLostError, OSError) as error:
+    except (ChainUnavailableError, CellAwayError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
         _log.warning("reconciliation_source_unavailable", source=slug, why=str(error))
 
@@ -101,6 +123,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
             work = _Work(
                 database=database,
                 id_generator=context.id_generator,
+                others=context.others,
                 reader=reader,
                 chain=chain,
                 contract=contract,
@@ -121,13 +144,16 @@ async def _begin(
 ) -> tuple[ClaimedRun, BlockRun] | None:
     """Claim the run that is open, or a new one; None where there is nothing to compare."""
     database, run = context.database, contract.open_run
-    if run is not None:
+    if run is not None and run.cell_away is None:
         claimed = await reconciliation_runs.claim(database, _new_run(chain, contract, run))
         return (claimed, run) if claimed.is_ours else None
-    last = await reconciliation_blocks.find_last_block(database, chain.slug)
+    last = await find_last_block(database, context.others, chain.slug)
+    if run is not None:
+        return await _begin_again(database, _new_run(chain, contract, run), run)
     if last is None or last < contract.next_block:
         return None
     holdings = await read_holdings(reader, tokens, contract.receiver, chain.refunders, last)
+    of_others = await sum_ledgers(context.others, chain.slug, contract.receiver, last)
     run = BlockRun(
         run_id=context.id_generator.new_id(),
         first_block=contract.next_block,
@@ -141,9 +167,22 @@ async def _begin(
         if not claimed.is_ours:
             return None
         entered = await reconciliation_blocks.sum_ledger(tx, chain.slug, contract.receiver, last)
-        balances = make_balances(holdings, entered, last)
+        balances = make_balances(holdings, add_ledgers([entered, *of_others]), last)
         await reconciliation_blocks.add(tx, contract.account_id, run, balances)
     return claimed, run
+
+
+async def _begin_again(
+    database: Database, new: NewRun, run: BlockRun
+) -> tuple[ClaimedRun, BlockRun] | None:
+    """Open a run whose cell did not answer, and claim it: all cells have answered just now."""
+    async with database.transaction() as tx:
+        if await reconciliation_runs.lock_ended(tx, run.run_id) == "failed":
+            await reconciliation_runs.run_again(tx, run.run_id)
+        run = replace(run, cell_away=None)
+        await reconciliation_blocks.advance(tx, run)
+        claimed = await reconciliation_runs.claim(tx, new)
+    return (claimed, run) if claimed.is_ours else None
 
 
 def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun:
@@ -166,6 +205,8 @@ async def _run(work: _Work, run: BlockRun) -> None:
                 work.reader, work.contract.address, advanced.next_block, advanced.last_block
             )
             advanced = await _compare(work, advanced, piece)
+    except CellAwayError as away:
+        await _fail(work, str(away), away.cell)
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
         raise  # its lease ends, and it goes on there
     except RefusedError as refused:
@@ -177,13 +218,20 @@ async def _run(work: _Work, run: BlockRun) -> None:
 
 async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | None:
     """Compare a piece, open cases and move on; None: that was the last one, or is another's."""
+    parts = await part_piece(work.database, work.others, piece)
+    compared = await _compare_others(work, run, parts)
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None
-        found = await _find_differences(tx, work, run, piece)
-        check_count(found)
-        run = replace(run, next_block=piece.last_block + 1, differences=run.differences + found)
-        run = replace(run, opened=run.opened + await _open_cases(tx, work))
+        compared.append(await _compare_in(tx, work, work.id_generator, run, parts[0], compared))
+        for of_cell in compared:
+            await reconciliation_runs.add_sums(tx, run.run_id, of_cell.sums)
+        run = replace(
+            run,
+            next_block=piece.last_block + 1,
+            differences=run.differences + sum(each.differences for each in compared),
+            opened=run.opened + sum(each.opened for each in compared),
+        )
         ended = None
         if piece.last_block == run.last_block:
             run = await _check_balances(tx, work, run)
@@ -200,7 +248,40 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     return None
 
 
-async def _find_differences(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> int:
+async def _compare_others(
+    work: _Work, run: BlockRun, parts: Mapping[int, LogPiece]
+) -> list[_Compared]:
+    """Compare each other cell with its logs, in a transaction of its own."""
+    compared = list[_Compared]()
+    for cell, database in work.others.items():
+        with asking(cell):
+            async with database.transaction() as tx:
+                ids = database.id_generator
+                of_cell = await _compare_in(tx, work, ids, run, parts[cell], compared)
+        compared.append(of_cell)
+    return compared
+
+
+async def _compare_in(
+    tx: Tx,
+    work: _Work,
+    id_generator: IdGenerator,
+    run: BlockRun,
+    piece: LogPiece,
+    before: Sequence[_Compared],
+) -> _Compared:
+    """Compare a cell's part of a piece with that cell, after those before, and open its cases."""
+    sums = await _find_differences(tx, work, run, piece)
+    counts = await reconciliation.count_differences(tx)
+    found = sum(count for (_, what), count in counts.items() if what != "lines")
+    check_count(found + sum(each.differences for each in before))
+    opened = await _open_cases(tx, work, id_generator)
+    return _Compared(differences=found, opened=opened, sums=sums)
+
+
+async def _find_differences(
+    tx: Tx, work: _Work, run: BlockRun, piece: LogPiece
+) -> list[ReconciliationSum]:
     """Load a piece's lines, compare them and add up what each side has."""
     account_id, blocks = work.contract.account_id, (run.next_block, piece.last_block)
     kept = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
@@ -221,9 +302,7 @@ async def _find_differences(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece)
     await reconciliation.compare_lines(tx, scope)
     await reconciliation_blocks.find_missing(tx, scope, *blocks)
     await reconciliation_sums.compare_books(tx, scope)
-    await reconciliation_runs.add_sums(tx, run.run_id, await reconciliation_sums.sum_sides(tx))
-    counts = await reconciliation.count_differences(tx)
-    return sum(count for (_, what), count in counts.items() if what != "lines")
+    return await reconciliation_sums.sum_sides(tx)
 
 
 def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[str]:
@@ -232,9 +311,9 @@ def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[st
     return named | set(currencies.values())
 
 
-async def _open_cases(tx: Tx, work: _Work) -> int:
+async def _open_cases(tx: Tx, work: _Work, id_generator: IdGenerator) -> int:
     differences = await reconciliation.list_differences(tx, OPENED_MAX)
-    new = make_cases(work.id_generator, work.chain.slug, differences, is_timed=False)
+    new = make_cases(id_generator, work.chain.slug, differences, is_timed=False)
     opened = await cases.open_cases(tx, new)
     await reconciliation.request_inquiries(tx)
     return len(opened)
@@ -260,12 +339,15 @@ async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
     return replace(run, differences=run.differences + len(short), opened=run.opened + len(opened))
 
 
-async def _fail(work: _Work, problem: str) -> None:
+async def _fail(work: _Work, problem: str, cell_away: int | None = None) -> None:
+    """End a run that cannot be done; where a cell did not answer it is done again."""
     run_id: UUID = work.claimed.id
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return
         await reconciliation_runs.end(tx, run_id, RunEnd(status="failed", problem=problem))
+        if cell_away is not None:
+            await reconciliation_blocks.note_cell_away(tx, run_id, cell_away)
     RUNS.labels("failed").inc()
     _log.error("reconciliation_failed", run=str(run_id), problem=problem)
 

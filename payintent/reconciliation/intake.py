@@ -20,9 +20,11 @@ from payintent.reconciliation.compare import (
     compare_file,
 )
 from payintent.reconciliation.listed_payouts import PayoutRecorder
+from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
-from payintent.storage import cases, reconciliation, reconciliation_runs
+from payintent.storage import reconciliation_runs
+from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun, RunEnd
 
@@ -34,19 +36,28 @@ _PROBLEM_CHARS_MAX = 1_000
 RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
 SOURCE_FAILURES = Counter(
     "payintent_reconciliation_source_failures_total",
-    "Looks at a folder, store or reporting API of gateways' lists that failed",
+    "Looks at a folder, store, reporting API or cell for a comparison that failed",
     ["source"],
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
-    """The database, ids, layouts and currencies that lists are compared with."""
+    """The cells, layouts and currencies that lists are compared with."""
 
-    database: Database
-    id_generator: IdGenerator
+    cells: Cells
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
     currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
+
+    @property
+    def database(self) -> Database:
+        """Return control's database, which has the runs and the payouts."""
+        return self.cells.control
+
+    @property
+    def id_generator(self) -> IdGenerator:
+        """Return where ids of runs and payouts come from."""
+        return self.database.id_generator
 
     @property
     def recorder(self) -> PayoutRecorder:
@@ -56,6 +67,8 @@ class ReconciliationContext:
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
     """Compare each file of a source that has not been; one that fails stops no other."""
+    if await waits_for_cells(context):
+        return
     try:
         listed = await source.list_files()
     except SourceUnavailableError as error:
@@ -73,6 +86,16 @@ async def take_files(context: ReconciliationContext, source: FileSource) -> None
             )
         except LockTimeoutError:
             _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
+
+
+async def waits_for_cells(context: ReconciliationContext) -> bool:
+    """Tell whether a cell is away, so that nothing can be compared; the next look tries again."""
+    away = await find_away(context.cells)
+    for cell in away:
+        SOURCE_FAILURES.labels(f"cell {cell}").inc()
+    if away:
+        _log.warning("reconciliation_waits_for_cells", cells=away)
+    return bool(away)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,15 +184,14 @@ async def _compare(
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
             return None
-        compared = await compare_file(tx, comparison, context.recorder)
-        opened = await cases.open_cases(tx, compared.make_cases(context.id_generator))
-        found = compared.found
-        await reconciliation.request_inquiries(tx)
+        async with open_compared(context.cells, tx) as compared:
+            result = await compare_file(compared, comparison, context.recorder)
+            found = await result.write(compared)
         ended = RunEnd(
             status="differs" if found.found else "matched",
             since=found.since,
             until=found.until,
-            opened=len(opened),
+            opened=found.opened,
             sums=found.sums,
         )
         await reconciliation_runs.end(tx, run.id, ended)

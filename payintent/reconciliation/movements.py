@@ -28,6 +28,7 @@ from payintent.reconciliation.intake import (
     ReconciliationContext,
     compare_list,
     read_digest,
+    waits_for_cells,
 )
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
@@ -73,6 +74,8 @@ class MovementComparison:
 
 async def compare_movements(comparison: MovementComparison) -> None:
     """Compare the days that are over of every live account whose gateway reports."""
+    if await waits_for_cells(comparison.context):
+        return
     accounts, database = comparison.accounts, comparison.context.database
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)

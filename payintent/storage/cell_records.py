@@ -23,6 +23,7 @@ _UNENDED = (
     "chain_logs",
     "approvals",
     "balances",
+    "transfers",
 )
 
 
@@ -197,7 +198,8 @@ async def list_unended(cell: Executor) -> dict[str, int]:
                     OR account LIKE 'suspense%'
                 GROUP BY account, currency, chain
                 HAVING sum(amount) <> 0
-            ) AS balances) AS balances
+            ) AS balances) AS balances,
+            (SELECT count(*) FROM cell_transfer WHERE arrived_at IS NULL) AS transfers
         """
     )
     assert row is not None  # noqa: S101 - the statement always returns one row

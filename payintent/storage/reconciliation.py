@@ -22,7 +22,7 @@ _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", 
 _read_columns = attrgetter(*_LINE_COLUMNS)
 #: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
 #: MINOR_DECIMALS_ELSE, written out, because queries are literals.
-_DECIMALS = "coalesce(u.decimals, 2)"
+DECIMALS = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ _PAYMENTS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
             c.id AS capture_id, c.currency AS here_currency,
-            c.amount_minor * 10::numeric ^ -{_DECIMALS} AS here,
+            c.amount_minor * 10::numeric ^ -{DECIMALS} AS here,
             c.payment_id AS captured_payment_id, l.our_id
         FROM provider_line l
         LEFT JOIN capture c ON c.reference = l.reference AND c.account_id = ANY($1::bigint[])
@@ -194,7 +194,7 @@ _PAYMENTS_THERE = f"""
             ON u.currency = c.currency
         WHERE l.type = 'payment'
         ORDER BY l.number, c.currency = l.currency
-            AND c.amount_minor * 10::numeric ^ -{_DECIMALS} = l.amount DESC NULLS LAST
+            AND c.amount_minor * 10::numeric ^ -{DECIMALS} = l.amount DESC NULLS LAST
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
         SELECT capture_id, 'payment', here_currency, here FROM judged WHERE capture_id IS NOT NULL
@@ -225,7 +225,7 @@ _REFUNDS_THERE = f"""
         FROM provider_line l
         LEFT JOIN LATERAL (
             SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
-                f.amount_minor * 10::numeric ^ -{_DECIMALS} AS here
+                f.amount_minor * 10::numeric ^ -{DECIMALS} AS here
             FROM (
                 SELECT * FROM refund WHERE reference = l.reference
                 UNION
@@ -257,7 +257,7 @@ _PAYMENTS_HERE = f"""
         INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
             merchant_id, payment_id, capture_id)
         SELECT 'payment', 'missing', c.reference,
-            c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
+            c.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, c.captured_at,
             p.merchant_id, c.payment_id, c.id
         FROM capture c
         LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
@@ -277,7 +277,7 @@ _REFUNDS_HERE = f"""
         INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
             merchant_id, payment_id, refund_id, our_status)
         SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
-            r.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, r.updated_at,
+            r.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, r.updated_at,
             r.merchant_id, r.payment_id, r.id, r.status
         FROM refund r
         JOIN capture c ON c.id = r.capture_id

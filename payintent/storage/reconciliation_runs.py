@@ -225,6 +225,11 @@ async def lock_ended(tx: Tx, run_id: UUID) -> str | None:
 async def reopen(tx: Tx, run_id: UUID) -> None:
     """Let workers do a locked run that failed again, when they next find its file."""
     await tx.fetch("DELETE FROM reconciliation_file WHERE run_id = $1", run_id)
+    await run_again(tx, run_id)
+
+
+async def run_again(tx: Tx, run_id: UUID) -> None:
+    """Let workers do a locked run that failed again, where no file leads to it."""
     await tx.fetch(
         """
         UPDATE reconciliation_run

@@ -29,6 +29,49 @@ BEGIN
     RETURN NEW;
 END $$;
 
+CREATE FUNCTION public.cell_transfer_stands() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR NEW.arrived_at IS NULL
+        OR (NEW.id, NEW.merchant_id, NEW.currency, NEW.chain, NEW.amount_minor, NEW.from_cell,
+            NEW.to_cell, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.merchant_id, OLD.currency, OLD.chain, OLD.amount_minor,
+            OLD.from_cell, OLD.to_cell, OLD.created_at) THEN
+        RAISE EXCEPTION 'a transfer between cells stands'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'cell_transfer_stands';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.cell_transfer_whole() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    this_cell smallint := (SELECT cell FROM installation);
+    present_cell smallint := coalesce((SELECT cell FROM merchant_cell
+        WHERE merchant_id = NEW.merchant_id AND until IS NULL), 0);
+BEGIN
+    -- Payouts and transfers of a merchant come one after the other.
+    PERFORM pg_advisory_xact_lock(7002, hashint8(NEW.merchant_id));
+    IF this_cell IS NULL OR this_cell NOT IN (NEW.from_cell, NEW.to_cell) THEN
+        RAISE EXCEPTION 'a transfer is between other cells'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'cell_transfer_side';
+    END IF;
+    IF NEW.arrived_at IS NOT NULL THEN
+        RETURN NEW;
+    END IF;
+    IF this_cell <> NEW.from_cell OR NEW.amount_minor IS NOT NULL OR present_cell = this_cell THEN
+        RAISE EXCEPTION 'a cell carries all that it owes a merchant of another cell, and no more'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'cell_transfer_whole';
+    END IF;
+    NEW.amount_minor := merchant_payable(NEW.merchant_id, NEW.currency, NEW.chain);
+    IF NEW.amount_minor = 0 THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.change_configuration_version() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -274,6 +317,11 @@ CREATE FUNCTION public.payout_within_payable() RETURNS trigger
 BEGIN
     -- Payouts of a merchant come one after the other: each sees the entries of those before.
     PERFORM pg_advisory_xact_lock(7002, hashint8(NEW.merchant_id));
+    IF coalesce((SELECT cell FROM merchant_cell WHERE merchant_id = NEW.merchant_id
+            AND until IS NULL), 0) <> (SELECT cell FROM installation) THEN
+        RAISE EXCEPTION 'a payout is made in the cell that its merchant is in'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payout_in_present_cell';
+    END IF;
     IF NEW.amount_minor > merchant_payable(NEW.merchant_id, NEW.currency, NEW.chain) THEN
         RAISE EXCEPTION 'a payout is above what its merchant is owed'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'payout_within_payable';
@@ -487,6 +535,20 @@ CREATE TABLE public.cell_process (
     cells smallint[] NOT NULL,
     seen_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     CONSTRAINT cell_process_name CHECK ((length(name) <= 200))
+);
+
+CREATE TABLE public.cell_transfer (
+    id uuid NOT NULL,
+    merchant_id bigint NOT NULL,
+    currency text NOT NULL,
+    chain text,
+    amount_minor numeric(78,0) NOT NULL,
+    from_cell smallint NOT NULL,
+    to_cell smallint NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    arrived_at timestamp with time zone,
+    CONSTRAINT cell_transfer_amount CHECK ((amount_minor <> (0)::numeric)),
+    CONSTRAINT cell_transfer_cells CHECK ((from_cell <> to_cell))
 );
 
 CREATE TABLE public.chain (
@@ -894,9 +956,9 @@ CREATE TABLE public.ledger_entry (
     entry_number bigint NOT NULL,
     CONSTRAINT ledger_entry_accounts CHECK ((debit <> credit)),
     CONSTRAINT ledger_entry_amount CHECK ((amount > (0)::numeric)),
-    CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
-    CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
-    CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text])))
+    CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text, 'cell_clearing'::text]))),
+    CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text, 'cell_clearing'::text]))),
+    CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text, 'cell_transfer'::text])))
 );
 
 ALTER TABLE public.ledger_entry ALTER COLUMN entry_number ADD GENERATED ALWAYS AS IDENTITY (
@@ -1267,6 +1329,7 @@ CREATE TABLE public.reconciliation_blocks (
     next_block bigint NOT NULL,
     differences integer DEFAULT 0 NOT NULL,
     opened integer DEFAULT 0 NOT NULL,
+    cell_away smallint,
     CONSTRAINT reconciliation_blocks_order CHECK (((first_block <= next_block) AND (next_block <= (last_block + 1))))
 );
 
@@ -1532,6 +1595,9 @@ ALTER TABLE ONLY public.cell
 
 ALTER TABLE ONLY public.cell_process
     ADD CONSTRAINT cell_process_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.cell_transfer
+    ADD CONSTRAINT cell_transfer_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
@@ -1808,6 +1874,10 @@ CREATE INDEX capture_payment ON public.capture USING btree (payment_id);
 
 CREATE UNIQUE INDEX capture_receipt ON public.capture USING btree (receipt_id) WHERE (receipt_id IS NOT NULL);
 
+CREATE INDEX cell_transfer_of_merchant ON public.cell_transfer USING btree (merchant_id, created_at);
+
+CREATE INDEX cell_transfer_waiting ON public.cell_transfer USING btree (id) WHERE (arrived_at IS NULL);
+
 CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
 CREATE INDEX chain_receipt_address ON public.chain_receipt USING btree (final_at) WHERE (payer IS NOT NULL);
@@ -1990,6 +2060,10 @@ CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.captur
 
 CREATE TRIGGER cell_step BEFORE UPDATE OF state ON public.cell FOR EACH ROW WHEN ((old.state <> new.state)) EXECUTE FUNCTION public.cell_step();
 
+CREATE TRIGGER cell_transfer_stands BEFORE DELETE OR UPDATE ON public.cell_transfer FOR EACH ROW EXECUTE FUNCTION public.cell_transfer_stands();
+
+CREATE TRIGGER cell_transfer_whole BEFORE INSERT ON public.cell_transfer FOR EACH ROW EXECUTE FUNCTION public.cell_transfer_whole();
+
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.catalog_shown DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
 
 CREATE CONSTRAINT TRIGGER configuration_version AFTER INSERT OR DELETE OR UPDATE ON public.chain_token DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.change_configuration_version();
@@ -2126,6 +2200,9 @@ ALTER TABLE ONLY public.capture
 
 ALTER TABLE ONLY public.catalog_shown
     ADD CONSTRAINT catalog_shown_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.cell_transfer
+    ADD CONSTRAINT cell_transfer_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);

@@ -29,9 +29,9 @@ _NAMES = {
         ring_key tax_rate
         """,
     TableHome.CELL: """
-        api_call attempt buyer_attempt buyer_call_state callback capture catalog_shown chain_cursor
-        chain_hint chain_receipt chain_refund chain_refund_try chain_sighting checkout delivery
-        dispute endpoint_outage event event_feed figure_mark fraud_decision gateway_call
+        api_call attempt buyer_attempt buyer_call_state callback capture catalog_shown cell_transfer
+        chain_cursor chain_hint chain_receipt chain_refund chain_refund_try chain_sighting checkout
+        delivery dispute endpoint_outage event event_feed figure_mark fraud_decision gateway_call
         gateway_outage hourly_figure idempotency ledger_entry mail money_case payment payout
         rate_state refund session statement statement_close test_clock test_refund test_session
         """,

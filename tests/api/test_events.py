@@ -337,6 +337,7 @@ async def test_sigterm_ends_a_process_at_once_though_streams_are_open(world: Wor
         env={
             "PATH": os.environ["PATH"],
             "DATABASE_URL": settings.database_url,
+            "PAYINTENT_CELLS": settings.cells.get_secret_value(),
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
             "PAYINTENT_DRAIN_S": "0",

@@ -6,8 +6,9 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import GatewaySessionState, SessionReport
+from payintent.operations.tax_rates import SetTaxRate
 from payintent.payments.expire import expire_processing
-from payintent.storage import sessions, tax_rates
+from payintent.storage import sessions
 from tests.api.arrange import (
     bring_to,
     callback,
@@ -71,8 +72,7 @@ async def test_a_paid_payment_shows_quote_receipt_and_time(api: Api) -> None:
 
 async def test_tax_is_an_estimate_until_it_is_paid(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
-    async with api.world.database.transaction() as tx:
-        await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
+    await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     created = await api.create()
     assert (created.json["tax_manager"], created.json["tax_amount"]) == ("SERVICE", "0")
     assert (await select(api, created, country="TH")).status == 200

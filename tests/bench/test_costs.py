@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import cost, settle_cost
+from bench import cells, cost, settle_cost
 from bench.flat import Cost, Place
 from bench.work_rates import WorkRate
 
@@ -40,3 +40,17 @@ def test_a_settlement_is_compared_with_one_that_leaves_something_out() -> None:
     lines = [line for line in printed.getvalue().splitlines() if "one by one" in line]
     wanted = ["110 us", "10.0 %", "22.2 %", "37.5 %"]
     assert [want in line for want, line in zip(wanted, lines, strict=True)] == [True] * 4
+
+
+def test_two_cells_are_compared_with_one_within_each_round() -> None:
+    pairs = [(1000, 1100), (2000, 2400), (500, 400)]
+    rounds = [(cells.Round(one, 1.9), cells.Round(two, 1.8)) for one, two in pairs]
+    printed = io.StringIO()
+    Console(file=printed, width=100).print(cells.table(rounds, 2))
+    lines = [line for line in printed.getvalue().splitlines() if line.startswith("│")]
+    one, two, ratio = lines
+    assert "1,000/s" in one
+    assert "1.90 of 2" in one
+    assert "1,100/s" in two
+    assert "1.80 of 2" in two
+    assert "1.10" in ratio

@@ -31,21 +31,18 @@ from payintent.domain.quote import ExpectedToken, Quote
 from payintent.domain.session import Session, SessionStatus
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RefundSenders
-from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.chains import AddContract
 from payintent.payments.settle import complete_selections
-from payintent.service import Service, open_service
+from payintent.service import Service
 from payintent.storage import new_sessions, payments, sessions
-from payintent.storage.database import Database
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
-from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
+from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import RefundWorld, refunding
@@ -226,12 +223,8 @@ def _chain() -> Iterator[str]:
 
 @asynccontextmanager
 async def _service(settings: Settings, refunders: RefundSenders) -> AsyncIterator[Service]:
-    database = Database(settings)
-    contract = OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base, refunders)
-    service = await open_service(settings, {"fake": FakeGateway(), PROVIDER: contract})
-    yield service
-    await service.close()
-    await database.close()
+    async with contract_service(settings, FakeGateway(), refunders) as service:
+        yield service
 
 
 @asynccontextmanager

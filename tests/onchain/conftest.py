@@ -4,19 +4,14 @@ from pathlib import Path
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import Gateway
-from payintent.domain.onchain import PROVIDER
 from payintent.evm.refund_sender import RpcRefundSender
-from payintent.gateways.onchain import OnchainGateway
-from payintent.service import Service, open_service
-from payintent.storage.database import Database
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from payintent.service import Service
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
-from tests.support.cells import Alone
 from tests.support.chain_fixtures import anvil as anvil
 from tests.support.chain_fixtures import chain_url as chain_url
 from tests.support.chain_fixtures import evm as evm
+from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import RefundWorld
@@ -35,17 +30,8 @@ async def service(
     settings: Settings, gateway: FakeGateway, refunders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
-    database = Database(settings)
-    adapters: dict[str, Gateway] = {
-        "fake": gateway,
-        PROVIDER: OnchainGateway(
-            DatabaseOnchainRecords(Alone(database)), settings.api_base, refunders
-        ),
-    }
-    service = await open_service(settings, adapters)
-    yield service
-    await service.close()
-    await database.close()
+    async with contract_service(settings, gateway, refunders) as service:
+        yield service
 
 
 @pytest.fixture

@@ -17,25 +17,35 @@ from payintent.domain.evm import RefundedLog
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.evm.chain_reader import open_chain_reader
+from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
 from payintent.evm.shared_reader import ANSWERS_MAX, FRESH_S, SharedReaders
 from payintent.gateways.onchain import OnchainGateway
 from payintent.id_generator import IdGenerator
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.watch_loop import WatchContext, run_watch_loop, watch_once
+from payintent.operations.chains import SetChain
+from payintent.operations.reconciliation_runs import (
+    ListReconciliationRuns,
+    RunDetails,
+    ShowReconciliationRun,
+)
+from payintent.reconciliation import chain_comparison
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import Alone, copy_tables
-from tests.support.contracts import WATCHED_S
+from tests.support.contracts import WATCHED_S, know_cells
 from tests.support.databases import Databases
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, config_of, offer, pay_uuid
 from tests.support.patience import PATIENCE_S
+from tests.support.refunding import RefundWorld, Signer
 from tests.support.two_cells import TwoCells, two_cells
 
 pytestmark = OF_CELLS
 LOOK_S = 0.05
+DAY_S = 24 * 3600
 
 
 @dataclass
@@ -71,6 +81,12 @@ class CellsOnChain:
         """Let a buyer choose the coin at the merchant of each cell, cell 0 first."""
         return await self.of_cell_0.bill("NATIVED"), await self.ground.bill("NATIVED")
 
+    async def decide(self, cell: int) -> None:
+        """Ask about all open sessions of a cell, and let end what may."""
+        database = self.two.world.service.cells.at(cell)
+        await database.fetch("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
+        await self.ground.decide(database)
+
     async def count_calls(self, *cells: int) -> int:
         before = self.node.asked["eth_getLogs"]
         await self.look(*cells)
@@ -81,6 +97,12 @@ class CellsOnChain:
         rows = await connection.fetch(query)
         await connection.close()
         return [row[0] for row in rows]
+
+    async def run(self, cell: int, statement: str) -> None:
+        """Do something in a cell that no process of ours may."""
+        connection = await self.two.direct(cell)
+        await connection.execute(f"SET session_replication_role = replica; {statement}")
+        await connection.close()
 
     async def receipts(self, cell: int) -> list[str]:
         return await self.column(
@@ -93,14 +115,14 @@ class CellsOnChain:
 
 @pytest.fixture
 async def both(ground: ChainWorld, databases: Databases) -> AsyncIterator[CellsOnChain]:
-    records = DatabaseOnchainRecords(Alone(ground.world.database))
+    records = DatabaseOnchainRecords(Alone(None))
     adapter = OnchainGateway(records, ground.world.service.settings.api_base, {})
     made = two_cells(
         ground.world, databases, {PROVIDER: adapter}, chain_poll_s=0.1, chain_poll_idle_s=0.1
     )
     async with made as two, FaultyNode(ground.chain.url) as node:
         cells = two.world.service.cells
-        object.__setattr__(records, "cells", cells)  # it is made before them
+        know_cells(records, two.world.service)
         other = (await two.world.other_merchant()).merchant.id
         at_0 = replace(two.world, merchant_id=other)
         method = await offer(at_0, ground.account_id, "NATIVED")
@@ -138,6 +160,46 @@ async def test_each_cell_settles_its_own_payments_and_the_node_is_asked_as_by_on
     assert (await both.receipts(0), await both.receipts(1)) == (["credited"], ["credited"])
     assert (first, second) == (3, 1)  # final blocks, its own log's proof, newest; the proof alone
     assert await both.count_calls(1) > 0  # who looks again is never given what it was given
+
+
+async def test_a_payment_waits_for_the_watcher_of_its_own_cell_however_long_that_is_away(
+    both: CellsOnChain,
+) -> None:
+    """Blocks that another cell has read prove nothing about it."""
+    _, (_, session) = await both.bills()
+    await both.ground.bill("NATIVED")
+    await both.look(0, 1)
+    await both.ground.pay(session)
+    for passed_s in (1802, DAY_S, DAY_S):
+        await both.ground.pass_time(passed_s)
+        await both.ground.mine(3)
+        await both.look(0)
+        await both.decide(0)
+        await both.decide(1)
+        assert await both.statuses(0) == ["EXPIRED"]
+        assert await both.statuses(1) == ["PROCESSING", "PROCESSING"]
+    await both.look(1)
+    await both.decide(1)
+    assert await both.statuses(1) == ["PAID", "EXPIRED"]
+    assert await both.receipts(1) == ["credited"]
+
+
+async def test_a_refund_by_an_account_that_is_listed_later_counts_in_its_own_cell(
+    both: CellsOnChain,
+) -> None:
+    """Else it would be sent once more, by the account that is listed."""
+    refunds = RefundWorld(both.ground, Signer(""), {})
+    payment, _ = await refunds.paid()
+    refund = await refunds.ask(payment)
+    sender = (await refunds.accounts())[8]
+    await refunds.by_hand(refund.id, refund.amount_minor, sender=sender)
+    await both.ground.final()
+    assert await refunds.stands(refund) == ("PENDING", "queued")
+    await both.two.world.perform(SetChain(chain="native", refunder=sender))
+    await copy_tables(both.two.world.service.cells)
+    await both.ground.look()
+    assert await refunds.stands(refund) == ("SUCCEEDED", "ended")
+    assert await both.statuses(1) == ["REFUNDED"]
 
 
 async def test_a_reorganisation_takes_what_was_seen_back_in_both_cells(both: CellsOnChain) -> None:
@@ -198,6 +260,94 @@ async def test_a_refunds_log_is_of_the_refunds_cell_whatever_session_it_names(
     ]
     for cell in (0, 1):
         assert await logs_of_cell(both.context(cell).database, cell, logs) == [logs[cell]]
+
+
+async def _compare(both: CellsOnChain) -> RunDetails:
+    """Compare what is due of the chain in both cells; gives the newest run."""
+    service = both.two.world.service
+
+    def open_reader(*_: object) -> RpcChainReader:
+        return open_chain_reader("native", [both.node.url], config_of("native"))
+
+    comparison = ChainComparison(
+        service.settings,
+        service.database,
+        service.id_generator,
+        open_reader,
+        {1: service.cells.at(1)},
+    )
+    await compare_chain(comparison, "native")
+    run = (await both.two.world.perform(ListReconciliationRuns()))[0]
+    return await both.two.world.perform(ShowReconciliationRun(run_id=run.id))
+
+
+_OF_CASES = "SELECT subject FROM money_case WHERE kind = 'RECONCILIATION' ORDER BY subject"
+
+
+async def test_each_cells_logs_are_compared_with_its_own_records_and_the_balance_with_all_ledgers(
+    both: CellsOnChain,
+) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    _, session = await both.of_cell_0.bill("NATIVED")
+    await both.ground.pay_otherwise(session, uuid=ids.make_opaque_id(7, 5).bytes)  # of no cell
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    matched = await _compare(both)
+    assert (matched.run.status, matched.run.opened) == ("matched", 0)
+    [side] = matched.sums
+    assert (side.lines, side.records) == (3, 3)
+    assert side.gateway == side.service == side.ledger == side.merchants
+    [balance] = [each for each in matched.balances if each.currency == "NATIVED"]
+    assert balance.ledger == side.gateway
+    # Another day, on which the capture of cell 1 is lost, and the entry of cell 0 is another one.
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    await both.run(0, "UPDATE reconciliation_run SET created_at = created_at - interval '1 day'")
+    await both.run(
+        1, "DELETE FROM capture WHERE id = (SELECT id FROM capture ORDER BY id DESC LIMIT 1)"
+    )
+    newest = "(SELECT max(entry_number) FROM ledger_entry WHERE leg = 'payable')"
+    await both.run(0, f"UPDATE ledger_entry SET amount = amount - 1 WHERE entry_number = {newest}")
+    await both.two.away(1)
+    warned = await _compare(both)
+    assert warned.run.id == matched.run.id, "without a cell no run begins"
+    await both.two.back(1)
+    differs = await _compare(both)
+    assert (differs.run.status, differs.run.opened) == ("differs", 2)
+    [of_0], [of_1] = [await both.column(cell, _OF_CASES) for cell in (0, 1)]
+    assert (": ledger, " in of_0, ": extra, " in of_1) == (True, True)
+
+
+async def test_a_cell_that_goes_away_fails_the_run_which_is_done_again_and_nothing_is_missing(
+    both: CellsOnChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _, session in await both.bills():
+        await both.ground.pay(session)
+    await both.ground.mine(3)
+    await both.look(0, 1)
+    read = chain_comparison.read_piece
+
+    async def read_and_lose_a_cell(*args: Any) -> Any:
+        piece = await read(*args)
+        await both.two.away(1)
+        return piece
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chain_comparison, "read_piece", read_and_lose_a_cell)
+        failed = await _compare(both)
+    assert failed.run.status == "failed"
+    assert failed.run.problem.startswith("cell 1 did not answer (")
+    assert failed.run.problem.endswith("): it is done again when it does")
+    assert (await _compare(both)).run == failed.run, "it waits for its cell"
+    await both.two.back(1)
+    done = await _compare(both)
+    assert (done.run.id, done.run.status, done.run.opened) == (failed.run.id, "matched", 0)
+    assert [side.lines for side in done.sums] == [2]
+    for cell in (0, 1):
+        assert await both.column(cell, _OF_CASES) == []
 
 
 @asynccontextmanager

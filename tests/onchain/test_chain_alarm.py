@@ -43,13 +43,12 @@ async def let_lapse(world: World) -> None:
 
 async def decide(world: World) -> None:
     """Let the expiry and the janitor do what is due."""
-    service = world.service
     for _ in range(3):
-        async with service.database.transaction() as tx:
-            await expire_processing(tx, service.id_generator, 500, 0.0)
+        async with world.database.transaction() as tx:
+            await expire_processing(tx, world.id_generator, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-        for ask in await sessions.claim_due(service.database, 500, 60.0, []):
-            await service.session_inquirer.inquire(ask)
+        for ask in await sessions.claim_due(world.database, 500, 60.0, []):
+            await world.service.session_inquirer.inquire(ask)
 
 
 async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.chains import ResumeChain
+from tests.support.cell_schema import one_cell
 from tests.support.onchain import ChainWorld
 from tests.support.world import Api
 
@@ -18,6 +19,7 @@ async def halted(ground: ChainWorld) -> ChainWorld:
     return ground
 
 
+@one_cell("`GET /v1/chains` tells of cell 0")
 async def test_a_reorg_below_finality_halts_the_chain_and_it_stays_halted(
     ground: ChainWorld, api: Api
 ) -> None:

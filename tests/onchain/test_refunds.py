@@ -506,13 +506,13 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
     ground = refunding.ground
     _, session = await ground.bill("USDT")
     amount = session.quote.total_minor
-    await ground.pay_otherwise(session, uuid=bytes(15) + b"\x07")
+    await ground.pay_otherwise(session, uuid=ground.world.id_generator.new_session_id().bytes)
     await ground.final()
     before = await refunding.balance("USDT", ground.payer)
     [case] = await ground.world.rows("SELECT id, capture_id FROM money_case")
-    service = ground.world.service
-    async with service.database.transaction() as tx:
-        refund = await refund_case(tx, service.id_generator, case["id"], case["capture_id"], "ann")
+    world = ground.world
+    async with world.database.transaction() as tx:
+        refund = await refund_case(tx, world.id_generator, case["id"], case["capture_id"], "ann")
     assert refund.destination == ground.payer.lower()
     await refunding.turn()
     await ground.final()

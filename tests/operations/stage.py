@@ -474,7 +474,7 @@ async def add_statement(world: World) -> UUID:
 
 async def _failed_run(world: World, account_id: int) -> UUID:
     """Let a worker have failed at a file of an account."""
-    run_id = world.id_generator.new_id()
+    run_id = world.service.id_generator.new_id()
     await world.rows(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,

@@ -1,7 +1,6 @@
 """The ledger's operations: balances, the check, and the back-fill of facts from before it."""
 
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -116,7 +115,7 @@ async def test_a_back_fill_that_was_cut_short_goes_on_and_does_nothing_twice(
 
 
 async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: World) -> None:
-    session_id = uuid4()
+    session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await forget(world)
     await add_session(world, session_id)

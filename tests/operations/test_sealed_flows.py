@@ -51,7 +51,7 @@ async def bought(api: Api) -> Answer:
 async def closed_statement(world: World) -> ExportStatement:
     """Close the day; gives what exports its only statement."""
     await world.move_clock(_DAY_S)
-    while await close_due_days(world.service.database, world.service.id_generator):
+    while await close_due_days(world.database, world.id_generator):
         pass
     [row] = await world.rows("SELECT id FROM statement")
     return ExportStatement(statement_id=ids.format_id(ids.STATEMENT, row["id"]))
@@ -145,16 +145,16 @@ async def test_details_go_after_two_years_whichever_form_they_have(api: Api) -> 
     before = (await world.perform(statement)).text
     assert created.json["id"] in before
     await world.move_clock(729 * _DAY_S)
-    await prune_step(world.service.database, _DETAILS, 10)
-    kept = await stored_payments.get(world.service.database, payment.id)
+    await prune_step(world.database, _DETAILS, 10)
+    kept = await stored_payments.get(world.database, payment.id)
     assert kept is not None
     assert kept.payment.payer_email == EMAIL
     await world.move_clock(731 * _DAY_S)
-    await prune_step(world.service.database, _DETAILS, 10)
-    sealer = PayerDataSealer(world.service.database, -60.0)
+    await prune_step(world.database, _DETAILS, 10)
+    sealer = PayerDataSealer(world.database, -60.0)
     while await sealer.step():
         pass
-    gone = await stored_payments.get(world.service.database, payment.id)
+    gone = await stored_payments.get(world.database, payment.id)
     assert gone is not None
     assert (gone.payment.payer_email, gone.payment.metadata) == (None, "{}")
     assert (await api.get(created.json["id"])).json["metadata"] == {}

@@ -41,7 +41,7 @@ async def spoil(world: World, payment_id: UUID) -> str:
     [row] = await world.rows("SELECT metadata::text AS m FROM payment WHERE id = $1", payment_id)
     await world.rows(_SPOIL, payment_id)
     with pytest.raises(EncryptionKeyError):
-        await payments.get(world.service.database, payment_id)
+        await payments.get(world.database, payment_id)
     return row["m"]
 
 
@@ -62,7 +62,7 @@ async def due_events(world: World) -> list[outbox.ClaimedDelivery]:
     """Claim what is due for the merchant's endpoint; all of it is due again at once."""
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
-    return await outbox.claim_due(world.service.database, [(world.merchant_id, 10)], 1.0)
+    return await outbox.claim_due(world.database, [(world.merchant_id, 10)], 1.0)
 
 
 async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not_open(
@@ -83,7 +83,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     refused = await api.get(ids.format_id(ids.PAYMENT, spoilt))
     assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
     assert "sealed" in refused.json["message"]
-    batch = await payments.get_batch(world.service.database, [spoilt, sound])
+    batch = await payments.get_batch(world.database, [spoilt, sound])
     readable = [one is not None and payments.is_readable(one.payment) for one in batch]
     assert readable == [False, True]
 
@@ -100,8 +100,8 @@ async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_t
         money = captured(price.total_minor, price.price.currency, reference="cap-of-b")
         assert (await world.report(created[0], selected.id, money)).status is PaymentStatus.PAID
         await world.move_clock(3600)
-        async with world.service.database.transaction() as tx:
-            assert await expire_pending(tx, world.service.id_generator, 10) == 2
+        async with world.database.transaction() as tx:
+            assert await expire_pending(tx, world.id_generator, 10) == 2
         assert [await newer.status(one) for one in (created[1], own)] == ["EXPIRED", "EXPIRED"]
         claimed = await due_events(world)
         assert [one.payment_id for one in claimed] == [own.id]
@@ -115,7 +115,7 @@ async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_t
 async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World) -> None:
     bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[1].id)
-    database, before = world.service.database, unreadable("event")
+    database, before = world.database, unreadable("event")
     await event_feed.number_new_events(database, world.merchant_id)
     start = await event_feed.first_position(database, world.merchant_id)
     kinds = ["payment.completed"]
@@ -164,11 +164,11 @@ async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world
         await delivered(world, payment)
     await agreed(world, erasure(world))
     for payment in bought:
-        snapshot = await payments.get(world.service.database, payment.id)
+        snapshot = await payments.get(world.database, payment.id)
         assert snapshot is not None
         assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (None, "{}")
         [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
-        event = await outbox.get_event(world.service.database, row["id"])
+        event = await outbox.get_event(world.database, row["id"])
         assert event is not None
         assert "Zora" not in event.body
 

@@ -14,7 +14,10 @@ from payintent.payments.create import CreatedPayment
 from payintent.storage import new_payments, payments
 from payintent.storage.new_payments import NewPayment
 from tests.payments.staging import held, until_waiting
+from tests.support.cell_schema import one_cell
 from tests.support.world import World
+
+_GATHERS = one_cell("merchants' places are found first, in batches of their own, which form others")
 
 
 async def create_together(
@@ -40,6 +43,7 @@ async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
         return error
 
 
+@_GATHERS
 async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
     alone = await world.service.payment_creator.create(world.request(country="TH"))
     requests = [world.request(country=country) for country in ("TH", None, "JP")]
@@ -122,6 +126,7 @@ async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: Wor
     assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
 
 
+@_GATHERS
 async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

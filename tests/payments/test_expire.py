@@ -108,7 +108,7 @@ async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(world: World)
         return await expire_due_pending(world.database, id_generator, 1)
 
     with pytest.raises(IndexError):
-        await expire(IdGenerator(times.pop))
+        await expire(IdGenerator(times.pop, world.cell))
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 2
     assert not await expire(world.id_generator)

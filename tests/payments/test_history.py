@@ -47,7 +47,6 @@ from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, Gate
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import open_service
 from payintent.storage import ledger_check, sessions
-from payintent.storage.cells import ByCell
 from tests.domain.test_payment import EXPECTED
 from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
@@ -170,7 +169,7 @@ class History(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
-        self.world.service.accounts.health = ByCell(GatewayHealth(self.world.database))
+        self.world.service.accounts.health = self.world.service.cells.each(GatewayHealth)
         gateway = self.world.gateway
         gateway.answer_create = accept
         gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)

@@ -37,7 +37,7 @@ CHANGES = (
 
 @asynccontextmanager
 async def another_process(world: World) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(world.service.settings.database_url)
+    connection = await world.other_connection()
     try:
         yield connection
     finally:

@@ -22,7 +22,7 @@ _DAYS = {RetentionRule.EVENTS: 365, RetentionRule.PAYERS: _YEARS}
 
 async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = _DAYS) -> None:
     await world.move_clock(days * DAY_S)
-    while await prune_step(world.service.database, kept, 2):
+    while await prune_step(world.database, kept, 2):
         pass
 
 
@@ -42,7 +42,7 @@ async def exported(world: World) -> list[str]:
 async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
     payments = [await bought(world) for _ in range(3)]
     await world.move_clock(2 * DAY_S)
-    while await close_due_days(world.service.database, world.service.id_generator):
+    while await close_due_days(world.database, world.id_generator):
         pass
     kept, statements = await books(world), await exported(world)
     columns = "SELECT id, amount, currency, status, refunded_amount, paid_at, updated_at, version"
@@ -68,7 +68,7 @@ async def test_a_payment_with_a_refund_under_way_or_its_event_stays_as_it_is(wor
         told.id,
     )
     await world.rows("UPDATE payment SET updated_at = paid_at")
-    while await prune_step(world.service.database, _DAYS, 2):
+    while await prune_step(world.database, _DAYS, 2):
         pass
     assert [await payer(world, one) for one in (pending, told)] == ["zora-17"] * 2
     await world.rows("UPDATE delivery SET state = 'delivered'")

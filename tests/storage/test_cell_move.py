@@ -1,6 +1,9 @@
 """A database that is written to moves to another server, or stays whole where it is."""
 
 import asyncio
+import os
+import shlex
+import sys
 from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,9 +14,10 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from payintent.cli.cell_move import NEW_ENV, OLD_ENV
 from payintent.domain.errors import RefusedError
 from payintent.storage import migrations_runner
-from payintent.storage.cell_move import open_move
+from payintent.storage.cell_move import fence, open_move
 from payintent.storage.cell_switch import Hooks, Switched, finish
 from payintent.storage.driver import GONE, connect
 from payintent_sandbox.postgres import Postgres
@@ -256,6 +260,70 @@ async def test_a_switch_that_fails_is_made_up_for_by_another_run(pair: Pair) -> 
         with pytest.raises(RefusedError, match="is finished"):
             await move.abort()
     await _finish(pair)
+    assert await _value(pair.new, "SELECT count(*) FROM pg_subscription") == 0
+
+
+@pytest.mark.parametrize("hook", ["pause", "switch"])
+async def test_a_finish_that_was_killed_is_run_again(pair: Pair, hook: str, tmp_path: Path) -> None:
+    await _follow(pair)
+    await _kill_finish(pair, hook, tmp_path / "reached")
+    if hook == "pause":  # nothing has happened yet but that poolers may hold their clients
+        await _execute(pair.old, "DELETE FROM buyer_attempt")
+    await _finish(pair)
+    await _require_moved(pair)
+
+
+@pytest.mark.parametrize("still_follows", [True, False])
+async def test_a_finish_that_was_killed_between_its_steps_is_run_again(
+    pair: Pair, *, still_follows: bool
+) -> None:
+    await _follow(pair)
+    async with open_move(pair.cell, pair.old, pair.new) as move:
+        old, _ = await move.facts()
+        await fence(move.old, old["database"])
+        if not still_follows:
+            await move.stop_following()
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+        await _execute(pair.old, "DELETE FROM buyer_attempt")
+    assert (await _finish(pair)).tables
+    await _require_moved(pair)
+
+
+async def test_a_finish_that_was_killed_can_be_given_up(pair: Pair) -> None:
+    await _follow(pair)
+    async with open_move(pair.cell, pair.old, pair.new) as move:
+        old, _ = await move.facts()
+        await fence(move.old, old["database"])
+        await move.stop_following()
+        await move.abort()
+    await _execute(pair.old, "DELETE FROM buyer_attempt")
+    assert await _value(pair.new, "SELECT count(*) FROM audit") == 0
+
+
+async def _kill_finish(pair: Pair, hook: str, reached: Path) -> None:
+    """Kill the command while it waits for a command of the poolers."""
+    waiting = f"touch {reached}; while [ -e /proc/$PPID ]; do sleep 0.05; done"
+    hooks = dict.fromkeys(("pause", "switch", "resume"), "true") | {
+        hook: shlex.join(["sh", "-c", waiting])
+    }
+    words = [word for name, command in hooks.items() for word in (f"--{name}", command)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "payintent", "cell-move", "finish", str(pair.cell), *words),
+        *("--why", "larger", "--stop-max-s", str(PATIENCE_S)),
+        env={**os.environ, OLD_ENV: pair.old, NEW_ENV: pair.new},
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        while not reached.exists():
+            await asyncio.sleep(_LOOK_S)
+    process.kill()
+    await process.wait()
+
+
+async def _require_moved(pair: Pair) -> None:
+    await _execute(pair.new, "DELETE FROM buyer_attempt")
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+        await _execute(pair.old, "DELETE FROM buyer_attempt")
+    assert await _value(pair.new, "SELECT count(*) FROM audit WHERE why = 'before'") == _BEFORE
     assert await _value(pair.new, "SELECT count(*) FROM pg_subscription") == 0
 
 

@@ -34,6 +34,12 @@ ADD_PAYOUT = """
 """
 PAYOUT = OWED + ";" + ADD_PAYOUT.format("10, 'transfer'")
 REVERSE = "UPDATE payout SET reversed_at = now(), reversed_by = 'ann', reversal_note = 'back'"
+ADD_TRANSFER = """
+    INSERT INTO cell_transfer
+        (id, merchant_id, currency, from_cell, to_cell, amount_minor, arrived_at)
+    VALUES (gen_random_uuid(), :merchant_id, 'USD', {}, now())
+"""
+TRANSFER = ADD_TRANSFER.format("1, 0, 5") + ";"
 ADD_GATEWAY_PAYOUT = """
     INSERT INTO gateway_payout (id, account_id, currency, amount_minor, fee_minor, reference,
         paid_on, recorded_by)
@@ -763,6 +769,16 @@ BROKEN: list[tuple[str, str]] = [
     ("payout_stands", f"{PAYOUT};{REVERSE}, reference = 'another'"),
     ("payout_stands", f"{PAYOUT};{REVERSE};UPDATE payout SET reversed_at = NULL"),
     ("payout_stands", f"{PAYOUT};DELETE FROM payout"),
+    ("payout_in_present_cell", f"""INSERT INTO cell VALUES (1);
+        INSERT INTO merchant_cell (merchant_id, cell) VALUES (:merchant_id, 1); {PAYOUT}"""),
+    ("cell_transfer_amount", ADD_TRANSFER.format("1, 0, 0")),
+    ("cell_transfer_cells", ADD_TRANSFER.format("0, 0, 5")),
+    ("cell_transfer_side", ADD_TRANSFER.format("1, 2, 5")),
+    ("cell_transfer_whole", ADD_TRANSFER.format("0, 1, 5").replace("now()", "NULL")),
+    ("cell_transfer_whole", ADD_TRANSFER.format("0, 1, NULL").replace("now()", "NULL")),
+    ("cell_transfer_stands", f"{TRANSFER} UPDATE cell_transfer SET amount_minor = 6"),
+    ("cell_transfer_stands", f"{TRANSFER} UPDATE cell_transfer SET arrived_at = NULL"),
+    ("cell_transfer_stands", f"{TRANSFER} DELETE FROM cell_transfer"),
     ("gateway_payout_amount", ADD_GATEWAY_PAYOUT.format("0, 0, 'po_1'")),
     ("gateway_payout_reference", ADD_GATEWAY_PAYOUT.format("1, 0, ''")),
     ("gateway_payout_reference", ADD_GATEWAY_PAYOUT.format("1, 0, repeat('x', 201)")),

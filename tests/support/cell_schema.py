@@ -1,11 +1,13 @@
-"""A second cell as a schema of the tests' own database, where all merchants have their payments.
+"""A second cell, where all merchants of a run have their payments.
 
-Any test can be run so (`TESTS_CELLS=2`): what reads cell 0 where it should read the merchant's cell
-finds nothing there. What is copied into each cell the schema does not have: it is found in that of
-control, as a copy that is never late.
+Any test can be run so: what reads cell 0 where it should read the merchant's cell finds nothing
+there. With `TESTS_CELLS=2` the cell is a schema of the test's own database. What is copied into
+each cell the schema does not have: it is found in that of control, as a copy that is never late.
+With `TESTS_CELLS=databases` it is a database of a second server, with copies of its own.
 """
 
 import os
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -22,6 +24,8 @@ from tests.support.cells import with_cells
 NUMBER = 1  # of the second cell
 SCHEMA = f"cell_{NUMBER}"
 ENV = "TESTS_CELLS"
+SERVER_ENV = "TESTS_POSTGRES_URL"
+CELL_SERVER_ENV = "TESTS_CELL_POSTGRES_URL"  # of the second server, where the cell is there
 #: What the schema does not have. Of what each database has it is the version alone: it says that a
 #: copy has changed.
 _COPIED = [name for name, home in TABLE_HOMES.items() if home is TableHome.COPIED]
@@ -42,7 +46,7 @@ _REFERENCES = f"""
     WHERE contype = 'f' AND connamespace = '{SCHEMA}'::regnamespace
         AND confrelid = ANY($1::text[]::regclass[]) AND conrelid <> ALL($1::text[]::regclass[])
 """
-_PLACE = f"""
+PLACE = f"""
     CREATE FUNCTION place_test_merchant() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO merchant_cell (merchant_id, cell) VALUES (NEW.id, {NUMBER});
@@ -52,6 +56,8 @@ _PLACE = f"""
     FOR EACH ROW EXECUTE FUNCTION place_test_merchant();
     INSERT INTO cell (number) VALUES ({NUMBER});
     INSERT INTO installation DEFAULT VALUES;
+"""
+_PLACE_SCHEMA = f"""
     INSERT INTO {SCHEMA}.installation (id, cell) SELECT id, {NUMBER} FROM installation;
 """
 #: Rows whose ids name another cell than that whose table they are in: by time, and of sessions.
@@ -74,16 +80,29 @@ _OF_SESSIONS = """
 
 def are_wanted() -> bool:
     """Tell whether this run has merchants in a second cell."""
-    return os.environ.get(ENV) == "2"
+    return os.environ.get(ENV) in {"2", "databases"}
+
+
+def is_database() -> bool:
+    """Tell whether the second cell of this run is a database of another server, not a schema."""
+    return os.environ.get(ENV) == "databases"
+
+
+def one_cell(reason: str) -> pytest.MarkDecorator:
+    """Leave a test out of runs with a second cell, and say why."""
+    return pytest.mark.skipif(are_wanted(), reason=reason)
 
 
 def cell_url(url: str) -> str:
-    """Give the address of the second cell in a database."""
+    """Give the address of the second cell of an installation whose control is a database."""
+    if is_database():
+        server = urlsplit(os.environ[CELL_SERVER_ENV])
+        return urlunsplit(server._replace(path=urlsplit(url).path))
     return f"{url}{'&' if '?' in url else '?'}search_path={SCHEMA},public"
 
 
 def with_second_cell(settings: Settings) -> Settings:
-    """Give settings the second cell of their database, where the run has one."""
+    """Give settings the second cell of their installation, where the run has one."""
     return (
         with_cells(settings, {NUMBER: cell_url(settings.database_url)})
         if are_wanted()
@@ -105,7 +124,7 @@ async def add_cell_schema(url: str) -> None:
         )
     for name in COPIED:  # what is not there needs no guard, and a merchant's cell is asked by all
         await connection.execute(f"DROP TRIGGER copied_only ON public.{name}")
-    await connection.execute(_PLACE + _NEVER_LATE)
+    await connection.execute(PLACE + _PLACE_SCHEMA + _NEVER_LATE)
     await connection.close()
 
 
@@ -117,22 +136,24 @@ def keep_copiers_out() -> None:
 async def find_strange_ids(service: Service) -> list[str]:
     """Find ids in each cell's tables that name another cell: made by the wrong generator.
 
-    It has a connection of its own: an application that has stopped has closed the service's pools,
-    and the proxy of a test is before cell 0 alone.
+    It has connections of its own, past the proxy that a test may have: an application that has
+    stopped has closed the service's pools.
     """
     assert ids.CELL_BITS == 10, "the bits that the statement looks at"
     found: list[str] = []
-    connection = await asyncpg.connect(service.cells.at(NUMBER).settings.direct_url)
-    try:
-        for cell in service.cells.numbers():
+    for cell in service.cells.numbers():
+        url = os.environ[CELL_SERVER_ENV if cell and is_database() else SERVER_ENV]
+        path = urlsplit(service.settings.database_url).path
+        connection = await asyncpg.connect(urlunsplit(urlsplit(url)._replace(path=path)))
+        try:
             found += await _strange_ids_of(connection, cell)
-    finally:
-        await connection.close()
+        finally:
+            await connection.close()
     return found
 
 
 async def _strange_ids_of(connection: asyncpg.Connection, cell: int) -> list[str]:
-    schema = SCHEMA if cell == NUMBER else "public"
+    schema = SCHEMA if cell == NUMBER and not is_database() else "public"
     columns = await connection.fetch(
         """
         SELECT table_name AS name

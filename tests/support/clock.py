@@ -14,18 +14,18 @@ class StoppedClock:
 
     async def stop(self) -> "StoppedClock":
         """Let `clock()` read a table from now on."""
-        database = self._world.database
-        await database.fetch("CREATE TABLE public.stopped_clock (at timestamptz NOT NULL)")
-        await database.fetch(f"INSERT INTO public.stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
+        for database in self._world.service.cells:  # which may be schemas of one database
+            await database.fetch("CREATE TABLE IF NOT EXISTS public.stopped_clock (at timestamptz)")
+            await database.fetch("DELETE FROM public.stopped_clock")
+            await database.fetch(f"INSERT INTO public.stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
         await self._world.set_clock("(SELECT at FROM public.stopped_clock)")
         return self
 
     async def move(self, ms: int) -> None:
         self._moved_ms += ms
-        await self._world.rows(
-            f"UPDATE public.stopped_clock SET at = timestamptz '{_START}' + $1 * interval '1 ms'",
-            self._moved_ms,
-        )
+        at = f"timestamptz '{_START}' + $1 * interval '1 ms'"
+        for database in self._world.service.cells:
+            await database.fetch(f"UPDATE public.stopped_clock SET at = {at}", self._moved_ms)  # type: ignore[arg-type]
 
     def monotonic(self) -> float:
         """Tell the seconds since it was stopped."""

@@ -1,7 +1,7 @@
 """Contracts that no chain stands behind: enough for whatever comes before a transaction."""
 
 import secrets as chance
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
@@ -11,6 +11,7 @@ from payintent.domain import ids
 from payintent.domain.evm import PaidLog
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
+from payintent.domain.onchain_refund import OnchainRefundSender
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.gateways.onchain import OnchainGateway
@@ -19,11 +20,10 @@ from payintent.operations.chains import AddContract
 from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.tokens import SetToken
 from payintent.service import Service, open_service
-from payintent.storage.database import Database
+from payintent.storage.copied_tables import begin_cursors
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.cells import Alone
-from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
 CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
@@ -35,17 +35,23 @@ TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")
 
 
 @asynccontextmanager
-async def contract_service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+async def contract_service(
+    settings: Settings, gateway: Gateway, refunders: Mapping[str, OnchainRefundSender] | None = None
+) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
-    database = Database(settings)
-    adapters: dict[str, Gateway] = {
-        "fake": gateway,
-        PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
-    }
-    service = await open_service(settings, adapters)
-    yield service
-    await service.close()
-    await database.close()
+    records = DatabaseOnchainRecords(Alone(None))
+    contract = OnchainGateway(records, settings.api_base, {} if refunders is None else refunders)
+    service = await open_service(settings, {"fake": gateway, PROVIDER: contract})
+    know_cells(records, service)
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+def know_cells(records: DatabaseOnchainRecords, service: Service) -> None:
+    """Let records that were made before a service be read in its cells, as its own are."""
+    object.__setattr__(records, "cells", service.cells)
 
 
 async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
@@ -61,6 +67,8 @@ async def add_contract(world: World, chain: str) -> int:
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
+    if world.cell:
+        await begin_cursors(world.service.database, world.database)
     await chain_watch.mark_watched(world.database, chain, 0, WATCHED_S)
     return contract.account_id
 

@@ -16,7 +16,8 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.storage import migrations_runner
-from tests.support import cell_schema
+from tests.support.cell_database import add_cell_database
+from tests.support.cell_schema import add_cell_schema, are_wanted, cell_url, is_database
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.
@@ -36,22 +37,32 @@ def name_of(url: str) -> str:
     return urlsplit(url).path[1:]
 
 
+def _servers(url: str) -> list[str]:
+    """Give the URLs of a server and, where the second cell is on another one, of that."""
+    return [url, cell_url(url)] if is_database() else [url]
+
+
 async def make_template(url: str) -> None:
     """Migrate the database that all others are copies of."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
-    await _make_passwords_cheap(connection, urlsplit(url).password or "")
-    await connection.close()
-    await migrations_runner.migrate(at_database(url, TEMPLATE))
-    if cell_schema.are_wanted():
-        await cell_schema.add_cell_schema(at_database(url, TEMPLATE))
+    for server in _servers(url):
+        connection = await asyncpg.connect(server)
+        await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
+        await _make_passwords_cheap(connection, urlsplit(server).password or "")
+        await connection.close()
+    template = at_database(url, TEMPLATE)
+    await migrations_runner.migrate(template)
+    if is_database():
+        await add_cell_database(template)
+    elif are_wanted():
+        await add_cell_schema(template)
 
 
 async def copy_template(url: str) -> str:
     """Copy the template for the one with a merchant; gives its URL."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
-    await connection.close()
+    for server in _servers(url):
+        connection = await asyncpg.connect(server)
+        await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
+        await connection.close()
     return at_database(url, WORLD_TEMPLATE)
 
 
@@ -82,7 +93,9 @@ class Databases:
         self._thread.start()
         self._stocks: dict[str, SimpleQueue[Future[str]]] = {}
         self._busy = asyncio.Lock()  # a connection does one statement at a time
-        self._connection: asyncpg.Connection = self._run(_connect(server_url)).result(_WAIT_S)
+        self._connections: list[asyncpg.Connection] = [
+            self._run(_connect(url)).result(_WAIT_S) for url in _servers(server_url)
+        ]
         for template in (TEMPLATE, WORLD_TEMPLATE):
             self._order(template)
 
@@ -105,7 +118,8 @@ class Databases:
 
     def close(self) -> None:
         """End the thread after the work that was given to it."""
-        self._run(self._connection.close()).result(_WAIT_S)
+        for connection in self._connections:
+            self._run(connection.close()).result(_WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -121,7 +135,8 @@ class Databases:
 
     async def _execute(self, statement: str) -> None:
         async with self._busy:
-            await self._connection.execute(statement)
+            for connection in self._connections:
+                await connection.execute(statement)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -20,6 +20,7 @@ from payintent.operations.tokens import SetToken
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.storage import sessions
 from payintent.storage.copied_tables import begin_cursors
+from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor
 from payintent.storage.onchain.pending_transfers import add_posted
@@ -169,10 +170,10 @@ class ChainWorld:
         while await watch_once(context, row, self.reader):
             pass
 
-    async def decide(self) -> None:
-        """Let the expiry and the janitor do what is due."""
+    async def decide(self, database: Database | None = None) -> None:
+        """Let the expiry and the janitor do what is due, in the merchant's cell or another."""
         service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
-        database = self.world.database
+        database = database or self.world.database
         while True:
             async with database.transaction() as tx:
                 await expire_pending(tx, database.id_generator, 500)

@@ -105,7 +105,7 @@ class RefundWorld:
         await self.ground.world.rows(
             "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
         )
-        for due in await refunds.claim_due(service.database, 100, 60.0, []):
+        for due in await refunds.claim_due(self.ground.world.database, 100, 60.0, []):
             await service.refund_sender.process(due)
 
     async def see(self, refund: Refund) -> Refund:

@@ -18,7 +18,7 @@ from payintent.storage import availability
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
-OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD", "TESTS_CELLS")
+OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_CELL_POSTGRES_URL", "TESTS_WORLD", "TESTS_CELLS")
 
 
 @cache
@@ -71,6 +71,7 @@ class Terminal:
         patch.setenv("DATABASE_URL", settings.database_url)
         patch.setenv("PAYINTENT_PEPPER", settings.pepper.get_secret_value())
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
+        patch.setenv("PAYINTENT_CELLS", settings.cells.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
         # A busy machine may take as long to connect as a database that is away.

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -26,13 +27,16 @@ from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
 from payintent.payments.gateway_health import GatewayHealth
 from payintent.payments.open_session import SelectedSession, SessionOpener
+from payintent.payments.receive_callback import CallbackReceiver
 from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
 from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
-from tests.support.cell_schema import NUMBER
+from payintent.storage.table_homes import TABLE_HOMES, TableHome
+from tests.support.cell_schema import NUMBER, is_database
+from tests.support.cells import copy_tables
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -42,6 +46,7 @@ ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 #: The sandboxes of end-to-end tests have those from 20,000 on; browsers open no page at 10,080.
 FREE_PORTS = range(10_081, 20_000)
 _found = set[int]()
+_WORD = re.compile(r"[a-z_]+")
 #: What a world is made of beside the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
@@ -80,6 +85,11 @@ class World:
     def session_opener(self) -> SessionOpener:
         """What stores and opens sessions there."""
         return self.service.session_openers.at(self.cell)
+
+    @property
+    def callback_receiver(self) -> CallbackReceiver:
+        """What stores and applies the callbacks that belong there."""
+        return self.service.callback_receiver._receivers.at(self.cell)
 
     @property
     def id_generator(self) -> IdGenerator:
@@ -169,8 +179,14 @@ class World:
             return await settle_session(tx, database.id_generator, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
-        """Read with a query of the test's own."""
-        return await self.database.fetch(query, *args)  # type: ignore[arg-type]
+        """Read or write with a query of the test's own, in control where it is about that alone."""
+        homes = {TABLE_HOMES[word] for word in _WORD.findall(query) if word in TABLE_HOMES}
+        if not homes or homes & {TableHome.CELL, TableHome.EACH}:
+            return await self.database.fetch(query, *args)  # type: ignore[arg-type]
+        rows = await self.service.cells.control.fetch(query, *args)  # type: ignore[arg-type]
+        if is_database() and not query.lstrip().startswith("SELECT"):
+            await copy_tables(self.service.cells)
+        return rows
 
     async def events(self, payment: Payment) -> list[str]:
         rows = await self.rows("SELECT type FROM event WHERE payment_id = $1", payment.id)
@@ -231,6 +247,8 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
                 position=position,
             )
             ids.append(await payment_methods.add(tx, method))
+    if is_database():
+        await copy_tables(service.cells)
     return World(
         service=service,
         gateway=gateway,

@@ -8,17 +8,12 @@ from pytest_asyncio import fixture
 
 from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
-from payintent.domain.gateway import Gateway
-from payintent.domain.onchain import PROVIDER
-from payintent.gateways.onchain import OnchainGateway
-from payintent.service import Service, open_service
-from payintent.storage.database import Database
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
+from payintent.service import Service
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs
-from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
+from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.world import Api, World, free_port, make_world
@@ -49,15 +44,8 @@ def settings(settings: Settings, port: int) -> Settings:
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
-    database = Database(settings)
-    adapters: dict[str, Gateway] = {
-        "fake": gateway,
-        PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
-    }
-    service = await open_service(settings, adapters)
-    yield service
-    await service.close()
-    await database.close()
+    async with contract_service(settings, gateway) as service:
+        yield service
 
 
 @fixture(loop_scope=LOOP)

@@ -15,31 +15,24 @@ import asyncpg
 
 from payintent.config import Settings
 from payintent.domain.gateway import (
-    Gateway,
     GatewayAccount,
     GatewaySessionRequest,
     SessionCreated,
     SessionRejected,
 )
-from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.price import FeeMode, TaxManager
-from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.accounts import AddAccount
 from payintent.operations.activation import SuspendMerchant
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.tax_rates import SetTaxRate
-from payintent.service import open_service
 from payintent.storage import migrations_runner
-from payintent.storage.database import Database
-from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
-from tests.support.cells import Alone
 from tests.support.chain import fetched_anvil
-from tests.support.contracts import add_contract
+from tests.support.contracts import add_contract, contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.world import ALL_FIAT, World, free_port, make_world
@@ -160,14 +153,7 @@ async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
         port = free_port()
         settings = gallery_settings(database_url, f"http://127.0.0.1:{port}")
         gateway = StagedGateway(origin)
-        database = Database(settings)
-        stack.push_async_callback(database.close)
-        adapters: dict[str, Gateway] = {
-            "fake": gateway,
-            PROVIDER: OnchainGateway(DatabaseOnchainRecords(Alone(database)), settings.api_base),
-        }
-        service = await open_service(settings, adapters)
-        stack.push_async_callback(service.close)
+        service = await stack.enter_async_context(contract_service(settings, gateway))
         await stack.enter_async_context(serving(settings, service, port))
         yield await _fill(await make_world(service, gateway), origin, stack)
 

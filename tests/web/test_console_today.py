@@ -110,8 +110,10 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     page.on("console", lambda told: troubles.append(told.text) if told.type == "error" else None)
 
     assert await _moved(page) == []
-    noted = dict(reversed(await page.evaluate("window.noted")))  # what came first, by part
-    assert (noted["money"], noted["ends"]) == (False, True)
+    noted: list[list[object]] = await page.evaluate("window.noted")
+    first = dict(reversed(noted))  # what came first, by part
+    assert first["ends"] is True
+    assert ["money", False] in noted  # at once, or where a browser was slow in the next frame
     paid_figure = page.locator(".ends .paid .figure")
     await expect(paid_figure).to_have_text("0")
     await paid_figure.locator("xpath=..").focus()

@@ -127,9 +127,9 @@ class Time:
 def outbox_of(world: World) -> DatabaseOutbox:
     service = world.service
     return DatabaseOutbox(
-        database=service.database,
+        database=world.database,
         encryption=service.encryption,
-        id_generator=service.id_generator,
+        id_generator=world.id_generator,
         lease_s=service.settings.webhook_lease_s,
     )
 
@@ -302,6 +302,7 @@ def environment(world: World) -> dict[str, str]:
     settings = world.service.settings
     return {
         "DATABASE_URL": settings.database_url,
+        "PAYINTENT_CELLS": settings.cells.get_secret_value(),
         "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
         "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
         "PAYINTENT_SANDBOX": "true",

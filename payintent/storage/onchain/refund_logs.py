@@ -172,14 +172,14 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
     )
 
 
-async def reset_foreign(cell: Tx) -> None:
-    """Classify again the logs of all chains whose sender has become one of ours since."""
-    await cell.fetch(
+async def reset_dispositions_of_ours(tx: Tx) -> None:
+    """Classify again the logs whose senders are ours in a cell's new copies of chains."""
+    await tx.fetch(
         """
         UPDATE chain_refund AS l
         SET disposition = NULL
-        FROM chain AS h
-        WHERE h.slug = l.chain AND l.sender = ANY(h.refunders) AND l.disposition = 'foreign'
+        FROM chain h
+        WHERE h.slug = l.chain AND l.disposition = 'foreign' AND l.sender = ANY(h.refunders)
         """
     )
 

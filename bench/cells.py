@@ -1,0 +1,215 @@
+"""`python -m bench.cells`: creates of two merchants, in one cell and in two cells on two servers.
+
+Both installations have two API processes and the same load; they are measured in turns. One host
+runs everything, so that its cores are what both of them end at.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import asyncpg
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.http import request
+from bench.installation import Installation, free_ports
+from bench.load import CREATE_BODY, KEY, Plan, run_load
+from bench.places import Place, own_servers
+from payintent.storage import migrations_runner
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import prepare_installation
+
+_CLIENTS = 16  # of each merchant
+_WARM_S = 1.0
+_PROCESSES = 2
+_COPIED_S = 5.0  # until the other cell and all processes know it
+_TICKS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How often each is measured, and for how long."""
+
+    rounds: int
+    round_s: float
+
+
+FULL = Extent(rounds=5, round_s=6.0)
+QUICK = Extent(rounds=1, round_s=0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What both merchants' clients created together."""
+
+    per_s: float
+    busy: float  # cores of the host that did something meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """An installation whose API runs."""
+
+    installation: Installation
+    pid: int
+
+    def measure(self, seconds: float) -> Round:
+        """Create for both merchants at once."""
+        kept = self.installation.world.kept["merchants"][:2]
+        plans = [self._plan(merchant["api_key"], seconds) for merchant in kept]
+        with ThreadPoolExecutor(len(plans)) as threads:
+            busy_before, began = _busy_s(), perf_counter()
+            loads = list(threads.map(run_load, plans))
+            busy = (_busy_s() - busy_before) / (perf_counter() - began)
+        return Round(sum(load.answers / load.seconds for load in loads), busy)
+
+    def _plan(self, api_key: str, seconds: float) -> Plan:
+        headers = {
+            "authorization": f"Bearer {api_key}",
+            "idempotency-key": KEY.decode(),
+            "content-type": "application/json",
+        }
+        return Plan(
+            port=self.installation.world.ports.api,
+            pid=self.pid,
+            clients=_CLIENTS,
+            warm_s=_WARM_S,
+            measured_s=seconds,
+            request=request("POST", "/v1/payments", headers, CREATE_BODY.encode()),
+            status=201,
+            ids=[],
+        )
+
+
+def measure(extent: Extent, var_dir: Path, console: Console) -> list[tuple[Round, Round]]:
+    """Measure one cell and two, in turns."""
+    places = own_servers(var_dir)
+    with ExitStack() as stack:
+        alone = stack.enter_context(places("cell"))
+        control, other = (stack.enter_context(places(name)) for name in ("control", "other"))
+        one = stack.enter_context(_one_cell(alone))
+        two = stack.enter_context(_two_cells(control, other))
+        rounds: list[tuple[Round, Round]] = []
+        for number in range(1, extent.rounds + 1):
+            rounds.append((one.measure(extent.round_s), two.measure(extent.round_s)))
+            first, second = rounds[-1]
+            console.print(
+                f"{number}: one cell {first.per_s:,.0f}/s, two cells {second.per_s:,.0f}/s"
+            )
+        asyncio.run(_require_both_cells(control.url, other.url))
+    return rounds
+
+
+@contextmanager
+def _one_cell(place: Place) -> Iterator[_Running]:
+    installation = _install(place)
+    with installation.api(processes=_PROCESSES) as pid:
+        yield _Running(installation, pid)
+
+
+@contextmanager
+def _two_cells(control: Place, other: Place) -> Iterator[_Running]:
+    """Place the second merchant in the cell of the second server."""
+    installation = _install(control)
+    settings = {"PAYINTENT_CELLS": json.dumps({"1": {"url": other.url}})}
+    asyncio.run(migrations_runner.migrate(other.url))
+    _command(installation, settings, "cell", "add", "1")
+    with installation.api(settings, processes=_PROCESSES) as pid:
+        moved = str(installation.world.kept["merchants"][1]["id"])
+        _command(installation, settings, "merchant", "move", moved, "--to", "1")
+        asyncio.run(_let_a_day_go_by(control.url))
+        yield _Running(installation, pid)
+
+
+def _install(place: Place) -> Installation:
+    chains = DevChains(place.folder, (0, 0, 0))
+    world = asyncio.run(prepare_installation(place.folder, free_ports(), place.url, chains))
+    return Installation(world=world, log_dir=place.folder)
+
+
+def _command(installation: Installation, settings: Mapping[str, str], *words: str) -> None:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-m", "payintent", *words],
+        env={**kept, **installation.world.service_environment(), **settings},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"payintent {' '.join(words)}\n{done.stdout}{done.stderr}")
+
+
+async def _let_a_day_go_by(control_url: str) -> None:
+    """Let the move be so long ago that keys of before it are looked up no more."""
+    database = await asyncpg.connect(control_url)
+    await database.execute(
+        """
+        UPDATE merchant_cell
+        SET since = since - interval '3 days', until = until - interval '2 days'
+        WHERE until IS NOT NULL
+        """
+    )
+    await database.close()
+    await asyncio.sleep(_COPIED_S)
+
+
+async def _require_both_cells(*urls: str) -> None:
+    """Refuse figures of two cells where one of them did all the work."""
+    for url in urls:
+        database = await asyncpg.connect(url)
+        stored = await database.fetchval("SELECT count(*) FROM payment")
+        await database.close()
+        if not stored:
+            raise RuntimeError("one of the two cells has no payment")
+
+
+def _busy_s() -> float:
+    """Read the time that all cores have worked since the host began (proc(5))."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    ticks = dict(zip(_TICKS, map(int, fields), strict=False))
+    return (sum(ticks.values()) - ticks["idle"] - ticks["iowait"]) / os.sysconf("SC_CLK_TCK")
+
+
+def table(rounds: Sequence[tuple[Round, Round]], cores: int) -> Table:
+    """Show the medians, and the ratio within each round."""
+    shown = Table(title=f"creates of two merchants, {_CLIENTS} clients each")
+    for name in ("", "creates", "busy cores"):
+        shown.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, place in (("one cell", 0), ("two cells on two servers", 1)):
+        per_s = statistics.median(pair[place].per_s for pair in rounds)
+        busy = statistics.median(pair[place].busy for pair in rounds)
+        shown.add_row(name, f"{per_s:,.0f}/s", f"{busy:.2f} of {cores}")
+    ratio = statistics.median(two.per_s / one.per_s for one, two in rounds)
+    shown.add_row("ratio", f"{ratio:.2f}", "", style="bold")
+    return shown
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cells", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    extent = QUICK if parser.parse_args().quick else FULL
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    console = Console(width=100)
+    rounds = measure(extent, var_dir, console)
+    console.print(table(rounds, len(os.sched_getaffinity(0))))
+
+
+if __name__ == "__main__":
+    uvloop.install()
+    main()
