@@ -132,19 +132,6 @@ class GatewayPayout:
     chain: str | None  # of a token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellTransfer:
-    """What a merchant's former cell owed it, carried to the cell that it is in now."""
-
-    id: UUID
-    merchant_id: int
-    amount_minor: int  # less than 0: the merchant owed it
-    currency: str  # or the token's symbol
-    chain: str | None  # of a token
-    from_cell: int
-    to_cell: int
-
-
 @dataclass(frozen=True, slots=True)
 class Charges:
     """What of a total is not the merchant's, in minor units."""
@@ -204,24 +191,6 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
         amount_minor=payout.amount_minor,
         currency=payout.currency,
         chain=payout.chain,
-    )
-
-
-def transfer_entry(transfer: CellTransfer, cell: int) -> LedgerEntry:
-    """Record what was carried from a cell to another, in the ledger of one of them."""
-    is_former = cell == transfer.from_cell
-    sides = (payable(transfer.merchant_id), CELL_CLEARING)
-    debit, credit = sides if is_former == (transfer.amount_minor > 0) else reversed(sides)
-    return LedgerEntry(
-        fact=Fact.CELL_TRANSFER,
-        fact_id=transfer.id,
-        leg="former" if is_former else "present",
-        merchant_id=transfer.merchant_id,
-        debit=debit,
-        credit=credit,
-        amount_minor=abs(transfer.amount_minor),
-        currency=transfer.currency,
-        chain=transfer.chain,
     )
 
 

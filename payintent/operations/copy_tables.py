@@ -104,11 +104,12 @@ class CellCopier:
     async def _copy_from(self, control: Tx, cell: Tx, copy: CopyState) -> None:
         change, migrations = await copied_tables.read_change(control)
         made_as = _made_as(migrations, copy)
-        changes = await _find_changes(control, copy, change)
-        if changes is None or copy.made_as != made_as:
-            changes = {}
+        changes: Changes = {}
+        found = await _find_changes(control, copy, change)
+        if found is None or copy.made_as != made_as:
             rows = await _copy_whole(control, cell)
         else:
+            changes = found
             rows = await _copy_keys(control, cell, changes)
         await copied_tables.begin_cursors(control, cell)
         # What these changes do in control beside the copied tables they do here.

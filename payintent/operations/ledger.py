@@ -7,7 +7,8 @@ from itertools import chain, combinations
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.domain.ledger import CELL_CLEARING, transfer_entry
+from payintent.domain.cell_transfer import transfer_entry
+from payintent.domain.ledger import CELL_CLEARING
 from payintent.domain.operator import Role
 from payintent.operations.base import BatchOperation, OperationContext, OperationHome, ReadOperation
 from payintent.operations.fields import OfMerchantId, option
@@ -172,8 +173,8 @@ class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
 async def _lost_transfers(cells: Cells, answering: Sequence[int]) -> list[DifferingAccount]:
     """List what one cell has given and another one has not got, or got and the other not given."""
     lost: Counter[tuple[int, str, str | None]] = Counter()
-    for one, other in combinations(answering, 2):
-        for half in await find_missing_halves(cells, one, other):
+    for first, second in combinations(answering, 2):
+        for half in await find_missing_halves(cells, first, second):
             if half.age_s > _UNDER_WAY_S:
                 entry = transfer_entry(half.transfer, half.cell)
                 is_debit = entry.debit == CELL_CLEARING

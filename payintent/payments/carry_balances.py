@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from payintent.domain.cell_transfer import CellTransfer, transfer_entry
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
-from payintent.domain.ledger import CellTransfer, transfer_entry
 from payintent.log import get_logger
 from payintent.storage import cell_transfers, ledger, merchant_cells, payouts, statements
 from payintent.storage.cell_transfers import TransferGroup, TransferSum
@@ -101,10 +101,10 @@ async def carry_due(cells: Cells, former: int) -> bool:
 
 
 async def mend_between(
-    cells: Cells, one: int, other: int, merchant_id: int | None = None
+    cells: Cells, first: int, second: int, merchant_id: int | None = None
 ) -> list[MissingHalf]:
     """Give each of two cells the halves that only the other one has; returns what was missing."""
-    missing = await find_missing_halves(cells, one, other, merchant_id)
+    missing = await find_missing_halves(cells, first, second, merchant_id)
     for half in missing:
         if half.age_s > _UNDER_WAY_S:
             _log.warning(
@@ -118,10 +118,10 @@ async def mend_between(
 
 
 async def find_missing_halves(
-    cells: Cells, one: int, other: int, merchant_id: int | None = None
+    cells: Cells, first: int, second: int, merchant_id: int | None = None
 ) -> list[MissingHalf]:
     """Find the transfers between two cells that only one of them has."""
-    pair = (one, other)
+    pair = (first, second)
     sums: list[dict[TransferGroup, TransferSum]] = []
     for cell in pair:
         with _naming(cell):
@@ -133,10 +133,17 @@ async def find_missing_halves(
     for cell in pair:
         with _naming(cell):
             rows.append(await cell_transfers.list_between(cells.at(cell), pair, apart))
-    first, second = rows
     return [
-        *(MissingHalf(lost, one, age_s) for lost, age_s in second.items() if lost not in first),
-        *(MissingHalf(lost, other, age_s) for lost, age_s in first.items() if lost not in second),
+        *(
+            MissingHalf(lost, first, age_s)
+            for lost, age_s in rows[1].items()
+            if lost not in rows[0]
+        ),
+        *(
+            MissingHalf(lost, second, age_s)
+            for lost, age_s in rows[0].items()
+            if lost not in rows[1]
+        ),
     ]
 
 

@@ -25,7 +25,7 @@ class CellAwayError(Exception):
 
 
 @contextmanager
-def asking(cell: int) -> Generator[None]:
+def naming_cell(cell: int) -> Generator[None]:
     """Name the cell that does not answer."""
     try:
         yield
@@ -53,7 +53,7 @@ async def find_last_block(
     """Return the last final block that has taken effect in every cell; None where one is halted."""
     last = await reconciliation_blocks.find_last_block(control, slug)
     for cell, database in others.items():
-        with asking(cell):
+        with naming_cell(cell):
             of_cell = await reconciliation_blocks.find_last_block(database, slug)
         last = None if last is None or of_cell is None else min(last, of_cell)
     return last
@@ -65,7 +65,7 @@ async def sum_ledgers(
     """Sum the accounts of a receiver in the ledger of each other cell."""
     sums = list[Mapping[str, LedgerSum]]()
     for cell, database in others.items():
-        with asking(cell):
+        with naming_cell(cell):
             sums.append(await reconciliation_blocks.sum_ledger(database, slug, receiver, block))
     return sums
 

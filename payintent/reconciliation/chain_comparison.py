@@ -26,8 +26,8 @@ from payintent.log import get_logger
 from payintent.reconciliation.chain_cells import (
     CellAwayError,
     add_ledgers,
-    asking,
     find_last_block,
+    naming_cell,
     part_piece,
     sum_ledgers,
 )
@@ -254,7 +254,7 @@ async def _compare_others(
     """Compare each other cell with its logs, in a transaction of its own."""
     compared = list[_Compared]()
     for cell, database in work.others.items():
-        with asking(cell):
+        with naming_cell(cell):
             async with database.transaction() as tx:
                 ids = database.id_generator
                 of_cell = await _compare_in(tx, work, ids, run, parts[cell], compared)

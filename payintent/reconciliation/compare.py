@@ -112,11 +112,11 @@ class ComparedFile:
 
     async def write(self, compared: Sequence[ComparedCell]) -> ReconciliationResult:
         """Open the cases that do not stand yet, and schedule inquiries that may settle some."""
-        opened = asked = 0
+        opened = inquiries = 0
         for cell, new in zip(compared, self.make_cases(compared), strict=True):
             opened += len(await cases.open_cases(cell.tx, new))
-            asked += await reconciliation.request_inquiries(cell.tx)
-        return replace(self.found, opened=opened, asked=asked)
+            inquiries += await reconciliation.request_inquiries(cell.tx)
+        return replace(self.found, opened=opened, asked=inquiries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +205,10 @@ async def compare_file(
     ]
     counts = sum((side.counts for side in sides), Counter[tuple[str, str]]())
     settled, sums = await settle_lines(control, comparison.provider, accounts[0], payouts, recorder)
-    told = chain.from_iterable(side.differences for side in sides)
+    differences = [side.differences for side in sides]
     subjects = [
-        describe_difference(comparison.provider, found) for found in islice(told, _TOLD_MAX)
+        describe_difference(comparison.provider, found)
+        for found in islice(chain.from_iterable(differences), _TOLD_MAX)
     ]
     found = ReconciliationResult(
         provider=comparison.provider,
@@ -227,7 +228,6 @@ async def compare_file(
         differences=[*subjects, *settled.different][:_TOLD_MAX],
         new_payouts=[describe_payout(payout) for payout in settled.new[:_TOLD_MAX]],
     )
-    differences = [side.differences for side in sides]
     return ComparedFile(found=found, differences=differences, payouts=settled.different)
 
 

@@ -70,8 +70,8 @@ async def part_lines(
         await reconciliation_cells.create_table(cell.tx)
         await reconciliation_cells.find_known(cell.tx, cell.number, scope)
     for cell in others:
-        async for known in reconciliation_cells.read_known(cell.tx):
-            await reconciliation_cells.add_known(control.tx, known)
+        async for lines in reconciliation_cells.read_known(cell.tx):
+            await reconciliation_cells.add_known(control.tx, lines)
     shared = await _list_shared(control.tx)
     doubled = {
         cell.number: await reconciliation_cells.keep_own(cell.tx, shared[cell.number])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.ledger import CellTransfer
+from payintent.domain.cell_transfer import CellTransfer
 from payintent.storage.database import Executor, Row, Tx
 
 _EVERY_HOURS = 24

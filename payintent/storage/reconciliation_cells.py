@@ -114,9 +114,9 @@ async def read_known(tx: Tx) -> AsyncIterator[list[tuple[int, int, int]]]:
         after = rows[-1]["number"]
 
 
-async def add_known(tx: Tx, known: Sequence[tuple[int, int, int]]) -> None:
+async def add_known(tx: Tx, lines: Sequence[tuple[int, int, int]]) -> None:
     """Note in cell 0 what another cell knows."""
-    await tx.copy("provider_known", ("number", "cell", "rank"), known)
+    await tx.copy("provider_known", ("number", "cell", "rank"), lines)
 
 
 async def list_shared(tx: Tx, limit: int) -> list[tuple[int, int]]:

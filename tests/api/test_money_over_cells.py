@@ -12,7 +12,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import DisputeReport, DisputeState
 from payintent.domain.member import MemberRole
-from payintent.operations.chains import ListChains
+from payintent.operations.chains import ListChains, SetChain
 from payintent.payments.close_statements import close_due_days
 from payintent.service import Service
 from payintent.storage.merge_lists import cells_away
@@ -186,6 +186,8 @@ async def test_a_chain_is_shown_while_control_is_away_and_operators_see_its_wors
     served: Served,
 ) -> None:
     world, cells = served.two.world, served.two.world.service.cells
+    await world.perform(SetChain(chain="polygon", finality="finalized"))
+    await copy_tables(cells)
     for cell, block in ((0, 90), (1, 100)):
         query = "INSERT INTO chain_cursor (chain, block) VALUES ('polygon', $1)"
         await cells.at(cell).fetch(query, block)

@@ -79,11 +79,11 @@ async def test_a_pass_without_changes_writes_nothing(pair: Pair) -> None:
 async def test_what_is_deleted_in_control_is_deleted_in_the_cell(world: World, pair: Pair) -> None:
     await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     await world.perform(SetTaxRate(country="DE", rate=Decimal("0.19")))
-    limit = {"merchant_id": world.merchant_id, "kind": RateLimitClass.CREATE}
-    await world.perform(SetRateLimit(**limit, per_s=5, burst=9))
+    limited = (world.merchant_id, RateLimitClass.CREATE)
+    await world.perform(SetRateLimit(merchant_id=limited[0], kind=limited[1], per_s=5, burst=9))
     await pair.copier().step()
     await world.perform(RemoveTaxRate(country="TH"))
-    await world.perform(ClearRateLimit(**limit))
+    await world.perform(ClearRateLimit(merchant_id=limited[0], kind=limited[1]))
     await pair.copier().step()
     await assert_equal(pair)
     copies = await copied_rows(pair.cell)
@@ -171,21 +171,20 @@ async def test_a_limit_that_is_set_fills_its_bucket_in_the_cell_and_no_other(
     buckets = {(merchant, kind) for merchant in (world.merchant_id, other) for kind in kinds}
     for bucket in buckets:
         await pair.cell.fetch("INSERT INTO rate_state VALUES ($1, $2, 4102444800, 1)", *bucket)
-    limit = {"merchant_id": world.merchant_id, "kind": RateLimitClass.CREATE}
-    await world.perform(SetRateLimit(**limit, per_s=5, burst=9))
+    limited = (world.merchant_id, RateLimitClass.CREATE)
+    await world.perform(SetRateLimit(merchant_id=limited[0], kind=limited[1], per_s=5, burst=9))
     await pair.copier().step()
-    buckets.remove((world.merchant_id, RateLimitClass.CREATE))
+    buckets.remove(limited)
     assert await _buckets(pair.cell) == buckets
-    await pair.cell.fetch(
-        "INSERT INTO rate_state VALUES ($1, $2, 4102444800, 1)", world.merchant_id, limit["kind"]
-    )
-    await world.perform(ClearRateLimit(**limit))
+    await pair.cell.fetch("INSERT INTO rate_state VALUES ($1, $2, 4102444800, 1)", *limited)
+    await world.perform(ClearRateLimit(merchant_id=limited[0], kind=limited[1]))
     await pair.copier().step()
     assert await _buckets(pair.cell) == buckets
 
 
 async def _buckets(cell: Database) -> set[tuple[int, str]]:
-    return {tuple(row) for row in await cell.fetch("SELECT merchant_id, class FROM rate_state")}
+    rows = await cell.fetch("SELECT merchant_id, class FROM rate_state")
+    return {(row["merchant_id"], row["class"]) for row in rows}
 
 
 async def test_a_new_refunder_has_each_cell_look_at_its_logs_again(
