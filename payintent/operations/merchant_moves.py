@@ -15,7 +15,6 @@ from payintent.domain.errors import (
 )
 from payintent.log import get_logger
 from payintent.operations.base import ChangeOperation, OperationContext
-from payintent.operations.carry_balances import carry_to_present
 from payintent.operations.copy_tables import CellCopier
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import require_merchant
@@ -166,6 +165,8 @@ async def end_move(cells: Cells, merchant_ids: Sequence[int], to_cell: int) -> N
 
 async def _carry(cells: Cells, merchant_id: int) -> str:
     """Carry what former cells owe to the new one; gives why that is left to a worker, if it is."""
+    from payintent.operations.carry_balances import carry_to_present  # most commands need no books
+
     try:
         await carry_to_present(cells, merchant_id)
     except StorageUnavailableError as error:
