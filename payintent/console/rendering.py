@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.api.context import get_context
 from payintent.console.links import find_link
 from payintent.console.navigation import is_current, shown_to
 from payintent.console.results import is_amount, label, show_value, table_columns
@@ -65,7 +66,9 @@ def render_part(template_name: str, **fields: Any) -> str:
 
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
-    entries = shown_to(session.actor.role) if session else []
+    cells = get_context(request).service.cells
+    role = session.actor.role if session else None
+    entries = shown_to(role, are_several=cells.are_several)
     return {
         "asset": console_file_url,
         "cells_away": sorted(request.scope.get("payintent.cells_away", ())),
