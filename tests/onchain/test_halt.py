@@ -19,7 +19,7 @@ async def halted(ground: ChainWorld) -> ChainWorld:
     return ground
 
 
-@one_cell("`GET /v1/chains` tells of cell 0")
+@one_cell("`GET /v1/chains` tells of the cursor of cell 0, which nobody watches in this run")
 async def test_a_reorg_below_finality_halts_the_chain_and_it_stays_halted(
     ground: ChainWorld, api: Api
 ) -> None:
