@@ -6,7 +6,6 @@ compared as the only cell would be. Cell 0 keeps what no cell knows.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Tx
@@ -185,17 +184,22 @@ async def find_doubled(tx: Tx, scope: ReconciliationScope, shared: Sequence[Shar
 
     They are missing in the list, whenever they are from; those of its time were found before.
     """
-    for type_, statement in _DOUBLED.items():
-        lines = [line for line in shared if line.type == type_]
-        if lines:
-            await tx.fetch(
-                statement,
-                list(scope.accounts),
-                list(scope.decimals),
-                list(scope.decimals.values()),
-                [line.reference for line in lines],
-                [line.our_id for line in lines if line.our_id is not None],
-            )
+    await tx.fetch(_DOUBLED_PAYMENTS, *_of_type("payment", scope, shared))
+    await tx.fetch(_DOUBLED_REFUNDS, *_of_type("refund", scope, shared))
+    await tx.fetch(_DOUBLED_DISPUTES, *_of_type("dispute", scope, shared))
+
+
+def _of_type(
+    type_: str, scope: ReconciliationScope, shared: Sequence[SharedLine]
+) -> tuple[list[int], list[str], list[int], list[str], list[UUID]]:
+    lines = [line for line in shared if line.type == type_]
+    return (
+        list(scope.accounts),
+        list(scope.decimals),
+        list(scope.decimals.values()),
+        [line.reference for line in lines],
+        [line.our_id for line in lines if line.our_id is not None],
+    )
 
 
 _DOUBLED_PAYMENTS = f"""
@@ -262,8 +266,3 @@ _DOUBLED_DISPUTES = f"""
     JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
-_DOUBLED: dict[str, LiteralString] = {
-    "payment": _DOUBLED_PAYMENTS,
-    "refund": _DOUBLED_REFUNDS,
-    "dispute": _DOUBLED_DISPUTES,
-}

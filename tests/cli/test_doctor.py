@@ -36,6 +36,7 @@ class _Doctor:
             terminal = Terminal(self.settings.model_copy(update={"sandbox": False}), patch)
             patch.setenv("PAYINTENT_API_BASE", "https://pay.example.com/v1")
             patch.setenv("PAYINTENT_CHECKOUT_BASE", "https://pay.example.com/c")
+            patch.setenv("VAR_DIR", "/nonexistent")  # where a `make dev` beside the tests has none
             for name, value in changes.items():
                 if value is None:
                     patch.delenv(name)

@@ -247,9 +247,12 @@ async def test_who_proposed_is_asked_of_control_and_a_revoked_one_counts_no_more
 
 async def test_operations_of_a_cell_go_on_while_control_is_away(two: TwoCells) -> None:
     changes = await _changes_of_cell_1(two)
+    payout = changes.pop("payout.record")
     await two.away(0)
     for change in changes.values():
         await _run(two, change)
+    with pytest.raises(RefusedError, match="cell 0 does not answer"):  # it may be owed less there
+        await _run(two, payout)
     rows = await two.world.rows("SELECT action FROM audit ORDER BY id")
     assert [row["action"] for row in rows][-len(changes) :] == list(changes)
     with pytest.raises(RefusedError, match="cell 0 does not answer"):
