@@ -152,19 +152,22 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
 
 async def _moved(page: Page) -> list[str]:
     """Load Today on a phone, its scripts only after it was painted; tells what these move."""
-    is_painted = asyncio.Event()
+    is_requested, is_painted = asyncio.Event(), asyncio.Event()
     held: list[str] = []
 
     async def later(route: Route) -> None:
         held.append(route.request.url.rpartition("/")[2])
+        is_requested.set()
         await is_painted.wait()
         await route.continue_()
 
     await page.set_viewport_size(_PHONE)
+    await page.goto("about:blank")  # or scripts of the page before are held too
     await page.add_init_script(_NOTE_PARTS)
     await page.route(_SCRIPTS, later)
     await page.goto("/", wait_until="commit")
     await page.wait_for_function(_PAINTED)
+    await asyncio.wait_for(is_requested.wait(), PATIENCE_S)
     assert held == ["today.js"]  # and the chart's library when the figures are there
     assert len(await page.evaluate(_FONTS)) <= _FONTS_MAX
     is_painted.set()
