@@ -4,10 +4,12 @@ Each cell has a series of statements by itself, and what it owes. After a move w
 owed is carried to the present one (`cell_transfer`), so their sum stays what the merchant is owed.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from payintent.storage import statements
 from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.statements import MerchantBalance, Statement, StatementFilter
 
@@ -29,12 +31,23 @@ async def list_balances(cells: Cells, merchant_id: int) -> list[MerchantBalance]
     """Return what a merchant is owed in each currency, by all its cells together.
 
     Raises `StorageUnavailableError` where one of them is away: a part of it would be no answer.
-    They are read one after the other, the present one first: what is carried is taken from a former
-    cell before it comes there, so that nothing is ever counted twice.
+    What is carried from one to another while they are read is counted once: both are read, also
+    where the merchant had come to a cell a moment ago.
     """
+    while True:
+        databases = await cells.all_with_money(merchant_id)
+        balances = await _sum_balances(databases, merchant_id)
+        cells.forget_place(merchant_id)
+        if databases.keys() == set(await cells.numbers_with_money(merchant_id)):
+            return balances
+
+
+async def _sum_balances(
+    databases: Mapping[int, Database], merchant_id: int
+) -> list[MerchantBalance]:
     sums: dict[tuple[str, str], MerchantBalance] = {}
-    for database in (await cells.all_with_money(merchant_id)).values():
-        for balance in await statements.list_balances(database, merchant_id):
+    for database in databases.values():
+        for balance in await statements.list_balances(database, merchant_id, [*databases]):
             money = (balance.currency, balance.chain)
             before = sums[money].amount_minor if money in sums else 0
             sums[money] = replace(balance, amount_minor=before + balance.amount_minor)

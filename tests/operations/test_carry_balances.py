@@ -18,6 +18,7 @@ from payintent.operations.payouts import RecordPayout, ReversePayout
 from payintent.payments import carry_balances
 from payintent.payments.carry_balances import carry_due, carry_from, finish_transfers
 from payintent.payments.close_statements import close_due_days
+from payintent.payments.statements_over_cells import list_balances
 from payintent.storage import cell_records, statements
 from payintent.storage.cells import Cells
 from payintent.storage.statements import StatementFilter
@@ -60,6 +61,12 @@ class Moved:
             balances = await statements.list_balances(cell, self.merchant_id)
             found.append(sum(balance.amount_minor for balance in balances))
         return tuple(found)
+
+    async def balance(self) -> int:
+        """Return what the merchant is owed, as its server reads it."""
+        return sum(
+            balance.amount_minor for balance in await list_balances(self.cells, self.merchant_id)
+        )
 
     async def transfers(self, cell: int) -> list[Any]:
         return await self.column(cell, "SELECT amount_minor::int FROM cell_transfer ORDER BY id")
@@ -213,7 +220,7 @@ async def test_a_process_that_dies_between_the_halves_loses_nothing_and_the_chec
         _before_arriving(patch, killed)
         with pytest.raises(asyncio.CancelledError):
             await moved.move()
-    assert await moved.owed() == (0, 0)
+    assert (await moved.owed(), await moved.balance()) == ((0, 0), moved.due)
     assert (await cell_records.list_unended(moved.cells.at(0)))["transfers"] == 1
     assert await moved.differing() == [], "it may be under way"
     await moved.world.move_clock(61)
@@ -248,6 +255,34 @@ async def test_a_cell_that_goes_away_between_the_halves_gets_its_own_when_it_is_
     assert await moved.differing() == []
 
 
+@pytest.mark.parametrize("present", [0, 1])
+async def test_a_balance_that_is_read_while_it_is_carried_is_whole(
+    moved: Moved, monkeypatch: pytest.MonkeyPatch, present: int
+) -> None:
+    if present == 0:
+        await moved.move()
+        await moved.pay_out("100.00")
+    owed = sum(await moved.owed())
+    read = statements.list_balances
+    reads = list[object]()
+
+    async def then_moved(*args: Any) -> Any:
+        found = await read(*args)
+        reads.append(args[0])
+        if len(reads) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(statements, "list_balances", read)
+                await moved.move(present)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(statements, "list_balances", then_moved)
+        assert await moved.balance() == owed
+    assert set(reads) == set(moved.cells), "also where it had come a moment ago"
+    assert await moved.owed() == ((owed, 0), (0, owed))[present]
+    assert await moved.balance() == owed
+
+
 @pytest.mark.parametrize("lost_in", [0, 1])
 async def test_a_half_that_a_cell_lost_with_its_last_commits_is_written_again_and_not_doubled(
     moved: Moved, lost_in: int
@@ -258,6 +293,7 @@ async def test_a_half_that_a_cell_lost_with_its_last_commits_is_written_again_an
         "DELETE FROM cell_transfer; DELETE FROM ledger_entry WHERE fact = 'cell_transfer'",
     )
     assert sum(await moved.owed()) == (0, 2 * moved.due)[lost_in == 0]
+    assert await moved.balance() == moved.due
     await moved.world.move_clock(61)
     assert await moved.differing() == [
         ("cell_clearing", lost_in, str(moved.due if lost_in else -moved.due))
