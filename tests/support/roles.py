@@ -31,12 +31,19 @@ def url_of(role: str, server_url: str, database: str) -> str:
 @asynccontextmanager
 async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
     """Make a database as the files say; gives its address for each role, and the server's own."""
+    async with empty_database_with_roles(server_url) as urls:
+        await migrate(urls[OWNER], statements("grants"))
+        yield urls
+
+
+@asynccontextmanager
+async def empty_database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
+    """Make a database that is not migrated yet; gives its addresses as `database_with_roles`."""
     name = f"test_{uuid4().hex}"
     urls = {role: url_of(role, server_url, name) for role in (OWNER, *RUNNING)}
     urls["superuser"] = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     await _make_roles(server_url, name)
     try:
-        await migrate(urls[OWNER], statements("grants"))
         yield urls
     finally:
         await run(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')
