@@ -54,13 +54,19 @@ _BATCH_END: LiteralString = """
 """
 _CREATE_BATCH: LiteralString = _BATCH_BEGIN + _BATCH_CLAIM + _BATCH_NEW + _BATCH_END
 #: Of an installation with several cells: rows of merchants that are not placed here are left out.
+#: Each merchant's place is looked at once, and none of its rows is written before.
 _CREATE_BATCH_IN_PLACE: LiteralString = (
     _BATCH_BEGIN
-    + ", $17::timestamptz[]"
+    + ", $17::int[]"
     + _BATCH_CLAIM
-    + ", place_since"
+    + ", place_number"
     + _BATCH_NEW
-    + " WHERE takes_creates(merchant_id, $18, place_since)"
+    + """
+        WHERE place_number = ANY (ARRAY(
+            SELECT p.number::int
+            FROM unnest($18::bigint[], $19::timestamptz[])
+                WITH ORDINALITY AS p (merchant_id, since, number)
+            WHERE takes_creates(p.merchant_id, $20, p.since)))"""
     + _BATCH_END
 )
 _CREATE_BEGIN: LiteralString = """
@@ -152,18 +158,27 @@ async def create_batch(
     """
     # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
-    places = [new.place for new in ordered if new.place is not None]  # all, or none
-    if places:
-        rows = await database.fetch(
-            _CREATE_BATCH_IN_PLACE,
-            *_columns(database, ordered),
-            [place.since for place in places],
-            places[0].cell,
-        )
+    columns = _columns(database, ordered)
+    if places := _places(ordered):
+        rows = await database.fetch(_CREATE_BATCH_IN_PLACE, *columns, *places)
     else:
-        rows = await database.fetch(_CREATE_BATCH, *_columns(database, ordered))
+        rows = await database.fetch(_CREATE_BATCH, *columns)
     times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
     return [times.get(new.id) for new in batch]
+
+
+def _places(ordered: Sequence[NewPayment]) -> tuple[object, ...]:
+    """Return the number of each row's place, and the places; nothing where there is one cell."""
+    placed = [(new.request.merchant_id, new.place) for new in ordered if new.place is not None]
+    if not placed:  # all rows have one, or none has
+        return ()
+    numbers = {item: number for number, item in enumerate(dict.fromkeys(placed), 1)}
+    return (
+        [numbers[item] for item in placed],
+        [merchant_id for merchant_id, _ in numbers],
+        [place.since for _, place in numbers],
+        placed[0][1].cell,
+    )
 
 
 def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object, ...]:
