@@ -68,6 +68,9 @@ _PAYMENT = {
 GOOD = (200, {}, _PAYMENT)
 AWAY = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
+_PAGE = (200, {}, {"data": [_PAYMENT], "next_cursor": "2"})
+_LAST_PAGE = (200, {}, {"data": [_PAYMENT]})
+_INCOMPLETE = (200, {}, {"data": [], "next_cursor": "3", "incomplete": True})
 
 
 #: Which call is made, what the server answers, how the call ends, and how often it was sent.
@@ -87,6 +90,8 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("get", ["reset"] * 3, ["NoAnswerError", None], 3),
     ("replay", ["reset"], ["NoAnswerError", None], 1),
     ("replay", [AWAY], ["ServiceError", None], 1),
+    ("iterate", [_PAGE, AWAY, _LAST_PAGE], "11", 3),
+    ("iterate", [_PAGE, _INCOMPLETE], ["IncompleteListError", None], 2),
 ]
 
 

@@ -20,6 +20,11 @@ async function ending(baseUrl: string, timeoutS: number, kind: string): Promise<
     float: () => client.payments.create({ ...payment, amount: 1.5 as unknown as string }),
     get: () => client.payments.get("pay_1"),
     replay: () => client.events.replay("e"),
+    iterate: async () => {
+      let id = "";
+      for await (const payment of client.payments.iterate()) id += payment.id;
+      return { id };
+    },
   };
   try {
     return (await calls[kind]!()).id;

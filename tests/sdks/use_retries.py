@@ -19,6 +19,7 @@ def ending(url: str, timeout_s: float, kind: str) -> Any:
             "float": lambda: client.payments.create(amount=1.5, currency="THB", payer_uid="b").id,
             "get": lambda: client.payments.get("pay_1").id,
             "replay": lambda: client.events.replay("e").id,
+            "iterate": lambda: "".join(payment.id for payment in client.payments.iterate()),
         }
         try:
             return calls[kind]()
