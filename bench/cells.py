@@ -1,7 +1,10 @@
-"""`python -m bench.cells`: creates of two merchants, in one cell and in two cells on two servers.
+"""`python -m bench.cells`: creates in one cell, and in two cells on two servers.
 
-Both installations have two API processes and the same load; they are measured in turns. One host
-runs everything, so that its cores are what both of them end at.
+Two merchants create, each with so many clients; in two cells each of them has its own. Both
+installations have two API processes, and are measured in turns. One host runs everything, so that
+its cores are what all of them end at. One cell is measured with one of the merchants too: creates
+share statements with what comes meanwhile in their cell, so a cell with half the load has smaller
+batches, which cost more. Where cells have hosts of their own each has its whole load.
 """
 
 import argparse
@@ -31,7 +34,7 @@ from payintent.storage import migrations_runner
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 
-_CLIENTS = 16  # of each merchant
+_CLIENTS = 64  # of each merchant: enough to keep all cores busy
 _WARM_S = 1.0
 _PROCESSES = 2
 _COPIED_S = 5.0  # until the other cell and all processes know it
@@ -52,10 +55,19 @@ QUICK = Extent(rounds=1, round_s=0.3)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What both merchants' clients created together."""
+    """What the clients created together."""
 
     per_s: float
     busy: float  # cores of the host that did something meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A round of each."""
+
+    half: Round  # one cell, one merchant
+    one: Round  # one cell, both
+    two: Round  # two cells, both
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +75,10 @@ class _Running:
     """An installation whose API runs."""
 
     installation: Installation
-    pid: int
 
-    def measure(self, seconds: float) -> Round:
-        """Create for both merchants at once."""
-        kept = self.installation.world.kept["merchants"][:2]
+    def measure(self, seconds: float, merchants: int = 2) -> Round:
+        """Create for so many merchants at once."""
+        kept = self.installation.world.kept["merchants"][:merchants]
         plans = [self._plan(merchant["api_key"], seconds) for merchant in kept]
         with ThreadPoolExecutor(len(plans)) as threads:
             busy_before, began = _busy_s(), perf_counter()
@@ -83,7 +94,7 @@ class _Running:
         }
         return Plan(
             port=self.installation.world.ports.api,
-            pid=self.pid,
+            pid=0,
             clients=_CLIENTS,
             warm_s=_WARM_S,
             measured_s=seconds,
@@ -93,7 +104,7 @@ class _Running:
         )
 
 
-def measure(extent: Extent, var_dir: Path, console: Console) -> list[tuple[Round, Round]]:
+def measure(extent: Extent, var_dir: Path, console: Console) -> list[Turn]:
     """Measure one cell and two, in turns."""
     places = own_servers(var_dir)
     with ExitStack() as stack:
@@ -101,22 +112,27 @@ def measure(extent: Extent, var_dir: Path, console: Console) -> list[tuple[Round
         control, other = (stack.enter_context(places(name)) for name in ("control", "other"))
         one = stack.enter_context(_one_cell(alone))
         two = stack.enter_context(_two_cells(control, other))
-        rounds: list[tuple[Round, Round]] = []
+        turns: list[Turn] = []
         for number in range(1, extent.rounds + 1):
-            rounds.append((one.measure(extent.round_s), two.measure(extent.round_s)))
-            first, second = rounds[-1]
+            turn = Turn(
+                half=one.measure(extent.round_s, merchants=1),
+                one=one.measure(extent.round_s),
+                two=two.measure(extent.round_s),
+            )
+            turns.append(turn)
             console.print(
-                f"{number}: one cell {first.per_s:,.0f}/s, two cells {second.per_s:,.0f}/s"
+                f"{number}: one cell {turn.half.per_s:,.0f}/s and {turn.one.per_s:,.0f}/s,"
+                f" two cells {turn.two.per_s:,.0f}/s"
             )
         asyncio.run(_require_both_cells(control.url, other.url))
-    return rounds
+    return turns
 
 
 @contextmanager
 def _one_cell(place: Place) -> Iterator[_Running]:
     installation = _install(place)
-    with installation.api(processes=_PROCESSES) as pid:
-        yield _Running(installation, pid)
+    with installation.api(processes=_PROCESSES):
+        yield _Running(installation)
 
 
 @contextmanager
@@ -126,11 +142,11 @@ def _two_cells(control: Place, other: Place) -> Iterator[_Running]:
     settings = {"PAYINTENT_CELLS": json.dumps({"1": {"url": other.url}})}
     asyncio.run(migrations_runner.migrate(other.url))
     _command(installation, settings, "cell", "add", "1")
-    with installation.api(settings, processes=_PROCESSES) as pid:
+    with installation.api(settings, processes=_PROCESSES):
         moved = str(installation.world.kept["merchants"][1]["id"])
         _command(installation, settings, "merchant", "move", moved, "--to", "1")
         asyncio.run(_let_a_day_go_by(control.url))
-        yield _Running(installation, pid)
+        yield _Running(installation)
 
 
 def _install(place: Place) -> Installation:
@@ -184,17 +200,23 @@ def _busy_s() -> float:
     return (sum(ticks.values()) - ticks["idle"] - ticks["iowait"]) / os.sysconf("SC_CLK_TCK")
 
 
-def table(rounds: Sequence[tuple[Round, Round]], cores: int) -> Table:
-    """Show the medians, and the ratio within each round."""
-    shown = Table(title=f"creates of two merchants, {_CLIENTS} clients each")
-    for name in ("", "creates", "busy cores"):
+def table(turns: Sequence[Turn], cores: int) -> Table:
+    """Show the medians, and the ratios within each turn."""
+    shown = Table(title="creates, by the clients of each cell")
+    for name in ("", "clients of a cell", "creates", "busy cores"):
         shown.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for name, place in (("one cell", 0), ("two cells on two servers", 1)):
-        per_s = statistics.median(pair[place].per_s for pair in rounds)
-        busy = statistics.median(pair[place].busy for pair in rounds)
-        shown.add_row(name, f"{per_s:,.0f}/s", f"{busy:.2f} of {cores}")
-    ratio = statistics.median(two.per_s / one.per_s for one, two in rounds)
-    shown.add_row("ratio", f"{ratio:.2f}", "", style="bold")
+    for name, clients, rounds in (
+        ("one cell", _CLIENTS, [turn.half for turn in turns]),
+        ("one cell", 2 * _CLIENTS, [turn.one for turn in turns]),
+        ("two cells on two servers", _CLIENTS, [turn.two for turn in turns]),
+    ):
+        per_s = statistics.median(each.per_s for each in rounds)
+        busy = statistics.median(each.busy for each in rounds)
+        shown.add_row(name, str(clients), f"{per_s:,.0f}/s", f"{busy:.2f} of {cores}")
+    each = statistics.median(turn.two.per_s / turn.half.per_s for turn in turns)
+    both = statistics.median(turn.two.per_s / turn.one.per_s for turn in turns)
+    shown.add_row("ratio, as many clients for a cell", "", f"{each:.2f}", "", style="bold")
+    shown.add_row("ratio, as many clients together", "", f"{both:.2f}", "", style="bold")
     return shown
 
 
@@ -206,8 +228,8 @@ def main() -> None:
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=100)
-    rounds = measure(extent, var_dir, console)
-    console.print(table(rounds, len(os.sched_getaffinity(0))))
+    turns = measure(extent, var_dir, console)
+    console.print(table(turns, len(os.sched_getaffinity(0))))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Plan:
     """What to ask, how, and of whom."""
 
     port: int
-    pid: int  # of the server, whose CPU time is read
+    pid: int  # of the server, whose CPU time is read; 0 where that is several processes
     clients: int
     warm_s: float
     measured_s: float
@@ -126,7 +126,7 @@ async def run(plan: Plan) -> Load:
         for _ in range(plan.clients)
     ]
     await asyncio.sleep(plan.warm_s)
-    before, server_before, own_before = tally.total, cpu_s(plan.pid), time.process_time()
+    before, server_before, own_before = tally.total, _server_cpu_s(plan), time.process_time()
     start = time.perf_counter()
     await asyncio.sleep(plan.measured_s)
     while _is_empty(plan, tally.total - before, server_before) and (
@@ -135,7 +135,8 @@ async def run(plan: Plan) -> Load:
         await asyncio.sleep(plan.measured_s)
     seconds = time.perf_counter() - start
     answers = tally.total - before
-    server_cpu_s, own_cpu_s = cpu_s(plan.pid) - server_before, time.process_time() - own_before
+    server_cpu_s = _server_cpu_s(plan) - server_before
+    own_cpu_s = time.process_time() - own_before
     tally.stopped = True
     for transport, _ in connections:
         transport.close()
@@ -153,7 +154,11 @@ async def run(plan: Plan) -> Load:
 
 def _is_empty(plan: Plan, answers: int, server_before: float) -> bool:
     """Tell whether a round has no figures yet, as a short one on a busy machine may have none."""
-    return not answers or cpu_s(plan.pid) == server_before
+    return not answers or bool(plan.pid and cpu_s(plan.pid) == server_before)
+
+
+def _server_cpu_s(plan: Plan) -> float:
+    return cpu_s(plan.pid) if plan.pid else 0.0
 
 
 def run_load(plan: Plan) -> Load:
