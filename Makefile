@@ -51,8 +51,8 @@ test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 
-fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
-	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
+fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 500 over three cells, 20,000 requests made from the contract
+	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/payments/test_cells_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
 
 storms: $(VENV)/dev ## The long forms of the storms: 10,000 callbacks over 2,000 payments, 10,000 creates with one key
 	STORM_PAYMENTS=2000 STORM_CREATES=10000 $(BIN)/pytest --timeout 1800 tests/e2e/test_callback_storm.py tests/api/test_storm.py $(PYTEST_ARGS)
