@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from heapq import merge
+from itertools import islice
 from typing import LiteralString
 from uuid import UUID
 
@@ -179,7 +181,7 @@ def _added(records: list[EndpointRecord]) -> EndpointRecord:
     first = records[0]
     newest = max(records, key=lambda each: each.last_at or _NEVER)
     shut = max(records, key=lambda each: each.open_until or _NEVER)
-    answers = [answer for record in records for answer in record.answers]
+    answers = merge(*(record.answers for record in records), key=lambda each: each.at, reverse=True)
     return replace(
         newest,
         merchant_name=first.merchant_name,
@@ -192,7 +194,7 @@ def _added(records: list[EndpointRecord]) -> EndpointRecord:
         open_until=shut.open_until,
         trips=shut.trips,
         open_detail=shut.open_detail,
-        answers=sorted(answers, key=lambda each: each.at, reverse=True)[:_ANSWERS_MAX],
+        answers=list(islice(answers, _ANSWERS_MAX)),
     )
 
 
