@@ -16,7 +16,7 @@ CELL_TESTS = tests/payments tests/webhooks \
   $(addprefix tests/operations/test_,approvals.py ask_refunds_first.py case_money.py cases.py end_payment.py ledger.py \
     payer_erasure.py payers.py payment_operations.py payment_timeline.py payouts.py races.py refund_cases.py \
     refund_threshold.py replay_missed.py) \
-  tests/storage/test_idempotency.py
+  tests/storage/test_idempotency.py tests/console/test_webhooks.py
 # What needs no more of control than its operations write.
 CELL_DATABASE_TESTS = \
   $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
