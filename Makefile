@@ -10,9 +10,13 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 # expiry, chains, webhooks, books, and what operators do to all of them.
 CELL_TESTS = tests/payments tests/webhooks \
   $(addprefix tests/onchain/test_,expiry.py halt.py payments.py refund_resend.py refunds.py) \
-  $(addprefix tests/api/test_,callbacks.py cases.py checkout.py create_idempotency.py event_feed.py listing.py \
-    payments.py quotes.py refund_races.py refunds.py refunds_read.py tenants.py test_payments.py) \
-  $(addprefix tests/operations/test_,case_money.py cases.py ledger.py payouts.py payment_operations.py refund_cases.py)
+  $(addprefix tests/api/test_,callbacks.py cases.py checkout.py concurrent_creates.py create_idempotency.py \
+    event_feed.py fraud.py listing.py merchant_lists.py payments.py quotes.py refund_races.py refunds.py \
+    refunds_amounts.py refunds_read.py tenants.py test_money.py test_payments.py) \
+  $(addprefix tests/operations/test_,approvals.py ask_refunds_first.py case_money.py cases.py end_payment.py ledger.py \
+    payer_erasure.py payers.py payment_operations.py payment_timeline.py payouts.py races.py refund_cases.py \
+    refund_threshold.py replay_missed.py) \
+  tests/storage/test_idempotency.py tests/console/test_webhooks.py
 # What needs no more of control than its operations write.
 CELL_DATABASE_TESTS = \
   $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
@@ -51,8 +55,8 @@ test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 
-fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
-	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
+fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 500 over three cells, 20,000 requests made from the contract
+	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/payments/test_cells_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
 
 storms: $(VENV)/dev ## The long forms of the storms: 10,000 callbacks over 2,000 payments, 10,000 creates with one key
 	STORM_PAYMENTS=2000 STORM_CREATES=10000 $(BIN)/pytest --timeout 1800 tests/e2e/test_callback_storm.py tests/api/test_storm.py $(PYTEST_ARGS)

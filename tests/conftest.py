@@ -84,6 +84,7 @@ _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {
     *("payments/test_history.py", "payments/test_invariants.py", "payments/test_pairs.py"),
+    "payments/test_cells_history.py",
     *("api/test_storm.py", "api/test_rate_limits.py"),  # long searches, as those before
     *("api/test_logs.py", "api/test_readiness.py", "api/test_refunds_killed.py"),  # processes
     "api/test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs

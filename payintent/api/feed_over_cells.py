@@ -56,7 +56,9 @@ async def read_feed(
         raise StorageUnavailableError(f"cell {away[0]} does not answer: its start is not known")
     if len(numbers) == 1:
         [(cell, (_, page))] = parts.items()
-        return FeedPart(events=page.events, places={cell: page.position}, has_more=page.has_more)
+        # A process that does not know of a move yet keeps the places that another one gave.
+        kept = {**(places or {}), cell: page.position}
+        return FeedPart(events=page.events, places=kept, has_more=page.has_more)
     return _merge(dict(places or {}), parts, limit)
 
 

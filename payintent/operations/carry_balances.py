@@ -1,14 +1,15 @@
 """Books of merchants that were moved, where operations need them together in the present cell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.operations.base import OperationContext
 from payintent.operations.validation import is_database_id
-from payintent.payments.carry_balances import carry_from, list_formers
-from payintent.storage import merchant_cells
+from payintent.payments.carry_balances import carry_from, list_formers, naming
+from payintent.storage import merchant_cells, payouts
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
+from payintent.storage.payouts import PayoutRecord
 
 _AGAIN_S = 5
 
@@ -34,6 +35,21 @@ async def carry_to_present(cells: Cells, merchant_id: int) -> None:
     """Carry what all other cells owe a merchant to the one that it is in now."""
     for former in await list_formers(cells, merchant_id):
         await carry_from(cells, merchant_id, former)
+
+
+async def find_recorded_before(
+    cells: Cells, merchant_id: int, references: Sequence[str]
+) -> dict[str, PayoutRecord]:
+    """Find the payouts with these references that were recorded in a cell before the present one.
+
+    Since what is owed there was carried none can come: a cell that knows of the move refuses it.
+    """
+    found: dict[str, PayoutRecord] = {}
+    for former in await list_formers(cells, merchant_id):
+        with naming(former):
+            standing = await payouts.list_standing(cells.at(former), merchant_id, references)
+        found |= {record.reference: record for record in standing}
+    return found
 
 
 async def require_present(context: OperationContext, tx: Tx, merchant_id: int) -> None:

@@ -24,6 +24,7 @@ from payintent.operations.validation import (
 )
 from payintent.storage import fraud
 from payintent.storage.database import Tx
+from payintent.storage.merge_lists import CellList, merge_lists
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _EMAIL = re.compile(r"[^\s@]*@[^\s@]+", re.ASCII)
@@ -203,8 +204,13 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
         """Return denials, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        found = await fraud.list_decisions(context.reading, self.merchant_id, self.limit)
-        return [
+        found = await merge_lists(
+            dict(context.readings.items()),
+            lambda cell: fraud.list_decisions(cell, self.merchant_id, self.limit),
+            self.limit,
+            key=lambda decision: (decision.decided_at, decision.id),
+        )
+        listed = (
             FraudDecisionView(
                 id=str(decision.id),
                 merchant_id=decision.merchant_id,
@@ -216,7 +222,8 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
                 decided_at=decision.decided_at,
             )
             for decision in found
-        ]
+        )
+        return CellList(listed, found.cells_away)
 
 
 def _check_network(value: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 from typing import Annotated, ClassVar
 
@@ -147,17 +148,21 @@ async def end_move(cells: Cells, merchant_ids: Sequence[int], to_cell: int) -> N
     The old cell's own copy says that the place is closed before the creates of before are waited
     for, and only after that is the new one opened.
     """
-    waiting = dict[int, list[int]]()
+    waiting = dict[int, dict[int, datetime]]()
     for merchant_id in merchant_ids:
         places = await merchant_cells.list_places(cells.control, merchant_id)
         if len(places) > 1 and places[-1].opened_at is None:
-            waiting.setdefault(places[-2].cell, []).append(merchant_id)
+            waiting.setdefault(places[-2].cell, {})[merchant_id] = places[-1].since
     for former, of_cell in waiting.items():
-        await _wait_for_copy(cells, former, of_cell)
+        await _wait_for_copy(cells, former, list(of_cell))
         async with cells.at(former).transaction() as tx:
             await tx.allow(statement_s=_CREATES_S, lock_s=_CREATES_S)
             await merchant_cells.wait_for_creates(tx, of_cell, former)
-        await merchant_cells.open_places(cells.control, of_cell, to_cell)
+            empty = await merchant_cells.list_empty(tx, of_cell)
+        await merchant_cells.leave_empty(
+            cells.control, {merchant_id: of_cell[merchant_id] for merchant_id in empty}
+        )
+        await merchant_cells.open_places(cells.control, of_cell)
     await _wait_for_copy(cells, to_cell, merchant_ids)
     for merchant_id in merchant_ids:
         cells.forget_place(merchant_id)
@@ -176,13 +181,15 @@ async def _carry(cells: Cells, merchant_id: int) -> str:
 
 
 async def _wait_for_copy(cells: Cells, cell: int, merchant_ids: Sequence[int]) -> None:
-    """Copy control's tables into a cell until it knows the places of merchants as control does."""
+    """Copy control's tables into a cell until it knows the places of merchants as control does.
+
+    Control is read anew each time: another process may end the move meanwhile.
+    """
     if cell == 0:
         return
     database, gives_up_at = cells.at(cell), monotonic() + _COPY_S
-    wanted = await merchant_cells.find_places(cells.control, merchant_ids)
-    copier = CellCopier(cells.control, database)
-    while await merchant_cells.find_places(database, merchant_ids) != wanted:
+    copier, find = CellCopier(cells.control, database), merchant_cells.find_places
+    while await find(database, merchant_ids) != await find(cells.control, merchant_ids):
         if monotonic() > gives_up_at:
             raise TimeoutError(f"cell {cell} has not got a copy of it in time")
         await copier.step()

@@ -19,7 +19,11 @@ from payintent.operations.base import (
     OperationHome,
     ReadOperation,
 )
-from payintent.operations.carry_balances import carry_before_payout, require_present
+from payintent.operations.carry_balances import (
+    carry_before_payout,
+    find_recorded_before,
+    require_present,
+)
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
 from payintent.operations.find_cell import find_cell
 from payintent.operations.validation import (
@@ -90,8 +94,9 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
         """Record the payout; raise `CONFLICT` where its reference is recorded."""
         new = await _new_payout(context, tx, self)
+        before = await find_recorded_before(context.cells, self.merchant_id, [self.reference])
         await payouts.lock_payable(tx, self.merchant_id)
-        if await payouts.find_standing(tx, self.merchant_id, self.reference):
+        if before or await payouts.find_standing(tx, self.merchant_id, self.reference):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
             )
@@ -143,13 +148,19 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
         """Record the payouts in the order of the file; a line that is refused refuses all."""
         wanted = _read_lines(self.lines)
+        before: dict[int, Mapping[str, PayoutRecord]] = {}
         for merchant_id in sorted({record.merchant_id for record in wanted}):
             await require_merchant(tx, merchant_id)
+            references = [line.reference for line in wanted if line.merchant_id == merchant_id]
+            before[merchant_id] = await find_recorded_before(context.cells, merchant_id, references)
+        for merchant_id in before:
             await payouts.lock_payable(tx, merchant_id)
         recorded = 0
         for number, record in enumerate(wanted, start=2):
             try:
-                recorded += await _import(context, tx, record)
+                recorded += await _import(
+                    context, tx, record, before[record.merchant_id].get(record.reference)
+                )
             except RefusedError as refused:
                 raise RefusedError(refused.code, f"line {number}: {refused.message}") from refused
         return ImportedPayouts(recorded=recorded, recorded_before=len(wanted) - recorded)
@@ -222,10 +233,12 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
         return CellList(map(_view, found), found.cells_away)
 
 
-async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
-    """Record a payout of a file; False where it was recorded before."""
+async def _import(
+    context: OperationContext, tx: Tx, record: RecordPayout, before: PayoutRecord | None
+) -> bool:
+    """Record a payout of a file; False where it was recorded before, also in a former cell."""
     new = await _new_payout(context, tx, record)
-    standing = await payouts.find_standing(tx, record.merchant_id, record.reference)
+    standing = before or await payouts.find_standing(tx, record.merchant_id, record.reference)
     if standing is None:
         await _record(context, tx, new)
         return True

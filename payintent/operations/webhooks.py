@@ -29,7 +29,7 @@ from payintent.storage import delivery_list, endpoint_list, event_replays, outbo
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.endpoint_list import EndpointRecord
-from payintent.storage.merge_lists import CellList, merge_lists
+from payintent.storage.merge_lists import CellList, ask_cells, merge_lists
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -151,9 +151,13 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        return await endpoint_list.list_endpoints(
-            context.reading, self.merchant_id, self.after, self.limit
+        pages, away = await ask_cells(
+            dict(context.readings.items()),
+            lambda cell: endpoint_list.list_endpoints(
+                cell, self.merchant_id, self.after, self.limit
+            ),
         )
+        return CellList(endpoint_list.add_endpoints(pages.values(), self.limit), away)
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):

@@ -36,12 +36,13 @@ class MissingHalf:
 async def list_formers(cells: Cells, merchant_id: int) -> list[int]:
     """List the cells that may owe a merchant of another cell; with one cell there is none.
 
-    Cell 0 is one of them: it has the payouts of gateways, also of merchants' own accounts.
+    That which it left last comes last. A cell with an old copy may take a later one for the present
+    one: what it gives there is carried on where all of them carry in this order.
     """
     if not cells.are_several:
         return []
-    present, *others = await cells.numbers_of_merchant(merchant_id)
-    return sorted({0, *others} - {present})
+    _, *others = await cells.numbers_with_money(merchant_id)
+    return others[::-1]
 
 
 async def carry_from(cells: Cells, merchant_id: int, former: int) -> None:
@@ -51,11 +52,11 @@ async def carry_from(cells: Cells, merchant_id: int, former: int) -> None:
     commits would carry once more what had arrived. Raises `StorageUnavailableError` where one of
     the merchant's cells does not answer, or knows nothing of the move yet.
     """
-    with _naming(former):
+    with naming(former):
         [place] = await merchant_cells.find_places(cells.at(former), [merchant_id])
     if place.cell == former:
         raise StorageUnavailableError(f"cell {former} does not know yet where the merchant is")
-    for other in sorted({0, place.cell, *place.others} - {former}):
+    for other in sorted({*place.with_money} - {former}):
         await mend_between(cells, former, other, merchant_id)
     for transfer in await _begin(cells, merchant_id, former, place.cell):
         await _arrive(cells, transfer)
@@ -124,14 +125,14 @@ async def find_missing_halves(
     pair = (first, second)
     sums: list[dict[TransferGroup, TransferSum]] = []
     for cell in pair:
-        with _naming(cell):
+        with naming(cell):
             sums.append(await cell_transfers.sum_between(cells.at(cell), pair, merchant_id))
     if sums[0] == sums[1]:
         return []
     apart = sorted({group.merchant_id for group, _ in sums[0].items() ^ sums[1].items()})
     rows: list[dict[CellTransfer, float]] = []
     for cell in pair:
-        with _naming(cell):
+        with naming(cell):
             rows.append(await cell_transfers.list_between(cells.at(cell), pair, apart))
     return [
         *(
@@ -151,7 +152,7 @@ async def _begin(cells: Cells, merchant_id: int, former: int, present: int) -> l
     """Write the former cell's halves, of all currencies in one transaction."""
     database = cells.at(former)
     begun: list[CellTransfer] = []
-    with _naming(former):
+    with naming(former):
         async with database.transaction() as tx:
             await tx.allow(statement_s=_SUM_S, lock_s=_LOCK_S)
             await payouts.lock_payable(tx, merchant_id)
@@ -170,19 +171,19 @@ async def _begin(cells: Cells, merchant_id: int, former: int, present: int) -> l
 async def _arrive(cells: Cells, transfer: CellTransfer) -> None:
     """Write the present cell's half, and note in the former one that it is there."""
     await _add_half(cells, transfer.to_cell, transfer)
-    with _naming(transfer.from_cell):
+    with naming(transfer.from_cell):
         await cell_transfers.mark_arrived(cells.at(transfer.from_cell), transfer.id)
 
 
 async def _add_half(cells: Cells, cell: int, transfer: CellTransfer) -> None:
-    with _naming(cell):
+    with naming(cell):
         async with cells.at(cell).transaction() as tx:
             if await cell_transfers.add_half(tx, transfer):
                 await ledger.add(tx, [transfer_entry(transfer, cell)])
 
 
 @contextmanager
-def _naming(cell: int) -> Generator[None]:
+def naming(cell: int) -> Generator[None]:
     """Name the cell that does not answer."""
     try:
         yield

@@ -143,9 +143,14 @@ class PaymentCreator:
             return CreatedPayment(payment, request.country, replayed=False)
         return await replay_create(database, request.merchant_id, request.key, request.request_hash)
 
-    async def find(self, merchant_id: int, key: UUID, fingerprint: bytes) -> CreatedPayment | None:
-        """Find what a key of a merchant created, as `replay_create` does."""
-        place = await self._cells.place_of_merchant(merchant_id)
+    async def find(
+        self, merchant_id: int, key: UUID, fingerprint: bytes, place: MerchantPlace | None = None
+    ) -> CreatedPayment | None:
+        """Find what a key of a merchant created, as `replay_create` does.
+
+        Who takes the key where there is nothing names the place, which was open before.
+        """
+        place = place or await self._cells.place_of_merchant(merchant_id)
         for cell in (place.cell, *place.formers):
             found = await replay_create(self._cells.at(cell), merchant_id, key, fingerprint)
             if found is not None:

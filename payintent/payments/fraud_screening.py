@@ -71,8 +71,7 @@ class FraudScreening:
         except FraudDeniedError as denied:
             if denied.replayed:
                 raise
-            found = await self._replay(request)
-            return found or await self._deny_create(request, denied.denial)
+            return await self._deny_create(request, denied.denial)
 
     async def screen_checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
@@ -126,19 +125,32 @@ class FraudScreening:
             for rule in velocities
         }
 
-    async def _replay(self, request: CreatePaymentRequest) -> CreatedPayment | None:
-        return await self.creator.find(request.merchant_id, request.key, request.request_hash)
+    async def _replay(
+        self, request: CreatePaymentRequest, place: MerchantPlace
+    ) -> CreatedPayment | None:
+        merchant_id, key = request.merchant_id, request.key
+        return await self.creator.find(merchant_id, key, request.request_hash, place)
 
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
+        """Store a denial under its key, or replay what the key did.
+
+        The key is taken in the place whose former cells were asked for it, as a create does.
+        """
+        place = await self.cells.place_of_merchant(request.merchant_id)
+        if not place.is_open:
+            self.cells.forget_place(request.merchant_id)
+            raise being_moved()
+        found = await self._replay(request, place)
+        if found is not None:
+            return found
         first = FirstRequest(
             request_hash=request.request_hash,
             payment_id=None,
             country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
-        place = await self.cells.place_of_merchant(request.merchant_id)
         database = self.cells.at(place.cell)
         async with database.transaction() as tx:
             if self.cells.are_several:
@@ -151,7 +163,7 @@ class FraudScreening:
                     tx, database.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not fresh:  # another request with this key was faster
-            found = await self._replay(request)
+            found = await self._replay(request, place)
             if found is None:
                 raise RefusedError(
                     ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1

@@ -164,9 +164,20 @@ async def has_rows(database: Executor) -> bool:
 
 
 async def count_merchants(control: Executor, number: int) -> int:
-    """Count the merchants whose new payments are in a cell beside cell 0."""
+    """Count the merchants whose new payments are in a cell beside cell 0.
+
+    Those that leave it count too, until the move has waited for the last creates.
+    """
     row = await control.row(
-        "SELECT count(*) AS n FROM merchant_cell WHERE cell = $1 AND until IS NULL", number
+        """
+        SELECT count(*) AS n
+        FROM merchant_cell AS p
+        WHERE p.until IS NULL AND (p.cell = $1 OR p.opened_at IS NULL AND EXISTS (
+            SELECT
+            FROM merchant_cell AS f
+            WHERE f.merchant_id = p.merchant_id AND f.until = p.since AND f.cell = $1))
+        """,
+        number,
     )
     return row["n"] if row else 0
 

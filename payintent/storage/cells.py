@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import StorageUnavailableError
-from payintent.storage import merchant_cells
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.storage import copied_tables, merchant_cells
 from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
 from payintent.storage.merchant_cells import MerchantPlace
-from payintent.ttl_cache import TtlMap
+from payintent.ttl_cache import TtlCache, TtlMap
 
 T = TypeVar("T")
 Other = TypeVar("Other")
@@ -25,6 +25,7 @@ _MERCHANTS_MAX = 100_000
 _ONLY_PLACE = MerchantPlace(cell=0)
 _CONTROL_RESTS_S = 5.0  # after it did not answer
 _CONTROL_ANSWERS_S = 2.0  # else a copy is read: its silence must not hold another cell's request
+_COPY_ANSWERS_S = 0.5  # of which change it is; the same
 
 
 class ByCell(Generic[T]):
@@ -110,6 +111,9 @@ class Cells(ByCell[Database]):
         self._places: TtlMap[int, MerchantPlace] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
         self._finder: Batcher[int, MerchantPlace] = Batcher(self._find_place, self._find_places)
         self._control_rests_until = 0.0
+        self._newest = TtlCache[Sequence[Database]](
+            self._order_copies, (), _CONTROL_RESTS_S, monotonic
+        )
 
     @property
     def control(self) -> Database:
@@ -159,38 +163,71 @@ class Cells(ByCell[Database]):
         return {cell: self.at(cell) for cell in await self.numbers_of_merchant(merchant_id)}
 
     async def numbers_with_money(self, merchant_id: int) -> tuple[int, ...]:
-        """Return the numbers of all cells with money of a merchant, the present one first.
-
-        Cell 0 is one of them: it has money that names no payment, of merchants' own accounts too.
-        """
-        numbers = await self.numbers_of_merchant(merchant_id)
-        return numbers if 0 in numbers else (*numbers, 0)
+        """Return the numbers of all cells with money of a merchant, the present one first."""
+        return (await self.place_of_merchant(merchant_id)).with_money
 
     async def all_with_money(self, merchant_id: int) -> dict[int, Database]:
         """Return the databases that have money of a merchant, by their cells' numbers."""
         return {cell: self.at(cell) for cell in await self.numbers_with_money(merchant_id)}
 
     async def read_copy(self, read: Callable[[Database], Awaitable[Other]]) -> Other:
-        """Read what every cell has a copy of: of control, else of the first cell that answers.
+        """Read what every cell has a copy of: of control, else of the cell with the newest copy.
 
         Control that did not answer is not asked for some seconds, so that nobody waits for it.
         """
         if not self._others:
             return await read(self._first)
-        gate = self._first.gate
-        is_away = self._monotonic() < self._control_rests_until or (gate and gate.is_silent)
-        first = None if is_away else self._first
-        for database in filter(None, (first, *self._others.values())):
+        if self._monotonic() >= self._control_rests_until and not _is_silent(self._first):
             try:
-                async with asyncio.timeout(_CONTROL_ANSWERS_S if database is self._first else None):
+                async with asyncio.timeout(_CONTROL_ANSWERS_S):
+                    return await read(self._first)
+            except (StorageUnavailableError, TimeoutError):
+                self._control_rests_until = self._monotonic() + _CONTROL_RESTS_S
+        copies = await self._newest.get()
+        for database in copies:
+            try:
+                async with asyncio.timeout(None if database is copies[-1] else _CONTROL_ANSWERS_S):
                     return await read(database)
             except (StorageUnavailableError, TimeoutError):
-                if database is self._first:
-                    self._control_rests_until = self._monotonic() + _CONTROL_RESTS_S
+                self._newest.invalidate()
         return await read(self._first)
+
+    async def _order_copies(self, before: Sequence[Database]) -> Sequence[Database]:
+        """Return the other cells that answer, that with the newest copy first.
+
+        An older one may not know of the last moves. Where a merchant was moved to and from knows of
+        its move, so one of those that answer does, or the merchant's cells do not all answer.
+        """
+        del before
+        others = list(self._others.values())
+        if len(others) == 1:
+            return others
+        found = await asyncio.gather(*(_number_of_copy(database) for database in others))
+        answers = [pair for pair in zip(found, others, strict=True) if pair[0] is not None]
+        return [database for _, database in sorted(answers, key=_by_number, reverse=True)]
 
     async def close(self) -> None:
         """Close the pools of all cells."""
         await self._finder.close()
         for database in self:
             await database.close()
+
+
+def _is_silent(database: Database) -> bool:
+    return database.gate is not None and database.gate.is_silent
+
+
+async def _number_of_copy(database: Database) -> int | None:
+    """Return of which change of control a cell's copies are; None where it does not say at once."""
+    if _is_silent(database):
+        return None
+    try:
+        async with asyncio.timeout(_COPY_ANSWERS_S):
+            copy = await copied_tables.read_copy(database)
+    except (StorageUnavailableError, LockTimeoutError, TimeoutError):
+        return None
+    return copy.change.number if copy.change else 0
+
+
+def _by_number(pair: tuple[int | None, Database]) -> int:
+    return pair[0] or 0

@@ -1,9 +1,11 @@
 """How the endpoint of each merchant's webhooks does: what waits, its circuit, its last answers."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import islice
 from typing import LiteralString
 from uuid import UUID
 
@@ -11,6 +13,7 @@ from payintent.storage.database import Executor, Row
 
 #: Deliveries of an endpoint that are counted; events whose attempts tell how it does; and answers.
 COUNTED_MAX, _RECENT_EVENTS, _ANSWERS_MAX = 1_000, 20, 5
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,40 @@ async def list_endpoints(
     )
     answers = await _list_answers(database, [row["merchant_id"] for row in rows])
     return [_endpoint(row, answers[row["merchant_id"]]) for row in rows]
+
+
+def add_endpoints(pages: Iterable[Iterable[EndpointRecord]], limit: int) -> list[EndpointRecord]:
+    """Add up what the cells have of each endpoint, by the merchant's number; cell 0 comes first.
+
+    How the last attempts ended is of the cell with the newest one.
+    """
+    of_merchants = defaultdict[int, list[EndpointRecord]](list)
+    for page in pages:
+        for record in page:
+            of_merchants[record.merchant_id].append(record)
+    return [_added(records) for _, records in sorted(of_merchants.items())][:limit]
+
+
+def _added(records: list[EndpointRecord]) -> EndpointRecord:
+    """Add up one merchant's records: counts are added, and of times the worst counts."""
+    first = records[0]
+    newest = max(records, key=lambda each: each.last_at or _NEVER)
+    shut = max(records, key=lambda each: each.open_until or _NEVER)
+    answers = merge(*(record.answers for record in records), key=lambda each: each.at, reverse=True)
+    return replace(
+        newest,
+        merchant_name=first.merchant_name,
+        callback_url=first.callback_url,
+        pending=min(sum(each.pending for each in records), COUNTED_MAX),
+        late_s=max((each.late_s for each in records if each.late_s is not None), default=None),
+        dead=min(sum(each.dead for each in records), COUNTED_MAX),
+        skipped=min(sum(each.skipped for each in records), COUNTED_MAX),
+        open_since=shut.open_since,
+        open_until=shut.open_until,
+        trips=shut.trips,
+        open_detail=shut.open_detail,
+        answers=list(islice(answers, _ANSWERS_MAX)),
+    )
 
 
 async def _list_answers(

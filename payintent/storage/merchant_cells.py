@@ -4,7 +4,7 @@ A place is a merchant's time in one cell. A move closes it, waits for the create
 old cell, and opens the next one (decision 121).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,7 +16,7 @@ class MerchantPlace:
     """Where a merchant has its new payments; `since` is the place's name, None before any move.
 
     `formers` are the other cells in which keys of creates may still count, `others` all in which it
-    has payments, last left first.
+    has had payments, last left first.
     """
 
     cell: int
@@ -24,6 +24,18 @@ class MerchantPlace:
     is_open: bool = True  # False: a move has not ended, and creates wait
     formers: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
+    has_own_account: bool = False  # at a gateway
+
+    @property
+    def with_money(self) -> tuple[int, ...]:
+        """Return all cells with money of the merchant, the present one first.
+
+        Where it has an account of its own at a gateway, cell 0 is one of them: it has what that
+        account was paid out, and money there that names no payment. Nothing else of a merchant is
+        in a cell in which it never was.
+        """
+        numbers = (self.cell, *self.others)
+        return (*numbers, 0) if self.has_own_account and 0 not in numbers else numbers
 
 
 _NO_MOVE = MerchantPlace(cell=0)
@@ -50,17 +62,19 @@ async def find_places(database: Executor, merchant_ids: Sequence[int]) -> list[M
             ARRAY(
                 SELECT DISTINCT f.cell
                 FROM merchant_cell AS f
-                WHERE f.merchant_id = p.merchant_id AND f.cell <> p.cell
+                WHERE f.merchant_id = p.merchant_id AND f.cell <> p.cell AND NOT f.left_empty
                     AND f.until > clock() - interval '25 hours'
                 ORDER BY f.cell
             ) AS formers,
             ARRAY(
                 SELECT f.cell
                 FROM merchant_cell AS f
-                WHERE f.merchant_id = p.merchant_id AND f.cell <> p.cell
+                WHERE f.merchant_id = p.merchant_id AND f.cell <> p.cell AND NOT f.left_empty
                 GROUP BY f.cell
                 ORDER BY max(f.since) DESC
-            ) AS others
+            ) AS others,
+            EXISTS (SELECT FROM provider_account AS a WHERE a.merchant_id = p.merchant_id)
+                AS has_own_account
         FROM merchant_cell AS p
         WHERE p.merchant_id = ANY($1::bigint[]) AND p.until IS NULL
         """,
@@ -73,6 +87,7 @@ async def find_places(database: Executor, merchant_ids: Sequence[int]) -> list[M
             is_open=row["is_open"],
             formers=tuple(row["formers"]),
             others=tuple(row["others"]),
+            has_own_account=row["has_own_account"],
         )
         for row in rows
     }
@@ -155,7 +170,7 @@ async def place_beside(control: Tx, merchant_id: int, other_id: int) -> None:
     )
 
 
-async def wait_for_creates(cell: Tx, merchant_ids: Sequence[int], number: int) -> None:
+async def wait_for_creates(cell: Tx, merchant_ids: Collection[int], number: int) -> None:
     """Wait until all creates of merchants that a cell let through have ended.
 
     Only sound once the cell's own copy says that their places are closed: later ones see that.
@@ -166,17 +181,56 @@ async def wait_for_creates(cell: Tx, merchant_ids: Sequence[int], number: int) -
         )
 
 
-async def open_places(control: Executor, merchant_ids: Sequence[int], to_cell: int) -> None:
-    """Open the places that a move has written; those that are open stay as they are."""
-    await control.fetch(
+async def list_empty(cell: Tx, merchant_ids: Collection[int]) -> list[int]:
+    """List the merchants that have neither payments, keys nor entries of the ledger in a cell."""
+    rows = await cell.fetch(
         """
-        UPDATE merchant_cell
-        SET opened_at = clock()
-        WHERE merchant_id = ANY($1::bigint[]) AND cell = $2 AND until IS NULL
-            AND opened_at IS NULL
+        SELECT m.id
+        FROM unnest($1::bigint[]) AS m (id)
+        WHERE NOT EXISTS (SELECT FROM payment AS p WHERE p.merchant_id = m.id)
+            AND NOT EXISTS (SELECT FROM idempotency AS i WHERE i.merchant_id = m.id)
+            AND NOT EXISTS (SELECT FROM ledger_entry AS e WHERE e.merchant_id = m.id)
         """,
         list(merchant_ids),
-        to_cell,
+    )
+    return [row["id"] for row in rows]
+
+
+async def leave_empty(control: Executor, places: Mapping[int, datetime]) -> None:
+    """Note that merchants had nothing in the place before these, where that was their first one.
+
+    Of a later one a cell with an old copy may still think that it is the present one, and carry
+    what it owes there.
+    """
+    await control.fetch(
+        """
+        UPDATE merchant_cell AS p
+        SET left_empty = true
+        FROM unnest($1::bigint[], $2::timestamptz[]) AS m (merchant_id, until)
+        WHERE p.merchant_id = m.merchant_id AND p.until = m.until AND NOT p.left_empty
+            AND NOT EXISTS (SELECT FROM merchant_cell AS e
+                WHERE e.merchant_id = p.merchant_id AND e.since < p.since)
+        """,
+        list(places),
+        list(places.values()),
+    )
+
+
+async def open_places(control: Executor, places: Mapping[int, datetime]) -> None:
+    """Open the places that a move has written, by merchant and name; others stay as they are.
+
+    By name: who was slow must not open the place of a later move into the same cell.
+    """
+    await control.fetch(
+        """
+        UPDATE merchant_cell AS p
+        SET opened_at = clock()
+        FROM unnest($1::bigint[], $2::timestamptz[]) AS m (merchant_id, since)
+        WHERE p.merchant_id = m.merchant_id AND p.since = m.since AND p.until IS NULL
+            AND p.opened_at IS NULL
+        """,
+        list(places),
+        list(places.values()),
     )
 
 

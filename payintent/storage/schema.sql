@@ -1077,6 +1077,8 @@ CREATE TABLE public.merchant_cell (
     since timestamp with time zone DEFAULT public.clock() NOT NULL,
     until timestamp with time zone,
     opened_at timestamp with time zone DEFAULT public.clock(),
+    left_empty boolean DEFAULT false NOT NULL,
+    CONSTRAINT merchant_cell_left_empty CHECK (((NOT left_empty) OR (until IS NOT NULL))),
     CONSTRAINT merchant_cell_opened CHECK (((until IS NULL) OR (opened_at IS NOT NULL))),
     CONSTRAINT merchant_cell_until CHECK ((until >= since))
 );
@@ -2007,6 +2009,8 @@ CREATE INDEX payout_of_merchant ON public.payout USING btree (merchant_id, id);
 CREATE UNIQUE INDEX payout_once ON public.payout USING btree (merchant_id, reference) WHERE (reversed_at IS NULL);
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
+
+CREATE INDEX provider_account_of_merchant ON public.provider_account USING btree (merchant_id) WHERE (merchant_id IS NOT NULL);
 
 CREATE INDEX reconciliation_blocks_newest ON public.reconciliation_blocks USING btree (account_id, last_block);
 

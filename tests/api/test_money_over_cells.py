@@ -12,6 +12,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import DisputeReport, DisputeState
 from payintent.domain.member import MemberRole
+from payintent.operations.accounts import AddAccount
 from payintent.operations.chains import ListChains
 from payintent.payments.close_statements import close_due_days
 from payintent.service import Service
@@ -64,6 +65,18 @@ class Served:
         while await close_due_days(database, database.id_generator):
             pass
 
+    async def add_own_account(self) -> None:
+        """Give the merchant an account of its own at the gateway: cell 0 may have money of it."""
+        world = self.two.world
+        account = AddAccount(
+            provider="fake",
+            base_url="http://own.test",
+            merchant_id=world.merchant_id,
+            credentials={"signing_secret": "x"},
+        )
+        await world.perform(account)
+        await copy_tables(world.service.cells)
+
     async def dispute(self) -> str:
         """Let a buyer pay in the present cell, and contest it; gives the payment's id."""
         payment = await self.two.pay(self.two.world.merchant_id)
@@ -111,6 +124,7 @@ async def served(world: World, databases: Databases) -> AsyncIterator[Served]:
 async def test_statements_and_what_is_owed_are_of_all_cells_or_say_what_they_lack(
     served: Served,
 ) -> None:
+    await served.add_own_account()
     await served.enter(1, 1_000_00, 4)
     await served.enter(0, 30_00, 3)  # names no payment: so it is in cell 0
     await served.enter(1, 200_00, 2)
@@ -154,6 +168,25 @@ async def test_statements_and_what_is_owed_are_of_all_cells_or_say_what_they_lac
         assert (await served.finance.get(f"/merchant/statements/{there}{file}")).status == 503
     await served.two.back(1)
     assert (await served.list("balance"))[0] == [{"currency": "THB", "amount": "1230.00"}]
+
+
+async def test_what_a_merchant_is_owed_does_not_need_a_cell_in_which_it_never_was(
+    served: Served,
+) -> None:
+    await served.enter(1, 1_000_00, 2)
+    payment_id = await served.dispute()
+    whole, _ = await served.list("balance")
+    await served.two.away(0)
+    assert await served.list("balance") == (whole, True)
+    for path in ("disputes", "cases"):
+        listed, is_whole = await served.list(path)
+        assert ([each["payment_id"] for each in listed], is_whole) == ([payment_id], True)
+    statements, is_whole = await served.list("statements")
+    assert ([each["closing"] for each in statements], is_whole) == (["1000.00"], True)
+    await served.two.back(0)
+    await served.add_own_account()  # whose payouts are in cell 0
+    await served.two.away(0)
+    assert (await served.read("balance")).status == 503
 
 
 async def test_disputes_cases_and_calls_of_a_moved_merchant_are_of_both_cells(

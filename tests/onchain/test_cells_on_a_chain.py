@@ -1,4 +1,4 @@
-"""Two cells on one chain: each takes its own logs, once, and the nodes are asked as by one."""
+"""Cells on one chain: each takes its own logs, once, and the nodes are asked as by one."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, config_of, offer, pay_uuid
 from tests.support.patience import PATIENCE_S
 from tests.support.refunding import RefundWorld, Signer
-from tests.support.two_cells import TwoCells, two_cells
+from tests.support.two_cells import TwoCells, several_cells
 
 pytestmark = OF_CELLS
 LOOK_S = 0.05
@@ -50,11 +50,12 @@ DAY_S = 24 * 3600
 
 @dataclass
 class CellsOnChain:
-    """A chain with a merchant in each of two cells, and a counting node before it."""
+    """A chain with a merchant in each of two or three cells, and a counting node before it."""
 
     two: TwoCells
     ground: ChainWorld  # of the merchant in cell 1
     of_cell_0: ChainWorld  # of the merchant in cell 0
+    of_cell_2: ChainWorld  # of the merchant in cell 2, where there is that
     before: ChainWorld  # of a process that began before there was a second cell
     node: FaultyNode
     readers: SharedReaders
@@ -98,12 +99,6 @@ class CellsOnChain:
         await connection.close()
         return [row[0] for row in rows]
 
-    async def run(self, cell: int, statement: str) -> None:
-        """Do something in a cell that no process of ours may."""
-        connection = await self.two.direct(cell)
-        await connection.execute(f"SET session_replication_role = replica; {statement}")
-        await connection.close()
-
     async def receipts(self, cell: int) -> list[str]:
         return await self.column(
             cell, "SELECT disposition FROM chain_receipt ORDER BY block, log_index"
@@ -115,24 +110,53 @@ class CellsOnChain:
 
 @pytest.fixture
 async def both(ground: ChainWorld, databases: Databases) -> AsyncIterator[CellsOnChain]:
+    async with _on_chain(ground, databases, 1) as made:
+        yield made
+
+
+@pytest.fixture
+async def three(ground: ChainWorld, databases: Databases) -> AsyncIterator[CellsOnChain]:
+    async with _on_chain(ground, databases, 1, 2) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _on_chain(
+    ground: ChainWorld, databases: Databases, *others: int
+) -> AsyncIterator[CellsOnChain]:
     records = DatabaseOnchainRecords(Alone(None))
     adapter = OnchainGateway(records, ground.world.service.settings.api_base, {})
-    made = two_cells(
-        ground.world, databases, {PROVIDER: adapter}, chain_poll_s=0.1, chain_poll_idle_s=0.1
+    poll = {"chain_poll_s": 0.1, "chain_poll_idle_s": 0.1}
+    made = several_cells(
+        ground.world,
+        databases,
+        others,
+        {PROVIDER: adapter},
+        placed=1,
+        awaits_copies=False,
+        **poll,
     )
     async with made as two, FaultyNode(ground.chain.url) as node:
         cells = two.world.service.cells
         know_cells(records, two.world.service)
-        other = (await two.world.other_merchant()).merchant.id
-        at_0 = replace(two.world, merchant_id=other)
-        method = await offer(at_0, ground.account_id, "NATIVED")
+        grounds = list[ChainWorld]()
+        for _ in range(2):
+            other = (await two.world.other_merchant()).merchant.id
+            there = replace(two.world, merchant_id=other)
+            method = await offer(there, ground.account_id, "NATIVED")
+            grounds.append(replace(ground, world=there, methods={"NATIVED": method}))
         await copy_tables(cells)
         for database in cells:
             await chain_watch.mark_watched(database, "native", 0, WATCHED_S)
+        at_0, at_2 = grounds
+        if 2 in others:
+            await two.move(2, at_2.world.merchant_id)
+            await copy_tables(cells)
         yield CellsOnChain(
             two,
             replace(ground, world=two.world),
-            replace(ground, world=at_0, methods={"NATIVED": method}),
+            at_0,
+            at_2,
             ground,
             node,
             readers := SharedReaders(),
@@ -274,7 +298,7 @@ async def _compare(both: CellsOnChain) -> RunDetails:
         service.database,
         service.id_generator,
         open_reader,
-        {1: service.cells.at(1)},
+        {cell: database for cell, database in service.cells.items() if cell},
     )
     await compare_chain(comparison, "native")
     run = (await both.two.world.perform(ListReconciliationRuns()))[0]
@@ -305,12 +329,16 @@ async def test_each_cells_logs_are_compared_with_its_own_records_and_the_balance
         await both.ground.pay(session)
     await both.ground.mine(3)
     await both.look(0, 1)
-    await both.run(0, "UPDATE reconciliation_run SET created_at = created_at - interval '1 day'")
-    await both.run(
+    await both.two.run(
+        0, "UPDATE reconciliation_run SET created_at = created_at - interval '1 day'"
+    )
+    await both.two.run(
         1, "DELETE FROM capture WHERE id = (SELECT id FROM capture ORDER BY id DESC LIMIT 1)"
     )
     newest = "(SELECT max(entry_number) FROM ledger_entry WHERE leg = 'payable')"
-    await both.run(0, f"UPDATE ledger_entry SET amount = amount - 1 WHERE entry_number = {newest}")
+    await both.two.run(
+        0, f"UPDATE ledger_entry SET amount = amount - 1 WHERE entry_number = {newest}"
+    )
     await both.two.away(1)
     warned = await _compare(both)
     assert warned.run.id == matched.run.id, "without a cell no run begins"
@@ -348,6 +376,41 @@ async def test_a_cell_that_goes_away_fails_the_run_which_is_done_again_and_nothi
     assert [side.lines for side in done.sums] == [2]
     for cell in (0, 1):
         assert await both.column(cell, _OF_CASES) == []
+
+
+async def test_the_logs_of_three_cells_are_each_ones_own_and_compared_with_all_three(
+    three: CellsOnChain,
+) -> None:
+    for _ in range(2):
+        for ground in (three.of_cell_0, three.ground, three.of_cell_2):
+            _, session = await ground.bill("NATIVED")
+            await ground.pay(session)
+    for strange in (7, 2):  # of no cell, and of a session that cell 2 does not have
+        await three.ground.pay_otherwise(session, uuid=ids.make_opaque_id(strange, 5).bytes)
+    await three.ground.mine(3)
+    await three.look(2, 0, 1)
+    for cell in (0, 1, 2):
+        assert await three.statuses(cell) == ["PAID", "PAID"]
+    assert await three.receipts(0) == ["credited", "credited", "unknown_uuid"]
+    assert await three.receipts(1) == ["credited", "credited"]
+    assert await three.receipts(2) == ["credited", "credited", "unknown_uuid"]
+    await three.two.run(
+        2, "DELETE FROM capture WHERE id = (SELECT id FROM capture ORDER BY id DESC LIMIT 1)"
+    )
+    await three.two.away(1)
+    with pytest.raises(IndexError):
+        await _compare(three)  # there is no run: none begins without a cell
+    await three.two.back(1)
+    differs = await _compare(three)
+    assert differs.run.status == "differs"
+    [side] = differs.sums
+    assert (side.lines, side.records) == (8, 7)
+    [balance] = [each for each in differs.balances if each.currency == "NATIVED"]
+    assert balance.ledger == side.gateway, "of all three ledgers"
+    for cell in (0, 1):
+        assert await three.column(cell, _OF_CASES) == []
+    [case] = await three.column(2, _OF_CASES)
+    assert ": extra, " in case
 
 
 @asynccontextmanager

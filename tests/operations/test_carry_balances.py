@@ -52,7 +52,7 @@ class Moved:
         return self.two.world.service.cells
 
     async def move(self, to: int = 1) -> None:
-        await self.world.perform(MoveMerchant(merchant_id=self.merchant_id, to=to))
+        await self.two.move(to, self.merchant_id)
 
     async def owed(self) -> tuple[int, ...]:
         """Return what each cell owes the merchant."""
@@ -74,12 +74,6 @@ class Moved:
     async def column(self, cell: int, query: str) -> list[Any]:
         rows = await self.cells.at(cell).fetch(query)  # type: ignore[arg-type]
         return [row[0] for row in rows]
-
-    async def run(self, cell: int, statement: str) -> None:
-        """Do something in a cell that no process of ours may."""
-        connection = await self.two.direct(cell)
-        await connection.execute(f"SET session_replication_role = replica; {statement}")
-        await connection.close()
 
     async def pay_out(self, amount: str, reference: str = "bank 1") -> Any:
         return await self.world.perform(
@@ -103,7 +97,8 @@ class Moved:
 
 @pytest.fixture
 async def moved(world: World, databases: Databases) -> AsyncIterator[Moved]:
-    async with two_cells(world, databases, api_key_cache_s=0.0) as two:
+    opened = two_cells(world, databases, awaits_copies=False, api_key_cache_s=0.0)
+    async with opened as two:
         merchant_id = (await two.world.other_merchant()).merchant.id
         payment = await two.pay(merchant_id)
         made = Moved(two, merchant_id, payment)
@@ -288,7 +283,7 @@ async def test_a_half_that_a_cell_lost_with_its_last_commits_is_written_again_an
     moved: Moved, lost_in: int
 ) -> None:
     await moved.move()
-    await moved.run(
+    await moved.two.run(
         lost_in,
         "DELETE FROM cell_transfer; DELETE FROM ledger_entry WHERE fact = 'cell_transfer'",
     )

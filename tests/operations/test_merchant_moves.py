@@ -17,6 +17,7 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDeniedError, FraudRuleKind, RiskLevel
 from payintent.domain.payment import CreatePaymentRequest
+from payintent.operations import copy_tables as copying
 from payintent.operations import merchant_moves
 from payintent.operations.cell_changes import AddCell, DrainCell
 from payintent.operations.fraud import AddFraudRule
@@ -33,6 +34,7 @@ from tests.support.cells import until_it_answers, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
+from tests.support.two_cells import wait_for_nobody
 from tests.support.world import ACTOR, World
 
 pytestmark = OF_CELLS
@@ -62,8 +64,11 @@ class Moving:
 
 
 @pytest.fixture
-async def moving(world: World, databases: Databases) -> AsyncIterator[Moving]:
+async def moving(
+    world: World, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Moving]:
     """An installation whose merchant is in cell 0."""
+    monkeypatch.setattr(copying, "wait_until_copied", wait_for_nobody)
     urls = {number: databases.take() for number in (1, 2)}
     proxies = {0: DatabaseProxy(world.service.settings.database_url)}
     proxies |= {number: DatabaseProxy(url) for number, url in urls.items()}
@@ -291,6 +296,98 @@ async def test_a_move_that_was_killed_is_ended_by_running_it_again_or_by_any_api
     monkeypatch.undo()
     created = await moving.create(world.request(key=uuid4()), moving.stale)
     assert ids.cell_of_timed(created.payment.id) == 1
+
+
+async def test_who_was_slow_does_not_open_the_place_of_a_later_move_into_the_same_cell(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merchant_id = moving.world.merchant_id
+    waits, is_slow, goes_on = merchant_cells.wait_for_creates, asyncio.Event(), asyncio.Event()
+
+    async def killed(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async def slow(*args: Any) -> None:
+        await waits(*args)
+        is_slow.set()
+        await goes_on.wait()
+
+    async def begin(to: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(merchant_moves, "end_move", killed)
+            with pytest.raises(asyncio.CancelledError):
+                await moving.move(to)
+
+    await begin(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(merchant_cells, "wait_for_creates", slow)
+        ending = asyncio.create_task(merchant_moves.end_move(moving.stale.cells, [merchant_id], 1))
+        await is_slow.wait()
+    held = moving.stale.cells.control
+    monkeypatch.setattr(merchant_moves, "_wait_for_copy", _nothing)
+    places = await merchant_cells.list_places(held, merchant_id)
+    await merchant_cells.open_places(held, {merchant_id: places[-1].since})
+    async with held.transaction() as tx:
+        for to in (0, 1):  # what another process does meanwhile, but for its end
+            await merchant_cells.begin_move(tx, merchant_id, to)
+            latest = (await merchant_cells.list_places(tx, merchant_id))[-1]
+            if to == 0:
+                await merchant_cells.open_places(tx, {merchant_id: latest.since})
+    goes_on.set()
+    await ending
+    [place] = await merchant_cells.find_places(held, [merchant_id])
+    assert (place.cell, place.is_open) == (1, False)
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+async def test_a_move_that_another_process_ends_meanwhile_has_ended(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await moving.move(1)
+    copier, ended = merchant_moves.CellCopier, list[int]()
+
+    class Overtaken(copier):  # type: ignore[misc, valid-type]
+        async def step(self) -> None:
+            if not ended:
+                ended.append(1)
+                await merchant_moves.end_move(moving.stale.cells, [moving.world.merchant_id], 2)
+            await super().step()
+
+    monkeypatch.setattr(merchant_moves, "CellCopier", Overtaken)
+    monkeypatch.setattr(merchant_moves, "_COPY_S", 3.0)
+    assert (await moving.move(2)).begun
+    created = await moving.create(moving.world.request())
+    assert ids.cell_of_timed(created.payment.id) == 2
+
+
+async def test_a_denial_takes_no_key_that_a_create_took_before_the_move(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, screening = moving.world, moving.world.service.fraud_screening
+    rule = AddFraudRule(
+        kind=FraudRuleKind.PAYER, value="buyer-2", code="NO", level=RiskLevel.CRITICAL, score=100
+    )
+    await world.perform(rule)
+    request = world.request(payer_uid="buyer-2")
+    find, made = create.PaymentCreator.find, list[Any]()
+
+    async def then_moved(self: Any, *args: Any) -> Any:
+        found = await find(self, *args)
+        if not made:
+            made.append(None)  # another process does not know the rule yet
+            made.append(await moving.create(request, moving.stale))
+            await moving.move(1)
+        return found
+
+    monkeypatch.setattr(create.PaymentCreator, "find", then_moved)
+    with pytest.raises(RefusedError, match="being moved"):
+        await screening.create_payment(request)
+    again = await screening.create_payment(request)
+    assert (again.payment, again.replayed) == (made[1].payment, True)
+    assert await moving.world.service.cells.at(1).fetch("SELECT key FROM idempotency") == []
 
 
 async def test_of_two_movers_one_begins_and_another_place_is_refused_meanwhile(

@@ -38,9 +38,10 @@ from payintent.storage import captures, reconciliation_runs, refunds
 from payintent.storage.reconciliation_runs import RunRecord
 from payintent.storage.refunds import NewRefund
 from tests.support.cell_schema import OF_CELLS
+from tests.support.cells import copy_tables
 from tests.support.databases import Databases
 from tests.support.fakes import captured
-from tests.support.two_cells import TwoCells, two_cells
+from tests.support.two_cells import SeveralCells, TwoCells, several_cells, two_cells
 from tests.support.world import World
 
 pytestmark = OF_CELLS
@@ -305,3 +306,48 @@ async def test_a_worker_that_dies_between_two_cells_doubles_nothing(
     assert await _cases(two) == {(cell, f"fake payment less-{cell}: different") for cell in (0, 1)}
     [sums] = (await two.world.perform(ShowReconciliationRun(run_id=run.id))).sums
     assert (sums.lines, sums.records, sums.gateway, sums.service) == (2, 2, "3000", "3180")
+
+
+async def _in_three(two: SeveralCells) -> dict[int, int]:
+    """Give a merchant of each of three cells."""
+    merchants = {cell: (await two.world.other_merchant()).merchant.id for cell in (0, 1, 2)}
+    for cell in (1, 2):
+        await two.move(cell, merchants[cell])
+    await copy_tables(two.world.service.cells)
+    return merchants
+
+
+async def test_lines_of_three_cells_are_parted_among_them_and_wait_for_each(
+    world: World, databases: Databases, put: Put, tmp_path: Path
+) -> None:
+    async with several_cells(world, databases, (1, 2), awaits_copies=False) as three:
+        merchants = await _in_three(three)
+        for cell, merchant_id in merchants.items():
+            payment = await _pay(three, merchant_id, f"same-{cell}")
+            await _refund(three, payment, f"back-{cell}")
+            await _pay(three, merchant_id, f"lost-{cell}")
+            await _pay(three, merchant_id, "thrice", 50_000 * (cell + 1))
+            if cell:
+                await _pay(three, merchant_id, "twice")
+        path = put(
+            *(f"payment,same-{cell},,1590.00,THB,{_AT}" for cell in merchants),
+            *(f"refund,back-{cell},,90.00,THB,{_AT}" for cell in merchants),
+            f"payment,thrice,,1000.00,THB,{_AT}",
+            f"payment,twice,,1590.00,THB,{_AT}",
+            f"payment,unknown,,12.00,THB,{_AT}",
+        )
+        for cell in (1, 2):
+            await three.away(cell)
+            with pytest.raises(RefusedError, match=f"cell {cell} does not answer"):
+                await _compare(three, path)
+            assert await _take(three, tmp_path) == []
+            await three.back(cell)
+        assert await _cases(three) == set()
+        found = await _compare(three, path)
+        assert _counts(found) == {"payment": (6, 5, 6, 1, 0), "refund": (3, 3, 0, 0, 0)}
+        assert await _cases(three) == {
+            *((cell, f"fake payment lost-{cell}: missing") for cell in merchants),
+            *((cell, "fake payment thrice: missing") for cell in (0, 2)),
+            (2, "fake payment twice: missing"),
+            (0, "fake payment unknown: extra"),
+        }

@@ -68,6 +68,9 @@ UNOPENED_PLACE = """
     INSERT INTO merchant_cell (merchant_id, cell, until, opened_at)
     VALUES (:merchant_id, 0, now() + interval '1 s', NULL)
 """
+PRESENT_EMPTY_PLACE = """
+    INSERT INTO merchant_cell (merchant_id, cell, left_empty) VALUES (:merchant_id, 0, true)
+"""
 NAMED_PROCESS = """
     INSERT INTO cell_process (id, name, cells)
     VALUES (gen_random_uuid(), repeat('x', 201), '{0}')
@@ -830,6 +833,7 @@ BROKEN: list[tuple[str, str]] = [
     ("cell_step", "INSERT INTO cell VALUES (1); UPDATE cell SET state = 'closed' WHERE number = 1"),
     ("cell_process_name", NAMED_PROCESS),
     ("merchant_cell_opened", UNOPENED_PLACE),
+    ("merchant_cell_left_empty", PRESENT_EMPTY_PLACE),
     ("installation_cell", "UPDATE installation SET cell = -1"),
     ("merchant_cell_until", ADD_PLACE.format("now() - interval '1 s'")),
     ("merchant_cell_present", ADD_PLACE.format("NULL") + ";" + ADD_PLACE.format("NULL").replace(

@@ -60,6 +60,8 @@ PLACE = f"""
 _PLACE_SCHEMA = f"""
     INSERT INTO {SCHEMA}.installation (id, cell) SELECT id, {NUMBER} FROM installation;
 """
+#: A transfer has the same id in both of its cells.
+_OF_NO_CELL = {"installation", "cell_transfer"}
 #: Rows whose ids name another cell than that whose table they are in: by time, and of sessions.
 _BY_TIME = """
     SELECT id
@@ -165,7 +167,7 @@ async def _strange_ids_of(connection: asyncpg.Connection, cell: int) -> list[str
     homes = {TableHome.CELL, TableHome.EACH} if cell else set(TableHome)
     found: list[str] = []
     for row in columns:
-        if TABLE_HOMES.get(row["name"]) in homes and row["name"] != "installation":
+        if TABLE_HOMES.get(row["name"]) in homes and row["name"] not in _OF_NO_CELL:
             table = f"{schema}.{row['name']}"
             query = _OF_SESSIONS if row["name"] == "session" else _BY_TIME
             strange = await connection.fetch(query.format(table=table), cell, 5)

@@ -29,6 +29,7 @@ LONGEST_FILES = (
     "docs/test_operate.py",
     "web/test_sdk_ways.py",
     "payments/test_history.py",
+    "payments/test_cells_history.py",
     "conformance/test_callbacks.py",
     "web/test_portal.py",
     "e2e/test_outage.py",

@@ -1,15 +1,18 @@
-"""A world over two cells on two databases, with a proxy before each."""
+"""A world over two cells, or more, on as many databases, with a proxy before each."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import pytest
 
 from payintent.domain.gateway import Gateway, VerifiedCallback
 from payintent.domain.payment import Payment
+from payintent.operations import copy_tables as copying
+from payintent.operations.merchant_moves import MoveMerchant
 from payintent.payments.receive_callback import CallbackResult
 from payintent.service import open_service
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
@@ -29,8 +32,8 @@ _CELL_TABLES = [name for name, home in TABLE_HOMES.items() if home is TableHome.
 _FIGURES = {"figure_mark"}  # has one row from the start
 
 
-class TwoCells:
-    """A world whose merchant is in cell 1, with a proxy before each database."""
+class SeveralCells:
+    """A world over cells, with a proxy before each database."""
 
     def __init__(self, world: World, proxies: dict[int, DatabaseProxy]) -> None:
         self.world = world
@@ -68,6 +71,17 @@ class TwoCells:
         """Connect to the database of a cell past its proxy."""
         return await asyncpg.connect(self.proxies[cell].target_url)
 
+    async def move(self, to: int, merchant_id: int | None = None) -> None:
+        """Let the world's merchant, or another one, have its new payments in another cell."""
+        merchant_id = merchant_id or self.world.merchant_id
+        await self.world.perform(MoveMerchant(merchant_id=merchant_id, to=to))
+
+    async def run(self, cell: int, statement: str) -> None:
+        """Do something in a cell that no process of ours may."""
+        connection = await self.direct(cell)
+        await connection.execute(f"SET session_replication_role = replica; {statement}")
+        await connection.close()
+
     async def pay(self, merchant_id: int) -> Payment:
         """Let a buyer pay 1590.00 THB to a merchant, by the first of its methods."""
         [method] = await self.world.service.cells.control.fetch(
@@ -87,6 +101,57 @@ class TwoCells:
         return await receiver.receive(self.world.account_id, callback, b"raw body")
 
 
+TwoCells = SeveralCells
+
+
+async def wait_for_nobody(*_: object, **__: object) -> list[int]:
+    """Wait for no copies: where nobody copies, operations would wait in vain."""
+    return []
+
+
+@asynccontextmanager
+async def several_cells(
+    world: World,
+    databases: Databases,
+    others: Sequence[int] = (1, 2),
+    gateways: Mapping[str, Gateway] | None = None,
+    *,
+    placed: int | None = None,
+    awaits_copies: bool = True,
+    **changes: Any,
+) -> AsyncIterator[SeveralCells]:
+    """Add cells beside cell 0, which has whatever there is, and place the merchant of the tests.
+
+    Nobody copies but moves and the test itself; for whom an operation would wait in vain, unless it
+    does not.
+    """
+    control_url = world.service.settings.database_url
+    urls = {number: databases.take(WORLD_TEMPLATE) for number in others}
+    for number, url in urls.items():
+        await add_cell(control_url, url, number)
+    if placed is not None:
+        await place_merchant(control_url, world.merchant_id, placed)
+    proxies = {number: DatabaseProxy(url) for number, url in ({0: control_url} | urls).items()}
+    for proxy in proxies.values():
+        await proxy.start()
+    changes |= {"database_url": proxies[0].url}
+    settings = with_cells(
+        world.service.settings.model_copy(update=changes),
+        {number: proxies[number].url for number in others},
+    )
+    service = await open_service(settings, {"fake": world.gateway} | dict(gateways or {}))
+    await copy_tables(service.cells)
+    with pytest.MonkeyPatch.context() as patch:
+        if not awaits_copies:
+            patch.setattr(copying, "wait_until_copied", wait_for_nobody)
+        yield SeveralCells(replace(world, service=service), proxies)
+    await service.close()
+    for proxy in proxies.values():
+        await proxy.stop()
+    for url in urls.values():
+        databases.give_back(url)
+
+
 @asynccontextmanager
 async def two_cells(
     world: World,
@@ -95,18 +160,5 @@ async def two_cells(
     **changes: Any,
 ) -> AsyncIterator[TwoCells]:
     """Place the merchant of the tests in cell 1; cell 0 has whatever else there is."""
-    control_url, cell_url = world.service.settings.database_url, databases.take(WORLD_TEMPLATE)
-    await add_cell(control_url, cell_url, 1)
-    await place_merchant(control_url, world.merchant_id, 1)
-    proxies = {0: DatabaseProxy(control_url), 1: DatabaseProxy(cell_url)}
-    for proxy in proxies.values():
-        await proxy.start()
-    changes |= {"database_url": proxies[0].url}
-    settings = with_cells(world.service.settings.model_copy(update=changes), {1: proxies[1].url})
-    service = await open_service(settings, {"fake": world.gateway} | dict(gateways or {}))
-    await copy_tables(service.cells)
-    yield TwoCells(replace(world, service=service), proxies)
-    await service.close()
-    for proxy in proxies.values():
-        await proxy.stop()
-    databases.give_back(cell_url)
+    async with several_cells(world, databases, (1,), gateways, placed=1, **changes) as two:
+        yield two
