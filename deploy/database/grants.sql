@@ -81,6 +81,10 @@ GRANT SELECT, INSERT, UPDATE ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token, api_key, operator_token, proposal
 TO payintent_api;
 GRANT DELETE ON tax_rate, rate_limit TO payintent_api;
+-- After what was lost is taken back from a cell, no number of it is given once more.
+GRANT SELECT, UPDATE ON SEQUENCE merchant_id_seq, provider_account_id_seq, payment_method_id_seq,
+    fraud_rule_id_seq
+TO payintent_api;
 GRANT SELECT ON
     merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
     fraud_rule, rate_limit, chain, chain_contract, chain_token
