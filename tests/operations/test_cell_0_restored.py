@@ -28,9 +28,9 @@ from payintent.payments.statements_over_cells import list_balances
 from payintent.service import open_service
 from payintent.storage import api_keys, merchants
 from payintent.storage.cells import Cells
-from payintent.storage.copied_tables import COPIED
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables, with_cells
+from tests.support.copying import copied_rows
 from tests.support.databases import Databases, at_database, name_of
 from tests.support.two_cells import TwoCells
 from tests.support.world import ACTOR, World
@@ -84,7 +84,10 @@ async def copies(databases: Databases) -> AsyncIterator[list[str]]:
 
 
 @pytest.fixture
-async def backups(world: World, databases: Databases) -> AsyncIterator[Backups]:
+async def backups(
+    world: World, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Backups]:
+    monkeypatch.setattr(submit, "_COPIED_S", 0.1)  # no API copies here
     url = databases.take()
     settings = world.service.settings.model_copy(update={"api_key_cache_s": 0.0})
     yield Backups(world, with_cells(settings, {1: url}))
@@ -121,7 +124,7 @@ async def _go_on(world: World) -> Since:
     late = (await world.other_merchant("Late")).merchant.id
     await world.perform(MoveMerchant(merchant_id=late, to=1))
     await two.pay(late)
-    revoked = world.api_key.removeprefix("sk_live_")[:8]
+    revoked = world.api_key.split("_")[2]
     await world.perform(RevokeApiKey(public_id=revoked))
     await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     await copy_tables(cells)
@@ -143,20 +146,8 @@ async def _pay_out(world: World, minor: int) -> Any:
     )
 
 
-async def _rows(database: Any) -> dict[str, list[str]]:
-    return {
-        table: sorted(
-            row["row"]
-            for row in await database.fetch(
-                f"SELECT (to_jsonb(t) - 'last_used_at')::text AS row FROM {table} AS t"
-            )
-        )
-        for table in COPIED
-    }
-
-
 async def _are_equal(cells: Cells) -> bool:
-    return await _rows(cells.at(0)) == await _rows(cells.at(1))
+    return await copied_rows(cells.at(0)) == await copied_rows(cells.at(1))
 
 
 async def test_nothing_serves_a_cell_0_that_lacks_moves_and_nothing_is_lost_by_taking_them_back(
@@ -177,9 +168,9 @@ async def test_nothing_serves_a_cell_0_that_lacks_moves_and_nothing_is_lost_by_t
             await open_service(settings, process=process)
     async with backups.opened(settings) as world:
         cells = world.service.cells
-        before = await _rows(cells.at(1))
+        before = await copied_rows(cells.at(1))
         await copy_tables(cells)
-        assert await _rows(cells.at(1)) == before, "what cell 0 does not know stays"
+        assert await copied_rows(cells.at(1)) == before, "what cell 0 does not know stays"
         assert await cells.number_of_merchant(world.merchant_id) == 0
         for change, why in (
             (CopyAnew(), "take-back 1"),
@@ -196,7 +187,7 @@ async def test_nothing_serves_a_cell_0_that_lacks_moves_and_nothing_is_lost_by_t
         assert taken.rows["merchant"] == 1
         assert taken.rows["merchant_cell"] == 4  # a place in each cell, of both
         assert await _are_equal(cells)
-        assert await _rows(cells.at(1)) == before
+        assert await copied_rows(cells.at(1)) == before
     async with backups.opened(settings, "payintent-api") as world:
         await _is_whole(world, since)
 
@@ -228,9 +219,8 @@ async def _is_whole(world: World, since: Since) -> None:
 
 
 async def test_copies_of_a_lost_change_stay_until_they_are_made_anew_and_are_cell_0s_then(
-    backups: Backups, copies: list[str], monkeypatch: pytest.MonkeyPatch
+    backups: Backups, copies: list[str]
 ) -> None:
-    monkeypatch.setattr(submit, "_COPIED_S", 0.1)
     await _add_cell(backups)
     url = await _back_up(backups.world, copies)
     async with backups.opened() as world:
