@@ -126,6 +126,7 @@ GRANT SELECT ON configuration_version TO payintent_read;
 -- Control notes by triggers what each change has touched, and the API copies that into other cells.
 GRANT SELECT, INSERT, DELETE ON configuration_change TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON configuration_copy TO payintent_api;
+GRANT SELECT ON configuration_copy TO payintent_worker;
 GRANT SELECT ON configuration_change, configuration_copy TO payintent_read;
 
 -- Which endpoints of webhooks a worker sends nothing for a while; the console shows it.
