@@ -9,6 +9,7 @@ from payintent.payments.carry_balances import carry_from, list_formers
 from payintent.storage import merchant_cells
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
+from payintent.storage.merchant_cells import MerchantPlace
 
 _AGAIN_S = 5
 
@@ -44,7 +45,7 @@ async def _require_latest_place(cells: Cells, merchant_id: int) -> None:
     """
     if not cells.are_several:
         return
-    places = {}
+    places = dict[int, MerchantPlace]()
     for number in cells.numbers()[1:]:
         try:
             [places[number]] = await merchant_cells.find_places(cells.at(number), [merchant_id])
