@@ -91,11 +91,11 @@ async def _require_nothing_lost(
     settings: Settings, control: Database, others: Sequence[Database]
 ) -> None:
     installation = await cell_records.read_installation(control)
-    known = {database.id_generator.cell for database in others}
+    numbers = {database.id_generator.cell for database in others}
     unknown = [
         _make(address, _COMMAND, number, installation.id)
         for number, address in settings.other_cells.items()
-        if number not in known
+        if number not in numbers
     ]
     checks = [*(_require_known(control, cell) for cell in others), *map(_require_unused, unknown)]
     await asyncio.gather(*checks)

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.operations.base import OperationContext
 from payintent.operations.validation import is_database_id
-from payintent.payments.carry_balances import carry_from, list_formers
+from payintent.payments.carry_balances import carry_from, list_formers, require_latest_place
 from payintent.storage import merchant_cells
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
-from payintent.storage.merchant_cells import MerchantPlace
 
 _AGAIN_S = 5
 
@@ -22,7 +21,7 @@ async def carry_before_payout(context: OperationContext, merchant_ids: Iterable[
     """
     for merchant_id in filter(is_database_id, merchant_ids):
         try:
-            await _require_latest_place(context.cells, merchant_id)
+            await require_latest_place(context.cells, merchant_id)
             await carry_to_present(context.cells, merchant_id)
         except StorageUnavailableError as error:
             raise RefusedError(
@@ -36,28 +35,6 @@ async def carry_to_present(cells: Cells, merchant_id: int) -> None:
     """Carry what all other cells owe a merchant to the one that it is in now."""
     for former in await list_formers(cells, merchant_id):
         await carry_from(cells, merchant_id, former)
-
-
-async def _require_latest_place(cells: Cells, merchant_id: int) -> None:
-    """Raise where a cell knows a later place of a merchant than cell 0: that was restored.
-
-    Cells are asked before cell 0, so that none can know of a move under way before it.
-    """
-    if not cells.are_several:
-        return
-    places = dict[int, MerchantPlace]()
-    for number in cells.numbers()[1:]:
-        try:
-            [places[number]] = await merchant_cells.find_places(cells.at(number), [merchant_id])
-        except StorageUnavailableError:  # where it has payments of the merchant it is missed later
-            continue
-    [place] = await merchant_cells.find_places(cells.control, [merchant_id])
-    for number, there in places.items():
-        if there.since is not None and (place.since is None or there.since > place.since):
-            raise StorageUnavailableError(
-                f"cell {number} knows a later place of it than cell 0, which was restored: run "
-                f"payintent cell take-back {number}"
-            )
 
 
 async def require_present(context: OperationContext, tx: Tx, merchant_id: int) -> None:

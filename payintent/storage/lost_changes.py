@@ -58,14 +58,14 @@ async def find_lost(control: Executor, cell: Executor) -> list[str]:
     copy = await copied_tables.read_copy(cell)
     if copy.change is None or not await copied_tables.is_foreign(control, copy.change):
         return []
-    known = await list_known_merchants(control)
+    of_control = await list_known_merchants(control)
     lost: list[str] = []
     for merchant_id, there in (await list_known_merchants(cell)).items():
-        here = known.get(merchant_id)
-        if here is None or here.created_at != there.created_at:
+        ours = of_control.get(merchant_id)
+        if ours is None or ours.created_at != there.created_at:
             if there.has_payments:
                 lost.append(f"merchant {merchant_id}")
-        elif more := there.cells - here.cells:
+        elif more := there.cells - ours.cells:
             cells = " and ".join(map(str, sorted(more)))
             lost.append(f"that merchant {merchant_id} is or was in cell {cells}")
     return lost
