@@ -98,6 +98,7 @@ def build_app(
         app.state.refusals.flush()
         if (provider := app.state.context.identity_provider) is not None:
             await provider.close()
+        await app.state.context.readiness.close()
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
@@ -186,7 +187,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
             service.event_notifiers,
             of_one_max=FEED_WAITS_MAX,
         ),
-        Readiness(settings),
+        Readiness(service.cells, settings),
         OverviewOverCells(service.readings),
         EndpointComparison(settings),
         IdentityProvider(settings) if settings.oidc_issuer else None,

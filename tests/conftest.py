@@ -79,7 +79,7 @@ _LONG_FILES = {
     "e2e/test_install.py",  # a page of the docs, command by command
     "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox
 }
-_SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator"}
+_SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {

@@ -81,6 +81,10 @@ GRANT SELECT, INSERT, UPDATE ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token, api_key, operator_token, proposal
 TO payintent_api;
 GRANT DELETE ON tax_rate, rate_limit TO payintent_api;
+-- After what was lost is taken back from a cell, no number of it is given once more.
+GRANT SELECT, UPDATE ON SEQUENCE merchant_id_seq, provider_account_id_seq, payment_method_id_seq,
+    fraud_rule_id_seq
+TO payintent_api;
 GRANT SELECT ON
     merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
     fraud_rule, rate_limit, chain, chain_contract, chain_token
@@ -122,7 +126,7 @@ GRANT SELECT ON configuration_version TO payintent_read;
 -- Control notes by triggers what each change has touched, and the API copies that into other cells.
 GRANT SELECT, INSERT, DELETE ON configuration_change TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON configuration_copy TO payintent_api;
--- Which cell's copies are the newest is asked while cell 0 is away.
+-- Which cell's copies are the newest is asked while cell 0 is away, and before a worker starts.
 GRANT SELECT ON configuration_copy TO payintent_worker;
 GRANT SELECT ON configuration_change, configuration_copy TO payintent_read;
 

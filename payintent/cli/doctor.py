@@ -35,7 +35,7 @@ from payintent.operations.examine_setup import examine_setup
 from payintent.processes.cores import usable_cores
 from payintent.service import Service, most_connections, open_service
 from payintent.settings_problems import problem_lines, unknown_settings
-from payintent.storage import audit, server_facts
+from payintent.storage import audit, copied_tables, server_facts
 from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.storage.database import Database
@@ -253,6 +253,7 @@ async def _examine_service(report: _Report, chosen: Settings) -> None:
         async with _opened(chosen) as service:
             await _examine_rights(report, service)
             await _examine_replica(report, service)
+            await _examine_copies(report, service)
             for finding in await examine_setup(service.operation_context):
                 say = report.right if finding.works else report.doubtful
                 say(finding.subject, finding.text)
@@ -297,6 +298,18 @@ async def _examine_replica(report: _Report, service: Service) -> None:
         if found is not None:
             say = report.right if found.is_standby and found.is_near else report.doubtful
             say(f"replica-{cell}" if cell else "replica", found.text)
+
+
+async def _examine_copies(report: _Report, service: Service) -> None:
+    """Tell whether other cells' copies are of changes that cell 0 has: else it was restored."""
+    for number, cell in service.cells.items():
+        change = (await copied_tables.read_copy(cell)).change if number else None
+        if change and await copied_tables.is_foreign(service.database, change):
+            report.wrong(
+                f"cell-{number}",
+                f"its copies are of change {change.number}, which cell 0 does not know: run "
+                f"payintent cell take-back {number}, or payintent cell copy-anew {number}",
+            )
 
 
 async def _examine_chains(report: _Report, chosen: Settings) -> None:

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Sequence
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.operations.base import OperationContext
 from payintent.operations.validation import is_database_id
-from payintent.payments.carry_balances import carry_from, list_formers, naming
+from payintent.payments.carry_balances import (
+    carry_from,
+    list_formers,
+    naming,
+    require_latest_place,
+)
 from payintent.storage import merchant_cells, payouts
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
@@ -22,6 +27,7 @@ async def carry_before_payout(context: OperationContext, merchant_ids: Iterable[
     """
     for merchant_id in filter(is_database_id, merchant_ids):
         try:
+            await require_latest_place(context.cells, merchant_id)
             await carry_to_present(context.cells, merchant_id)
         except StorageUnavailableError as error:
             raise RefusedError(

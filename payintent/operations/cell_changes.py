@@ -44,8 +44,8 @@ class AddCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a database that cannot be this cell."""
-        _check_number(self.number)
-        async with _opened(context, self.number) as cell:
+        check_number(self.number)
+        async with opened_cell(context, self.number) as cell:
             await _check_database(context.cells.control, cell, self.number)
 
     async def apply(self, context: OperationContext, tx: Tx) -> CellRecord:
@@ -58,9 +58,9 @@ class AddCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
         """Say in the database which cell it is, copy what is set up, and open the cell."""
         del result
         control = context.cells.control
-        async with _opened(context, self.number) as cell:
+        async with opened_cell(context, self.number) as cell:
             await cell_records.claim(cell, self.number, control)
-            await _check_installation(control, cell, self.number)
+            await check_installation(control, cell, self.number)
             await _copy(control, cell)
             await cell_records.change_state(control, self.number, "adding", "open")
             await _copy(control, cell)
@@ -76,7 +76,7 @@ class DrainCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse cell 0: merchants who were never moved are there."""
         del context
-        _check_number(self.number)
+        check_number(self.number)
 
     async def apply(self, context: OperationContext, tx: Tx) -> CellRecord:
         """Let no merchant into the cell any more, or let merchants in again."""
@@ -94,7 +94,7 @@ class CloseCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a cell that has merchants, or anything that has not ended."""
-        _check_number(self.number)
+        check_number(self.number)
         state = await cell_records.get_state(context.database, self.number)
         if state is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {self.number}")
@@ -106,7 +106,7 @@ class CloseCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"{merchants} merchants are in cell {self.number}: move them"
             )
-        async with _opened(context, self.number) as database, database.transaction() as cell:
+        async with opened_cell(context, self.number) as database, database.transaction() as cell:
             await cell.allow(statement_s=_COUNT_S, lock_s=1)
             unended = await cell_records.list_unended(cell)
         if unended:
@@ -125,7 +125,8 @@ class CloseCell(ChangeOperation[CellRecord], frozen=True, kw_only=True):
         return record
 
 
-def _check_number(number: int) -> None:
+def check_number(number: int) -> None:
+    """Refuse what is no number of a cell beside cell 0."""
     if number == 0:
         raise RefusedError(
             ErrorCode.BAD_REQUEST, "cell 0 has what operators set up: it is always open"
@@ -135,7 +136,7 @@ def _check_number(number: int) -> None:
 
 
 @asynccontextmanager
-async def _opened(context: OperationContext, number: int) -> AsyncGenerator[Database]:
+async def opened_cell(context: OperationContext, number: int) -> AsyncGenerator[Database]:
     """Open a cell's database, which this process may not have opened when it began."""
     settings = context.cells.control.settings.other_cells.get(number)
     if settings is None:
@@ -162,7 +163,14 @@ async def _check_database(control: Database, cell: Database, number: int) -> Non
             ErrorCode.CONFLICT,
             f"cell {number} has another schema than cell 0: run payintent migrate",
         )
-    is_ours = await _check_installation(control, cell, number)
+    is_ours = await check_installation(control, cell, number)
+    change = (await copied_tables.read_copy(cell)).change
+    if change is not None and await copied_tables.is_foreign(control, change):
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"cell {number} has copies of a change that cell 0 does not know, which was restored: "
+            f"run payintent cell take-back {number}",
+        )
     if not is_ours and await cell_records.has_rows(cell):
         raise RefusedError(ErrorCode.CONFLICT, f"the database of cell {number} is not empty")
     if lacking := sorted(
@@ -175,7 +183,7 @@ async def _check_database(control: Database, cell: Database, number: int) -> Non
     await _check_clocks(control, cell, number)
 
 
-async def _check_installation(control: Database, cell: Database, number: int) -> bool:
+async def check_installation(control: Database, cell: Database, number: int) -> bool:
     """Tell whether a database is this cell already; refuse one that is another."""
     ours = await cell_records.read_installation(control)
     found = await cell_records.find_installation(cell)

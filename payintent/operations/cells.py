@@ -15,9 +15,10 @@ from payintent.operations.base import (
     ReadOperation,
 )
 from payintent.operations.fields import argument
-from payintent.storage import cell_records, copied_tables, server_facts
+from payintent.storage import cell_records, copied_tables, lost_changes, server_facts
 from payintent.storage.cell_records import CellRecord
 from payintent.storage.database import Database, Tx
+from payintent.storage.lost_changes import name_some
 
 _ANSWER_S = 2.0
 
@@ -116,7 +117,7 @@ class CopyAnew(ChangeOperation[CopiedAnew], frozen=True, kw_only=True):
     """Let the copied tables of cells be written anew from cell 0, whatever they have.
 
     Also where a cell has changes that cell 0 does not know any more, after a restore or a
-    failover: those are lost in the cell too. Set up again in cell 0 before what is to stay.
+    failover: those are lost in the cell too. What is to stay is taken back before.
     """
 
     action: ClassVar[str] = "cell.copy-anew"
@@ -145,6 +146,8 @@ class CopyAnew(ChangeOperation[CopiedAnew], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.BAD_REQUEST, "cell 0 has no copies: it is what is copied")
         if self.number is not None and self.number not in context.cells.numbers():
             raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {self.number}")
+        for cell in await self.cells_of(context):
+            await _require_nothing_lost(context, cell)
 
     async def apply(self, context: OperationContext, tx: Tx) -> CopiedAnew:
         """Forget of which change the copies are; an API process writes them within seconds."""
@@ -156,6 +159,21 @@ class CopyAnew(ChangeOperation[CopiedAnew], frozen=True, kw_only=True):
     def combine(self, done: CopiedAnew, batch: CopiedAnew) -> CopiedAnew:
         """Name the cells of both."""
         return CopiedAnew([*done.cells, *batch.cells])
+
+
+async def _require_nothing_lost(context: OperationContext, cell: int) -> None:
+    """Refuse to write over what a cell alone knows of merchants that have payments there."""
+    control = context.cells.control
+    try:
+        lost = await lost_changes.find_lost(control, context.cells.at(cell)) if cell else []
+    except StorageUnavailableError:  # it gets no copies either
+        return
+    if lost:
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"cell 0 does not know any more what cell {cell} does: {name_some(lost)}. Run "
+            f"payintent cell take-back {cell}",
+        )
 
 
 async def _with_copies(

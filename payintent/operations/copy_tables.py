@@ -141,7 +141,10 @@ async def wait_until_copied(
     if change == since:
         return []
     others = [database for database in cells if database is not cells.control]
-    waits = [asyncio.wait_for(_wait(database, change.number), timeout_s) for database in others]
+    waits = [
+        asyncio.wait_for(_wait(cells.control, database, change.number), timeout_s)
+        for database in others
+    ]
     results = await asyncio.gather(*waits, return_exceptions=True)
     late: list[int] = []
     for database, result in zip(others, results, strict=True):
@@ -152,10 +155,12 @@ async def wait_until_copied(
     return late
 
 
-async def _wait(cell: Database, number: int) -> None:
+async def _wait(control: Database, cell: Database, number: int) -> None:
+    """Wait for a number of control's own: that of another history is none, however high it is."""
     while True:
-        copy = await copied_tables.read_copy(cell)
-        if copy.change is not None and copy.change.number >= number:
+        change = (await copied_tables.read_copy(cell)).change
+        has_it = change is not None and change.number >= number
+        if change and has_it and not await copied_tables.is_foreign(control, change):
             return
         await asyncio.sleep(_WAIT_EVERY_S)
 
@@ -169,12 +174,12 @@ async def _find_changes(control: Tx, copy: CopyState, change: ChangeNumber) -> C
     """List what changed since a cell's copies were made; None where it needs whole tables."""
     if copy.change is None:
         return None
-    is_known = await copied_tables.knows_change(control, copy.change)
-    if is_known is False or copy.change.number > change.number:
+    if await copied_tables.is_foreign(control, copy.change):
         raise ForeignHistoryError(
             f"the copies are of change {copy.change.number}, which is none of control's; "
             f"its newest is {change.number}"
         )
+    is_known = await copied_tables.knows_change(control, copy.change)
     return await copied_tables.list_changes(control, copy.change.number) if is_known else None
 
 

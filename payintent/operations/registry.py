@@ -110,6 +110,7 @@ _CLASSES: Mapping[str, str] = {
     "cell.close": "cell_changes.CloseCell",
     "merchant.move": "merchant_moves.MoveMerchant",
     "cell.copy-anew": "cells.CopyAnew",
+    "cell.take-back": "take_back.TakeBack",
     "retention.show": "retention.ShowRetention",
     "ledger.show": "ledger.ShowLedger",
     "ledger.check": "ledger.CheckLedger",

@@ -16,6 +16,7 @@ from payintent.log import get_logger
 from payintent.storage import cell_transfers, ledger, merchant_cells, payouts, statements
 from payintent.storage.cell_transfers import TransferGroup, TransferSum
 from payintent.storage.cells import Cells
+from payintent.storage.merchant_cells import MerchantPlace
 
 _SUM_S = 300.0  # what a merchant is owed is summed of all its entries
 _LOCK_S = 30.0
@@ -43,6 +44,29 @@ async def list_formers(cells: Cells, merchant_id: int) -> list[int]:
         return []
     _, *others = await cells.numbers_with_money(merchant_id)
     return others[::-1]
+
+
+async def require_latest_place(cells: Cells, merchant_id: int) -> None:
+    """Raise where a cell knows a later place of a merchant than cell 0: that was restored.
+
+    Cells are asked before cell 0, so that none can know of a move under way before it.
+    """
+    if not cells.are_several:
+        return
+    places = dict[int, MerchantPlace]()
+    for number in cells.numbers()[1:]:
+        try:
+            [places[number]] = await merchant_cells.find_places(cells.at(number), [merchant_id])
+        except StorageUnavailableError:  # where it has payments of the merchant it is missed later
+            continue
+    with _naming(0):
+        [place] = await merchant_cells.find_places(cells.control, [merchant_id])
+    for number, there in places.items():
+        if there.since is not None and (place.since is None or there.since > place.since):
+            raise StorageUnavailableError(
+                f"cell {number} knows a later place of it than cell 0, which was restored: run "
+                f"payintent cell take-back {number}"
+            )
 
 
 async def carry_from(cells: Cells, merchant_id: int, former: int) -> None:

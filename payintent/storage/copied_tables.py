@@ -154,6 +154,12 @@ async def knows_change(control: Executor, change: ChangeNumber) -> bool | None:
     return None if row["oldest"] is None or row["oldest"] > change.number else False
 
 
+async def is_foreign(control: Executor, change: ChangeNumber) -> bool:
+    """Tell whether a cell's copies are of a change that control has not, or has not any more."""
+    newest, _ = await read_change(control)
+    return change.number > newest.number or await knows_change(control, change) is False
+
+
 async def list_changes(control: Executor, after: int) -> Changes | None:
     """List the keys that changed after a number, by table; None where there are too many."""
     rows = await control.fetch(

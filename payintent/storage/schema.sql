@@ -20,7 +20,7 @@ CREATE FUNCTION public.cell_step() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier'
+    IF coalesce(current_setting('payintent.copied_by', true), '') NOT IN ('copier', 'take-back')
         AND (OLD.state, NEW.state) NOT IN (('adding', 'open'), ('adding', 'closed'),
             ('open', 'draining'), ('draining', 'open'), ('draining', 'closed')) THEN
         RAISE EXCEPTION 'cell % does not go from % to %', NEW.number, OLD.state, NEW.state
@@ -120,6 +120,15 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.copies_begin() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'take-back' THEN
+        PERFORM set_config('payintent.copied_by', 'copier', true);
+    END IF;
+END $$;
+
 CREATE FUNCTION public.copy_rows(of_table text, given jsonb) RETURNS bigint
     LANGUAGE plpgsql
     AS $_$
@@ -132,7 +141,7 @@ DECLARE
     written bigint;
     rewritten bigint := 0;
 BEGIN
-    PERFORM set_config('payintent.copied_by', 'copier', true);
+    PERFORM copies_begin();
     SELECT string_agg(name, ', '), string_agg(name, ', ') FILTER (WHERE is_key),
         string_agg(name, ', ') FILTER (WHERE NOT is_unique),
         string_agg(name, ', ') FILTER (WHERE is_unique AND NOT is_key)
@@ -170,7 +179,7 @@ DECLARE
     is_needed boolean;
     dropped bigint := 0;
 BEGIN
-    PERFORM set_config('payintent.copied_by', 'copier', true);
+    PERFORM copies_begin();
     SELECT string_agg(format('g.%1$I = t.%1$I', a.attname), ' AND ')
     INTO gone
     FROM pg_index i
@@ -217,7 +226,7 @@ CREATE FUNCTION public.market_changed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF current_setting('payintent.copied_by', true) IS DISTINCT FROM 'copier' THEN
+    IF coalesce(current_setting('payintent.copied_by', true), '') NOT IN ('copier', 'take-back') THEN
         NEW.market_changed_at = clock();
     END IF;
     RETURN NEW;
@@ -243,16 +252,17 @@ CREATE FUNCTION public.note_change() RETURNS trigger
     SET "TimeZone" TO 'UTC'
     AS $$
 DECLARE
+    writer text := coalesce(current_setting('payintent.copied_by', true), '');
     noted bigint := nullif(current_setting('payintent.change', true), '');
     changed uuid := gen_random_uuid();
+    moment timestamptz := CASE WHEN writer <> 'migration' THEN clock() END;
 BEGIN
-    IF current_setting('payintent.copied_by', true) = 'copier'
-        OR EXISTS (SELECT FROM installation WHERE cell <> 0) THEN
+    IF writer = 'copier' OR EXISTS (SELECT FROM installation WHERE cell <> 0) THEN
         RETURN NULL;
     END IF;
     IF noted IS NULL THEN
         UPDATE configuration_version
-        SET number = number + 1, token = changed
+        SET number = number + 1, token = changed, changed_at = coalesce(moment, changed_at)
         RETURNING number INTO noted;
         PERFORM set_config('payintent.change', noted::text, true);
         DELETE FROM configuration_change
@@ -726,6 +736,7 @@ CREATE TABLE public.configuration_version (
     version uuid DEFAULT gen_random_uuid() NOT NULL,
     number bigint DEFAULT 0 NOT NULL,
     token uuid DEFAULT gen_random_uuid() NOT NULL,
+    changed_at timestamp with time zone,
     CONSTRAINT configuration_version_only_row CHECK (only_row)
 );
 

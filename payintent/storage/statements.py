@@ -107,6 +107,47 @@ _SELECT: LiteralString = (
     """
 )
 
+#: What is owed: $1 the account, $2 its merchant, $3 the cells that are summed.
+_BALANCES: LiteralString = """
+    WITH closed AS (
+        SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
+        FROM statement s
+        WHERE s.merchant_id = $2
+        ORDER BY s.currency, s.chain, s.number DESC
+    ), bound AS (
+        SELECT next_number, closed_number, closed_at FROM statement_close
+        WHERE merchant_id = $2
+        UNION ALL
+        SELECT 0, -1, '-infinity'
+        ORDER BY closed_number DESC  -- both may begin at 0
+        LIMIT 1
+    ), sums AS (
+        SELECT currency, chain, sum(amount) AS amount
+        FROM (
+            SELECT currency, chain, amount FROM closed
+            UNION ALL
+            SELECT e.currency, coalesce(e.chain, ''),
+                CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END
+            FROM ledger_entry e
+            CROSS JOIN bound b
+            WHERE e.merchant_id = $2 AND e.entry_number >= b.next_number
+                AND (e.entry_number > b.closed_number OR e.created_at >= b.closed_at)
+                AND $1 IN (e.debit, e.credit)
+            UNION ALL
+            SELECT t.currency, coalesce(t.chain, ''),
+                CASE t.from_cell WHEN i.cell THEN t.amount_minor ELSE -t.amount_minor END
+            FROM cell_transfer t
+            CROSS JOIN installation i
+            WHERE t.merchant_id = $2
+                AND t.from_cell = ANY($3::smallint[]) AND t.to_cell = ANY($3::smallint[])
+        ) parts
+        GROUP BY currency, chain
+    )
+    SELECT s.currency, s.chain, s.amount, t.decimals AS token_decimals
+    FROM sums s
+    LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
+    ORDER BY s.currency, s.chain
+"""
 _LINES: LiteralString = (
     """
     WITH lines AS (
@@ -260,46 +301,7 @@ async def list_balances(
     of the two, or in both, as it is carried meanwhile.
     """
     rows = await database.fetch(
-        """
-        WITH closed AS (
-            SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
-            FROM statement s
-            WHERE s.merchant_id = $2
-            ORDER BY s.currency, s.chain, s.number DESC
-        ), bound AS (
-            SELECT next_number, closed_number, closed_at FROM statement_close
-            WHERE merchant_id = $2
-            UNION ALL
-            SELECT 0, -1, '-infinity'
-            ORDER BY closed_number DESC  -- both may begin at 0
-            LIMIT 1
-        ), sums AS (
-            SELECT currency, chain, sum(amount) AS amount
-            FROM (
-                SELECT currency, chain, amount FROM closed
-                UNION ALL
-                SELECT e.currency, coalesce(e.chain, ''),
-                    CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END
-                FROM ledger_entry e
-                CROSS JOIN bound b
-                WHERE e.merchant_id = $2 AND e.entry_number >= b.next_number
-                    AND (e.entry_number > b.closed_number OR e.created_at >= b.closed_at)
-                    AND $1 IN (e.debit, e.credit)
-                UNION ALL
-                SELECT t.currency, coalesce(t.chain, ''),
-                    CASE t.from_cell WHEN i.cell THEN t.amount_minor ELSE -t.amount_minor END
-                FROM cell_transfer t
-                CROSS JOIN installation i
-                WHERE t.merchant_id = $2
-                    AND t.from_cell = ANY($3::smallint[]) AND t.to_cell = ANY($3::smallint[])
-            ) parts
-            GROUP BY currency, chain
-        )
-        SELECT s.currency, s.chain, s.amount, t.decimals AS token_decimals
-        FROM sums s
-        LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
-        ORDER BY s.currency, s.chain
-        """,
+        _BALANCES,
         f"merchant_payable:{merchant_id}",
         merchant_id,
         list(summed_cells),

@@ -14,13 +14,16 @@ from pydantic import SecretStr
 
 from payintent.cli import doctor
 from payintent.config import Settings
+from payintent.operations.cell_changes import AddCell
+from payintent.service import open_service
 from payintent.settings_problems import set_names, unknown_settings, variable_of
 from tests.support.authority import Authority
+from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider
 from tests.support.smtp_server import PASSWORD, USER, smtp_server
 from tests.support.terminal import Said, Terminal
-from tests.support.world import free_port
+from tests.support.world import ACTOR, free_port
 
 _SECRET = "VmVyeS1zZWNyZXQ"
 
@@ -105,6 +108,26 @@ def test_the_connections_to_all_cells_of_a_server_are_counted_together(
         texts = [text for level in ("ok", "WARN") for _, text in _lines(said, level)]
         found += [int(n) for text in texts for n in re.findall(r"open up to (\d+) conn", text)]
     assert found == [found[0], 2 * found[0], 2 * found[0]]
+
+
+def test_copies_of_a_change_that_cell_0_does_not_know_are_refused_with_what_to_do(
+    examine_all: _Doctor,
+) -> None:
+    settings = with_new_cell(examine_all.settings, 2)
+    asyncio.run(_add_cell(settings))
+    cells = settings.cells.get_secret_value()
+    assert examine_all(PAYINTENT_CELLS=cells).status == 0
+    asyncio.run(lose_changes(settings))
+    [(subject, text)] = examine_all.refusals(PAYINTENT_CELLS=cells)
+    assert subject == "cell-2"
+    assert "payintent cell take-back 2" in text
+
+
+async def _add_cell(settings: Settings) -> None:
+    await make_new_cell(settings)
+    service = await open_service(settings, {})
+    await service.run_operation(AddCell(number=2), ACTOR)
+    await service.close()
 
 
 async def _connections_allowed(url: str) -> int:

@@ -25,7 +25,7 @@ from payintent.payments.create_refund import POLICY, refund_case
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
-from tests.support.cells import make_new_cell, with_new_cell
+from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
@@ -42,7 +42,7 @@ _ENDLESS = {
     "seed",
 }  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
-_OF_CELLS = {"cell.add", "cell.drain", "cell.close", "merchant.move"}
+_OF_CELLS = {"cell.add", "cell.drain", "cell.close", "cell.take-back", "merchant.move"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
@@ -155,6 +155,8 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
             settings = with_new_cell(settings, 1)
             terminal.set_cells(settings)
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
+        if name == "cell.take-back":
+            asyncio.run(lose_changes(settings))
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
         real = asyncio.run(_really(settings, name, words))

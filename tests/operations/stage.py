@@ -32,7 +32,7 @@ from payintent.storage import captures, operator_identities, refunds
 from payintent.storage.operator_identities import NewSignIn
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
-from tests.support.cells import make_new_cell, with_new_cell
+from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
 from tests.support.fakes import captured
@@ -238,6 +238,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cell.close": {"number": 2},
     "merchant.move": {"merchant_id": "$old_merchant", "to": 0},
     "cell.copy-anew": {},
+    "cell.take-back": {"number": 2},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
@@ -363,6 +364,11 @@ class Stage:
     def example(self, action: str) -> ReadOperation[Any] | ChangeOperation[Any]:
         """Give an operation that can be done once those before it in the table were."""
         return msgspec.convert(self.fields(action), OPERATIONS[action])
+
+    async def before(self, action: str) -> None:
+        """Let happen what an operation mends."""
+        if action == "cell.take-back":
+            await lose_changes(self.world.service.settings)
 
     async def perform(
         self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA

@@ -81,7 +81,8 @@ def test_the_statements_of_changes_are_found() -> None:
     assert {"refund", "capture"} <= written["payment.refund"]
     assert {"payout", "ledger_entry"} <= written["payout.import"]
     assert written["tax.set"] == {"tax_rate"}
-    assert [action for action, tables in written.items() if not tables] == []
+    # What is taken back is written by a function of the server, whichever table it is.
+    assert [action for action, tables in written.items() if not tables] == ["cell.take-back"]
 
 
 def _written(kind: type[ChangeOperation[Any]]) -> set[str]:

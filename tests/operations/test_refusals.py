@@ -247,6 +247,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("merchant.move", {"to": 1024}, _BAD, "a cell is from 0 to 1023"),
     ("cell.copy-anew", {"number": 1}, _UNKNOWN, "no cell 1"),
     ("cell.copy-anew", {"number": 0}, ErrorCode.BAD_REQUEST, "cell 0 has no copies"),
+    ("cell.take-back", {"number": 0}, _BAD, "cell 0 has what operators set up"),
+    ("cell.take-back", {"number": 3}, _BAD, "does not say where cell 3 is"),
     ("payout.record", {"amount": "999999"}, _REFUSED, "merchant 1 is owed .* not 999999.00"),
     ("payout.import", {"lines": []}, _BAD, "lines must begin with merchant,amount"),
     ("payout.import", {"lines": ["merchant"]}, _BAD, "lines must begin with merchant,amount"),

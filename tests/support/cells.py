@@ -43,6 +43,16 @@ async def make_new_cell(settings: Settings) -> None:
     await migrate(_new_cell_url(settings))
 
 
+async def lose_changes(settings: Settings) -> None:
+    """Let the copies of the schema that was made be newer than cell 0, as after its restore."""
+    connection = await asyncpg.connect(_new_cell_url(settings))
+    await connection.execute(
+        "UPDATE configuration_copy "
+        "SET number = 1000000, token = gen_random_uuid(), copied_at = clock() + interval '1 day'"
+    )
+    await connection.close()
+
+
 async def add_cell(control_url: str, url: str, number: int) -> None:
     """Make a database a cell of control's installation; nothing is copied into it yet."""
     control, cell = await asyncpg.connect(control_url), await asyncpg.connect(url)
