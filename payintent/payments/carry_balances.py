@@ -59,7 +59,7 @@ async def require_latest_place(cells: Cells, merchant_id: int) -> None:
             [places[number]] = await merchant_cells.find_places(cells.at(number), [merchant_id])
         except StorageUnavailableError:  # where it has payments of the merchant it is missed later
             continue
-    with _naming(0):
+    with naming(0):
         [place] = await merchant_cells.find_places(cells.control, [merchant_id])
     for number, there in places.items():
         if there.since is not None and (place.since is None or there.since > place.since):
