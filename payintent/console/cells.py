@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +20,7 @@ from payintent.storage import copied_tables, merchant_cells, payments
 from payintent.storage.cell_load import COUNTED_MAX, CellLoad, read_load
 from payintent.storage.copied_tables import CopyState
 from payintent.storage.database import Database
+from payintent.storage.database_hosts import name_database
 
 _ANSWER_S = 2.0
 
@@ -64,13 +64,7 @@ async def get_cells(request: Request) -> Response:
 def list_addresses(settings: Settings) -> dict[int, str]:
     """Return where each cell's database is: hosts, name and schema, and no password."""
     of_cells: dict[int, Settings] = {0: settings, **settings.other_cells}
-    return {number: _address(cell.database_url) for number, cell in of_cells.items()}
-
-
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    schema = parse_qs(parts.query).get("search_path", [])
-    return " ".join([parts.netloc.rpartition("@")[2] + parts.path, *schema])
+    return {number: name_database(cell.database_url) for number, cell in of_cells.items()}
 
 
 async def _look(

@@ -1,7 +1,7 @@
 """Where the databases of cells are, as the setting says it: JSON by the cells' numbers."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from payintent.domain import ids
@@ -15,9 +15,9 @@ _NUMBERS = {str(number): number for number in range(1, ids.CELL_MAX + 1)}
 class CellAddress:
     """What `DATABASE_URL` and its companions are of cell 0."""
 
-    url: str
-    direct_url: str | None = None
-    read_url: str | None = None
+    url: str = field(repr=False)  # it holds a password, as the others do
+    direct_url: str | None = field(default=None, repr=False)
+    read_url: str | None = field(default=None, repr=False)
     pooled: bool = False
 
 

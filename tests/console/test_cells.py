@@ -73,4 +73,19 @@ async def test_with_one_cell_the_page_says_so_and_is_in_no_menu(operator: Api) -
 def test_an_address_has_no_password_and_all_hosts(world: World) -> None:
     url = "postgresql://me:s3cret@one:5432,two:5433/payintent?search_path=cell_1&sslmode=disable"
     settings = with_cells(world.service.settings, {1: url})
-    assert list_addresses(settings)[1] == "one:5432,two:5433/payintent cell_1"
+    assert list_addresses(settings)[1] == "one:5432, two:5433/payintent, schema cell_1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:12/s3cr3t@one:5432/payintent",
+        "postgresql://me:s3@cr3t@one:5432/payintent",
+        "postgresql://me:12#s3cr3t@one:5432/payintent",
+        "postgresql://me:12?search_path=s3cr3t@one:5432/payintent",
+        "host=one dbname=payintent user=me password=s3cr3t",
+    ],
+)
+def test_an_address_that_may_be_meant_otherwise_is_not_shown_at_all(world: World, url: str) -> None:
+    settings = with_cells(world.service.settings, {1: url})
+    assert list_addresses(settings)[1] == "not readable"
