@@ -44,10 +44,10 @@ def _address(name: str, given: object) -> CellAddress:
     _require(
         fields.keys() <= set(allowed), f"has for cell {name} what is none of {', '.join(allowed)}"
     )
-    texts = {field: fields[field] for field in _TEXTS if field in fields}
+    texts = {kind: fields[kind] for kind in _TEXTS if kind in fields}
     _require(bool(texts.get("url")), f"has no url for cell {name}")
-    for field, value in texts.items():
-        _require(isinstance(value, str), f"has a {field} for cell {name} that is no text")
+    for kind, value in texts.items():
+        _require(isinstance(value, str), f"has a {kind} for cell {name} that is no text")
     pooled = fields.get("pooled", False)
     _require(isinstance(pooled, bool), f"has pooled of cell {name} neither true nor false")
     past = texts.get("direct_url")
