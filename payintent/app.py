@@ -1,6 +1,7 @@
 """The application: routes, error handlers, and what all answers share."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -38,6 +39,7 @@ from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
+from payintent.operations.cell_views import read_cell_views
 from payintent.operations.copy_tables import open_copiers
 from payintent.operations.merchant_moves import MoveEnder
 from payintent.operations.note_process import ProcessNote
@@ -48,10 +50,12 @@ from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
 from payintent.tracing_export import start_tracing
+from payintent.ttl_cache import TtlCache
 from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
 _TEMPLATES = templates(ROUTES)
+_CELLS_KEPT_S = 1.0  # what the console shows of cells is so old at most
 
 
 Writer = KeyUses | CallLogWriter | GatewayCallLog | ProcessNote
@@ -189,6 +193,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         ),
         Readiness(service.cells, settings),
         OverviewOverCells(service.readings),
+        TtlCache(lambda _: read_cell_views(service.cells), [], _CELLS_KEPT_S, time.monotonic),
         EndpointComparison(settings),
         IdentityProvider(settings) if settings.oidc_issuer else None,
     )

@@ -31,7 +31,7 @@ from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOper
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.settings_problems import problem_lines
-from payintent.storage.database_hosts import name_hosts
+from payintent.storage.database_hosts import NOT_READABLE, name_hosts
 from payintent.storage.proposals import Proposal
 from payintent.tracing import TracingUnavailableError
 
@@ -113,7 +113,9 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 def say_waiting(url: str) -> None:
     """Say on standard error which database is waited for, without its password."""
-    print(f"payintent: waiting for the database at {name_hosts(url)} …", file=sys.stderr)
+    place = name_hosts(url)
+    at = "whose address is" if place == NOT_READABLE else "at"
+    print(f"payintent: waiting for the database {at} {place} …", file=sys.stderr)
 
 
 def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str = "") -> T:

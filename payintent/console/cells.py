@@ -1,110 +1,77 @@
-"""Cells: the database of each, whether it answers, its size, its load, and how its copies are."""
+"""Cells: the database of each, whether it answers, how it does, and what may be done about it."""
 
-import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from urllib.parse import parse_qs, urlsplit
+from datetime import datetime, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.context import get_context
-from payintent.config import Settings
 from payintent.console.access import signed_in
+from payintent.console.chains import runbook_section
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
-from payintent.domain.errors import StorageUnavailableError
-from payintent.operations.cells import CellView, ListCells
-from payintent.service import Service
-from payintent.storage import copied_tables, merchant_cells, payments
-from payintent.storage.cell_load import COUNTED_MAX, CellLoad, read_load
-from payintent.storage.copied_tables import CopyState
-from payintent.storage.database import Database
+from payintent.operations.cell_views import CellView
+from payintent.storage import payments
+from payintent.storage.cell_facts import COUNTED_MAX
 
-_ANSWER_S = 2.0
+_AWAY = "A cell is away"
+_LATE = "Copies are late"
+_LATE_AFTER = timedelta(minutes=1)  # after a change, as the alert has it
+_FULL_PART = 0.9  # of a server's connections
+_WAITS = timedelta(minutes=5)  # longer than this it is late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPart:
-    """What the page shows of one cell; load and copies are None where it does not answer."""
+    """What the page shows of one cell."""
 
     cell: CellView
-    address: str  # of its database, without who signs in there
-    merchants: int  # whose new payments are there
-    load: CellLoad | None
-    copy: CopyState | None
-    changes_behind: int | None
+    is_full: bool  # its server has hardly a connection left
+    webhook_is_late: bool
+    callback_is_late: bool
+    runbook: str | None  # the heading of the section for its state
+    steps: str | None  # that section, as HTML
 
 
 async def get_cells(request: Request) -> Response:
-    """`GET /cells`: every cell; each is asked at once, and for two seconds."""
+    """`GET /cells`: every cell, as it was a second ago at most; each is asked at once."""
     session = await signed_in(request)
-    service = get_context(request).service
-    cells = await service.run_operation(ListCells(), session.actor)
-    merchants = await merchant_cells.count_by_cell(service.database)
-    newest, _ = await copied_tables.read_change(service.database)
-    now = await payments.now(service.database)
-    addresses = list_addresses(service.settings)
-    parts = [
-        _part(cell, addresses, merchants, newest.number, looked)
-        for cell, looked in zip(
-            cells, await asyncio.gather(*(_look(service, cell, now) for cell in cells)), strict=True
-        )
-    ]
+    app = get_context(request)
+    cells = await app.cells.get()
+    now = await payments.now(app.service.database)
     return render(
         request,
         "cells.html",
-        parts=parts,
+        parts=[_part(cell, now) for cell in cells],
         counted_max=COUNTED_MAX,
+        now=now,
         allowed={kind.action for kind in list_allowed(session.actor.role)},
     )
 
 
-def list_addresses(settings: Settings) -> dict[int, str]:
-    """Return where each cell's database is: hosts, name and schema, and no password."""
-    of_cells: dict[int, Settings] = {0: settings, **settings.other_cells}
-    return {number: _address(cell.database_url) for number, cell in of_cells.items()}
-
-
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    schema = parse_qs(parts.query).get("search_path", [])
-    return " ".join([parts.netloc.rpartition("@")[2] + parts.path, *schema])
-
-
-async def _look(
-    service: Service, cell: CellView, now: datetime
-) -> tuple[CellLoad, CopyState | None] | None:
-    """Ask a cell that answers how it does; None where it has gone away meanwhile."""
-    database = service.cells.numbered(cell.number)
-    if database is None or not cell.answers:
-        return None
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            return await read_load(database, now), await _read_copy(database)
-    except (TimeoutError, StorageUnavailableError):
-        return None
-
-
-async def _read_copy(database: Database) -> CopyState | None:
-    return None if database.id_generator.cell == 0 else await copied_tables.read_copy(database)
-
-
-def _part(
-    cell: CellView,
-    addresses: Mapping[int, str],
-    merchants: Mapping[int, int],
-    newest: int,
-    looked: tuple[CellLoad, CopyState | None] | None,
-) -> CellPart:
-    load, copy = looked or (None, None)
-    copied = None if copy is None or copy.change is None else copy.change.number
+def _part(cell: CellView, now: datetime) -> CellPart:
+    heading = _find_runbook(cell, now)
+    used, allowed = cell.server_connections, cell.connections_max
     return CellPart(
         cell=cell,
-        address=addresses.get(cell.number, "not in the settings of this process"),
-        merchants=merchants.get(cell.number, 0),
-        load=load,
-        copy=copy,
-        changes_behind=None if copied is None else newest - copied,
+        is_full=used is not None and allowed is not None and used >= allowed * _FULL_PART,
+        webhook_is_late=_is_late(cell.webhook_due_at, now),
+        callback_is_late=_is_late(cell.callback_at, now),
+        runbook=heading,
+        steps=heading and runbook_section(heading),
     )
+
+
+def _find_runbook(cell: CellView, now: datetime) -> str | None:
+    """Return the section of the runbook for what is wrong with a cell; None where nothing is."""
+    if not cell.answers:
+        return _AWAY
+    if not cell.changes_behind:
+        return None
+    is_late = cell.copied_at is None or now - cell.copied_at > _LATE_AFTER
+    return _LATE if is_late or cell.changes_behind < 0 else None
+
+
+def _is_late(at: datetime | None, now: datetime) -> bool:
+    return at is not None and now - at > _WAITS

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from payintent.api.context import get_context
 from payintent.console.access import signed_in
+from payintent.console.listing import read_list
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.operations.accounts import ListAccounts
@@ -57,10 +58,10 @@ async def get_gateways(request: Request) -> Response:
     """`GET /gateways`: every provider and account, its breaker, and what may be done with it."""
     session = await signed_in(request)
     service = get_context(request).service
-    providers = await service.run_operation(ListProviders(), session.actor)
-    listed = await service.run_operation(ListAccounts(), session.actor)
-    outages = await service.run_operation(ListGatewayOutages(), session.actor)
-    errors = await service.run_operation(ListGatewayErrors(limit=_ERRORS), session.actor)
+    providers = await read_list(request, session, ListProviders())
+    listed = await read_list(request, session, ListAccounts())
+    outages = await read_list(request, session, ListGatewayOutages())
+    errors = await read_list(request, session, ListGatewayErrors(limit=_ERRORS))
     return render(
         request,
         "gateways.html",

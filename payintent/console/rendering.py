@@ -16,8 +16,10 @@ from payintent.console.sessions import OperatorSession
 from payintent.console.static_files import console_file_url, console_style, style_sources
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
+from payintent.operations.cell_views import list_away
 from payintent.operations.fields import summarize
 from payintent.operations.registry import Operation
+from payintent.storage.cells import Cells
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
@@ -72,11 +74,17 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
     return {
         "asset": console_file_url,
         "cells_away": sorted(request.scope.get("payintent.cells_away", ())),
+        "cells_silent": _silent(cells) if session and path != "/cells" else {},
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
         "path": path,
         "session": session,
         "style": console_style,
     }
+
+
+def _silent(cells: Cells) -> dict[int, str]:
+    """Name the cells that do not answer, and for how long they have not."""
+    return {number: _span(int(away_s)) for number, away_s in list_away(cells).items()}
 
 
 def format_moment(moment: datetime) -> str:
@@ -106,7 +114,10 @@ def clock(text: str) -> str:
 
 def format_age(at: datetime, now: datetime) -> str:
     """Write how long ago a moment was, in its largest unit: `3 h`."""
-    seconds = max(0, int((now - at).total_seconds()))
+    return _span(max(0, int((now - at).total_seconds())))
+
+
+def _span(seconds: int) -> str:
     for unit, size in _UNITS:
         if seconds >= size:
             return f"{seconds // size} {unit}"

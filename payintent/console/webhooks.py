@@ -19,6 +19,7 @@ from payintent.console.page_action import offer
 from payintent.console.payment_story import pretty
 from payintent.console.rendering import render
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.endpoint_views import EndpointView
 from payintent.operations.webhooks import (
     ListDeliveries,
     ListEndpoints,
@@ -27,7 +28,7 @@ from payintent.operations.webhooks import (
     ShowEvent,
 )
 from payintent.storage import payments
-from payintent.storage.endpoint_list import COUNTED_MAX, EndpointRecord
+from payintent.storage.endpoint_list import COUNTED_MAX
 
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5
@@ -48,6 +49,7 @@ async def get_webhooks(request: Request) -> Response:
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
         now=await payments.now(get_context(request).service.reading),
         counted_max=COUNTED_MAX,
+        several=get_context(request).service.cells.are_several,
         replay=link_operation(session, ReplayMissedEvents),
         replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
         following=following and other_page(request, after=following),
@@ -93,14 +95,14 @@ async def get_webhook_event(request: Request) -> Response:
     )
 
 
-def health(endpoint: EndpointRecord) -> tuple[str, str]:
+def health(endpoint: EndpointView) -> tuple[str, str]:
     """Say how an endpoint does, with the colour of it."""
     if endpoint.callback_url is None:
         return "none", ""
     if endpoint.open_since is not None:
         return "failing", "bad"
     if not endpoint.attempts:
-        return ("late", "warn") if _is_late(endpoint) else ("no attempts", "")
+        return _untried(endpoint)
     if not endpoint.delivered:
         return "failing", "bad"
     if endpoint.delivered < endpoint.attempts * _HALF or endpoint.last_outcome != "delivered":
@@ -108,5 +110,11 @@ def health(endpoint: EndpointRecord) -> tuple[str, str]:
     return ("late", "warn") if _is_late(endpoint) else ("healthy", "good")
 
 
-def _is_late(endpoint: EndpointRecord) -> bool:
+def _untried(endpoint: EndpointView) -> tuple[str, str]:
+    if endpoint.incomplete:
+        return "not known", "warn"
+    return ("late", "warn") if _is_late(endpoint) else ("no attempts", "")
+
+
+def _is_late(endpoint: EndpointView) -> bool:
     return endpoint.late_s is not None and endpoint.late_s > _LATE_S

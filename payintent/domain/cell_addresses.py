@@ -1,7 +1,7 @@
 """Where the databases of cells are, as the setting says it: JSON by the cells' numbers."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from payintent.domain import ids
@@ -15,9 +15,9 @@ _NUMBERS = {str(number): number for number in range(1, ids.CELL_MAX + 1)}
 class CellAddress:
     """What `DATABASE_URL` and its companions are of cell 0."""
 
-    url: str
-    direct_url: str | None = None
-    read_url: str | None = None
+    url: str = field(repr=False)  # it holds a password, as the others do
+    direct_url: str | None = field(default=None, repr=False)
+    read_url: str | None = field(default=None, repr=False)
     pooled: bool = False
 
 
@@ -44,10 +44,10 @@ def _address(name: str, given: object) -> CellAddress:
     _require(
         fields.keys() <= set(allowed), f"has for cell {name} what is none of {', '.join(allowed)}"
     )
-    texts = {field: fields[field] for field in _TEXTS if field in fields}
+    texts = {kind: fields[kind] for kind in _TEXTS if kind in fields}
     _require(bool(texts.get("url")), f"has no url for cell {name}")
-    for field, value in texts.items():
-        _require(isinstance(value, str), f"has a {field} for cell {name} that is no text")
+    for kind, value in texts.items():
+        _require(isinstance(value, str), f"has a {kind} for cell {name} that is no text")
     pooled = fields.get("pooled", False)
     _require(isinstance(pooled, bool), f"has pooled of cell {name} neither true nor false")
     past = texts.get("direct_url")

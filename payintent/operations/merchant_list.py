@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.domain.activation import ActivationStatus, is_in_service
+from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
@@ -26,6 +27,7 @@ from payintent.storage import (
 )
 from payintent.storage.callback_secrets import CallbackSecretTimes
 from payintent.storage.merchants import ActivationRecord, MerchantFilter
+from payintent.storage.merge_lists import ask_cells
 from payintent.storage.payment_search import PaymentScope
 
 _NAME_MAX = 200
@@ -88,13 +90,9 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         merchant = await require_merchant(database, self.merchant_id)
         file = await merchants.get_activation(database, merchant.id)
         assert file is not None  # noqa: S101 - merchants are never deleted
-        version = await configuration.get_version(database)
-        methods = await payment_methods.list_for_merchant(
-            database, merchant.id, version.watched_chains
-        )
+        watched = await configuration.list_watched_chains(context.cells, merchant.id)
+        methods = await payment_methods.list_for_merchant(database, merchant.id, watched)
         keys = await api_keys.list_keys(database, merchant.id, LISTED_MAX)
-        scope = PaymentScope(merchant_id=merchant.id, statuses=_WAS_PAID, limit=1)
-        paid = await payment_search.list_ids(database, scope, None)
         return [
             _key(sum(key.revoked_at is None for key in keys)),
             _webhooks(merchant),
@@ -102,7 +100,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
             _request(file),
             _methods(file, methods),
             _apply(file),
-            _tried(has_paid=bool(paid)),
+            await _read_tried(context, merchant.id),
             _reached(file, ActivationStatus.VALIDATED, "merchant.validate"),
             _reached(file, ActivationStatus.ACTIVE, "merchant.activate"),
         ]
@@ -208,13 +206,22 @@ def _apply(file: ActivationRecord) -> ChecklistStep:
     )
 
 
-def _tried(*, has_paid: bool) -> ChecklistStep:
-    return ChecklistStep(
-        step="A payment was made",
-        done=has_paid,
-        says="at least one was paid" if has_paid else "none was paid: try the whole flow",
-        action="payment.list",
-    )
+async def _read_tried(context: OperationContext, merchant_id: int) -> ChecklistStep:
+    """Look for a payment that was paid in all cells of the merchant."""
+    scope = PaymentScope(merchant_id=merchant_id, statuses=_WAS_PAID, limit=1)
+    cells = context.cells
+    try:
+        found, away = await ask_cells(
+            await cells.all_of_merchant(merchant_id),
+            lambda cell: payment_search.list_ids(cell, scope, None),
+        )
+    except StorageUnavailableError:  # none of them answers
+        found, away = {}, await cells.numbers_of_merchant(merchant_id)
+    has_paid = any(found.values())
+    says = "at least one was paid" if has_paid else "none was paid: try the whole flow"
+    if away and not has_paid:
+        says = f"not known: cell {', '.join(map(str, away))} does not answer"
+    return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 
 def _reached(file: ActivationRecord, wanted: ActivationStatus, action: str) -> ChecklistStep:

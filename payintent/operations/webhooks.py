@@ -17,6 +17,7 @@ from payintent.operations.base import (
     OperationHome,
     ReadOperation,
 )
+from payintent.operations.endpoint_views import EndpointView, read_endpoint_views
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.run_in_cells import ask_in_cells
 from payintent.operations.validation import (
@@ -28,8 +29,7 @@ from payintent.operations.validation import (
 from payintent.storage import delivery_list, endpoint_list, event_replays, outbox
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
-from payintent.storage.endpoint_list import EndpointRecord
-from payintent.storage.merge_lists import CellList, ask_cells, merge_lists
+from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -133,7 +133,7 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
         return CellList(map(_delivery, found), found.cells_away)
 
 
-class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
+class ListEndpoints(ReadOperation[list[EndpointView]], frozen=True, kw_only=True):
     """List where webhooks go, what waits there, and how the last attempts ended."""
 
     action: ClassVar[str] = "webhooks.endpoints"
@@ -146,18 +146,15 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
     after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[EndpointRecord]:
-        """Return the endpoints by the merchant's number."""
+    async def read(self, context: OperationContext) -> list[EndpointView]:
+        """Return the endpoints by the merchant's number, over the cells of each merchant."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        pages, away = await ask_cells(
-            dict(context.readings.items()),
-            lambda cell: endpoint_list.list_endpoints(
-                cell, self.merchant_id, self.after, self.limit
-            ),
+        places = await endpoint_list.list_places(
+            context.reading, self.merchant_id, self.after, self.limit
         )
-        return CellList(endpoint_list.add_endpoints(pages.values(), self.limit), away)
+        return await read_endpoint_views(context.cells, context.readings, places)
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):

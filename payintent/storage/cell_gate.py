@@ -20,6 +20,9 @@ SILENT_S = 0.25
 #: After a connection to a cell failed nothing is asked of it for so long; then one tries first.
 REST_S = 0.5
 
+#: After so long without an answer operators are told; what fails once has another try by then.
+AWAY_S = 2.0
+
 #: What hands the place of the request that runs to another one; None where it has none.
 place_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
     "place_of_request", default=None
@@ -52,6 +55,8 @@ class CellGate:
             object, Callable[[], None] | None
         ] = {}  # what hands on each one's place
         self._heard_at = 0.0  # an answer, or the first that waits after none did
+        self._has_answered = False
+        self._lost_at: float | None = None  # the first that got no answer, since the last one
         self._is_shut = False
         self._why = ""  # no connection could be opened
         self._rests_until = 0.0
@@ -62,6 +67,24 @@ class CellGate:
     def is_silent(self) -> bool:
         """Tell whether something waits, and nothing was answered for a while."""
         return bool(self._waiting) and self._clock() - self._heard_at >= SILENT_S
+
+    @property
+    def away_s(self) -> float | None:
+        """Return for how long the cell has not answered what it was asked; None where it does."""
+        if self._lost_at is not None:
+            return self._clock() - self._lost_at
+        return self._clock() - self._heard_at if self.is_silent else None
+
+    @property
+    def is_away(self) -> bool:
+        """Tell whether no connection can be opened, or nothing was answered for two seconds."""
+        away_s = self.away_s
+        return away_s is not None and (self._is_shut or away_s >= AWAY_S)
+
+    @property
+    def has_answered(self) -> bool:
+        """Tell whether the cell has ever answered this process."""
+        return self._has_answered
 
     def is_inside(self) -> bool:
         """Tell whether the task that runs is counted already."""
@@ -96,9 +119,11 @@ class CellGate:
     def ask(self) -> Generator[None]:
         """Ask the cell inside the block, as `enter`; its end is an answer, unless it was lost."""
         with self.enter():
+            began_at = self._clock()
             try:
                 yield
             except StorageUnavailableError:
+                self._lose(began_at)
                 raise
             except Exception:
                 self.hear()  # that a statement is refused is an answer
@@ -108,6 +133,8 @@ class CellGate:
     def hear(self) -> None:
         """Note that the cell answers."""
         self._heard_at = self._clock()
+        self._has_answered = True
+        self._lost_at = None
         self._is_shut = False
 
     def fail(self, since: float, why: str) -> None:
@@ -115,10 +142,16 @@ class CellGate:
         if self._heard_at <= since:
             self._is_shut, self._why = True, why
             self._rests_until = self._clock() + REST_S
+            self._lose(since)
 
     def now(self) -> float:
         """Return the time that `fail` is told."""
         return self._clock()
+
+    def _lose(self, since: float) -> None:
+        """Note that one got no answer, unless others have got one since it asked."""
+        if self._lost_at is None and self._heard_at <= since:
+            self._lost_at = since
 
     def _admit(self) -> bool:
         """Tell whether this one tries for all; raise where it may not wait."""

@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.storage.connect_errors import connect_error
 from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
@@ -221,10 +222,15 @@ class CellMove:
         )
 
     def _address(self) -> str:
-        """Give the old server's address in the words of PostgreSQL's own client."""
+        """Give the old server's address in the words of PostgreSQL's own client.
+
+        That one refuses a `%` which the driver takes for itself, and its error quotes the password.
+        """
         parts = urlsplit(self.old.server)
+        login, at, hosts = parts.netloc.rpartition("@")
+        login = ":".join(quote(unquote(part), safe="") for part in login.split(":", 1))
         query = [(key, value) for key, value in parse_qsl(parts.query) if key not in _NOT_LIBPQ]
-        return urlunsplit(parts._replace(query=urlencode(query)))
+        return urlunsplit(parts._replace(netloc=login + at + hosts, query=urlencode(query)))
 
     async def progress(self) -> MoveProgress:
         """Say how far each table is, and how much of the log is left (`RefusedError`)."""
@@ -295,7 +301,10 @@ async def open_move(cell: int, old_url: str, new_url: str) -> AsyncGenerator[Cel
 
 
 async def _connect(url: str) -> Connection:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # it may quote the password
+        raise connect_error(error) from None
     query = [*parse_qsl(parts.query), ("target_session_attrs", "any")]
     opened = await connect(urlunsplit(parts._replace(query=urlencode(query))), "payintent-move")
     # What both show as text must look the same, and our own statements pass the fence.

@@ -217,13 +217,6 @@ async def list_unended(cell: Executor) -> dict[str, int]:
     return {name: row[name] for name in _UNENDED if row[name]}
 
 
-async def get_size(database: Executor) -> int:
-    """Return how many bytes a cell's database takes up on its disk."""
-    row = await database.row("SELECT pg_database_size(current_database()) AS bytes")
-    assert row is not None  # noqa: S101 - the statement always returns one row
-    return row["bytes"]
-
-
 def proving_cell(number: int, installation_id: UUID) -> Callable[[Connection], Awaitable[None]]:
     """Make a check of new connections: a wrong address must not get another cell's payments."""
 

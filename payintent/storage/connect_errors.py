@@ -29,6 +29,8 @@ _ABSENCES: dict[type[BaseException], str] = {
     FileNotFoundError: "no such file: a socket, or a certificate that its URL names",
 }
 _HOST = re.compile(r"""host(?: name)? (?:"[^"]*"|'[^']*')""")
+#: Of a URL that was read otherwise than it was meant: a part of the password in a name's place.
+_STRANGE = re.compile(r'"[^"]*[@:/?#][^"]*"|(?<=no such database: ).*[@:/?#].*')
 _QUOTED_HOST = re.compile(r"'[^']*'")
 _NO_TLS = "rejected SSL upgrade"
 
@@ -87,4 +89,4 @@ def _absence(error: BaseException) -> str:
 def _server_words(error: BaseException) -> str:
     """Return the first line of the server's message; it names this host where pg_hba refuses."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return _HOST.sub("this host", first)
+    return _STRANGE.sub("(not readable)", _HOST.sub("this host", first))

@@ -1,10 +1,42 @@
-"""The hosts of a database URL, tried one by one: the driver has one timeout for all of them."""
+"""The hosts of a database URL, tried one by one: the driver has one timeout for all of them.
 
+What a person may read of a URL is said here too: where it leads, and nothing of who signs in.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+#: What is shown of a URL that may be read otherwise than it was meant.
+NOT_READABLE = "not readable"
 
 _KEPT_MAX = 4_096  # URLs of one process: each cell has up to three, and there are 1,024 cells
 _PORT = "5432"  # PostgreSQL's, where a URL names none
+_PORT_MAX = 65_535
+_NO_HOST = "localhost"  # where a URL names none the driver tries sockets' folders, and this
+_SCHEMES = frozenset({"postgresql", "postgres"})
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # of a socket
+_NUMBER = re.compile(r"[0-9]{1,5}")
+_DATABASE = re.compile(r"[\w.$+ -]*")
+_SCHEMA = re.compile(r'[\w.$", -]*')
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """Where a URL leads: what of it may be shown."""
+
+    hosts: tuple[str, ...]  # with their ports; of a socket its folder
+    database: str  # empty: named as who signs in
+    schema: str  # the search_path; empty: that of the role
+
+    def __str__(self) -> str:
+        """Write it for a person: `one:5432, two:5432/payintent, schema cell_1`."""
+        database = f"/{self.database}" if self.database else ""
+        schema = f", schema {self.schema}" if self.schema else ""
+        return ", ".join(self.hosts) + database + schema
 
 
 class DatabaseHosts:
@@ -35,18 +67,74 @@ def database_hosts(url: str) -> DatabaseHosts:
     return DatabaseHosts(_split(url))
 
 
+def read_address(url: str) -> DatabaseAddress | None:
+    """Read where a URL leads, as the driver reads it; None where that may not be what was meant.
+
+    In a password an unquoted `/`, `?`, `#` or `@` ends the login: the driver takes the rest for a
+    host, a port, a database or a setting, and so would whoever shows those.
+    """
+    try:
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError:
+        return None
+    login, at, authority = parts.netloc.rpartition("@")
+    if parts.scheme not in _SCHEMES or "#" in url or "@" in login or url.count("@") > len(at):
+        return None
+    if "service" in query:  # the address is in a file
+        return None
+    database = unquote(parts.path.removeprefix("/"))
+    if not parts.path:
+        database = query.get("dbname") or query.get("database", "")
+    hosts, schema = _read_hosts(authority, query), query.get("search_path", "")
+    may_be = _DATABASE.fullmatch(database) and _SCHEMA.fullmatch(schema)
+    return DatabaseAddress(tuple(hosts), database, schema) if hosts and may_be else None
+
+
 def name_hosts(url: str) -> str:
     """Name a URL's hosts for a person, such as `db.example.com:5432`: no login, no database."""
-    return ", ".join(map(_name, _split(url)))
+    address = read_address(url)
+    return ", ".join(address.hosts) if address else NOT_READABLE
 
 
-def _name(url: str) -> str:
-    """Name the host of a URL that has one; a folder for one that is a socket."""
-    parts = urlsplit(url)
-    listed = dict(parse_qsl(parts.query))
-    host = parts.netloc.rpartition("@")[2] or listed.get("host", "localhost")
-    has_port = host.rpartition(":")[2].isdecimal() or host.startswith("/")
-    return host if has_port else f"{host}:{listed.get('port', _PORT)}"
+def name_database(url: str) -> str:
+    """Name a URL's hosts, database and schema for a person: no login, no settings."""
+    return str(read_address(url) or NOT_READABLE)
+
+
+def _read_hosts(authority: str, query: Mapping[str, str]) -> list[str]:
+    """Name each host with its port; none at all where one of them cannot be a host."""
+    hosts = (authority or query.get("host", "")).split(",")
+    listed = "" if authority else query.get("port", "")  # beside hosts the driver ignores it
+    ports = listed.split(",") if listed else [""]
+    if len(ports) not in {1, len(hosts)} or not all(map(_may_be_port, ports)):
+        return []
+    if hosts == [""]:
+        return [f"{_NO_HOST}:{ports[0] or _PORT}"]
+    names = [
+        _name(_unquoted_folder(host) if authority else host, ports[number % len(ports)])
+        for number, host in enumerate(hosts)
+    ]
+    return names if all(names) else []
+
+
+def _name(host: str, port: str) -> str:
+    """Name one host, by the port that is listed for it, or its own; empty for what is none."""
+    if _FOLDER.fullmatch(host):
+        return host
+    found = _HOST.fullmatch(host)
+    if found is None or not _may_be_port(found[2] or ""):
+        return ""
+    return f"{found[1]}:{port or found[2] or _PORT}"
+
+
+def _unquoted_folder(host: str) -> str:
+    folder = unquote(host)
+    return folder if folder.startswith("/") else host
+
+
+def _may_be_port(port: str) -> bool:
+    return not port or (_NUMBER.fullmatch(port) is not None and 0 < int(port) <= _PORT_MAX)
 
 
 def _split(url: str) -> list[str]:

@@ -1,11 +1,12 @@
-"""How the endpoint of each merchant's webhooks does: what waits, its circuit, its last answers."""
+"""How the endpoint of each merchant's webhooks does: what waits, its circuit, its last answers.
+
+A merchant that was moved has deliveries in each of its cells, and each has its own circuit.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from heapq import merge
-from itertools import islice
+from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
@@ -13,7 +14,6 @@ from payintent.storage.database import Executor, Row
 
 #: Deliveries of an endpoint that are counted; events whose attempts tell how it does; and answers.
 COUNTED_MAX, _RECENT_EVENTS, _ANSWERS_MAX = 1_000, 20, 5
-_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,18 @@ class EndpointAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointRecord:
-    """Where a merchant's webhooks go, what waits for it, and how its last attempts ended."""
+class EndpointPlace:
+    """Where a merchant's webhooks go."""
 
     merchant_id: int
     merchant_name: str
     callback_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEndpoint:
+    """How an endpoint does as one cell has it: what waits, its circuit, its last attempts."""
+
     pending: int  # counted up to `COUNTED_MAX`, as `dead` and `skipped` are
     late_s: int | None  # for how long the first of them has been due
     dead: int
@@ -49,27 +55,35 @@ class EndpointRecord:
     open_until: datetime | None  # the next delivery is tried then
     trips: int  # how often it opened in a row
     open_detail: str | None  # what the attempt that opened it came to
-    last_at: datetime | None
-    last_outcome: str | None
-    last_status: int | None
-    last_detail: str | None
-    last_answer: str | None
     answers: list[EndpointAnswer]  # the last five, newest first
 
 
+#: An endpoint of which no cell has anything.
+NOTHING = CellEndpoint(
+    pending=0,
+    late_s=None,
+    dead=0,
+    skipped=0,
+    attempts=0,
+    delivered=0,
+    median_ms=None,
+    p95_ms=None,
+    slowest_ms=None,
+    open_since=None,
+    open_until=None,
+    trips=0,
+    open_detail=None,
+    answers=[],
+)
+
+
 _ENDPOINTS: LiteralString = """
-    SELECT m.id AS merchant_id, m.name AS merchant_name, m.callback_url, p.pending,
+    SELECT m.id AS merchant_id, p.pending,
         greatest(0, extract(epoch FROM clock() - p.due))::int AS late_s, x.dead, y.skipped,
         coalesce(r.attempts, 0) AS attempts, coalesce(r.delivered, 0) AS delivered,
         r.median_ms, r.p95_ms, r.slowest_ms, o.since AS open_since, o.until AS open_until,
         coalesce(o.trips, 0) AS trips, o.detail AS open_detail
-    FROM (
-        SELECT id, name, callback_url
-        FROM merchant
-        WHERE (id = $1 OR $1::bigint IS NULL) AND id > $2
-        ORDER BY id
-        LIMIT $3
-    ) m
+    FROM unnest($1::bigint[]) AS m (id)
     CROSS JOIN LATERAL (
         SELECT count(*) AS pending, min(next_at) FILTER (WHERE next_at <= clock()) AS due
         FROM (
@@ -77,7 +91,7 @@ _ENDPOINTS: LiteralString = """
             FROM delivery
             WHERE state = 'pending' AND merchant_id = m.id
             ORDER BY next_at
-            LIMIT $4
+            LIMIT $2
         ) w
     ) p
     CROSS JOIN LATERAL (
@@ -86,7 +100,7 @@ _ENDPOINTS: LiteralString = """
             SELECT
             FROM delivery
             WHERE state IN ('dead', 'skipped') AND state = 'dead' AND merchant_id = m.id
-            LIMIT $4
+            LIMIT $2
         ) w
     ) x
     CROSS JOIN LATERAL (
@@ -95,13 +109,13 @@ _ENDPOINTS: LiteralString = """
             SELECT
             FROM delivery
             WHERE state IN ('dead', 'skipped') AND state = 'skipped' AND merchant_id = m.id
-            LIMIT $4
+            LIMIT $2
         ) w
     ) y
     CROSS JOIN LATERAL (
         SELECT array_agg(id) AS event_ids
         FROM (
-            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $5
+            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $3
         ) w
     ) e
     LEFT JOIN LATERAL (
@@ -121,7 +135,7 @@ _ENDPOINTS: LiteralString = """
     ) r ON true
     LEFT JOIN endpoint_outage o ON o.merchant_id = m.id
     ORDER BY m.id
-    LIMIT $3
+    LIMIT $4
 """
 _ANSWERS: LiteralString = """
     SELECT m.id AS merchant_id, a.event_id, a.started_at AS at, a.outcome, a.status, a.detail,
@@ -148,54 +162,67 @@ _ANSWERS: LiteralString = """
 """
 
 
-async def list_endpoints(
-    database: Executor, merchant_id: int | None, after: int, limit: int
-) -> list[EndpointRecord]:
-    """List the endpoints of merchants by the merchant's number, from one on or of one alone."""
-    rows = await database.fetch(
-        _ENDPOINTS,
+async def list_places(
+    control: Executor, merchant_id: int | None, after: int, limit: int
+) -> list[EndpointPlace]:
+    """List where merchants' webhooks go by the merchant's number, from one on or of one alone."""
+    rows = await control.fetch(
+        """
+        SELECT id AS merchant_id, name AS merchant_name, callback_url
+        FROM merchant
+        WHERE (id = $1 OR $1::bigint IS NULL) AND id > $2
+        ORDER BY id
+        LIMIT $3
+        """,
         merchant_id,
         after,
         limit,
-        COUNTED_MAX,
-        _RECENT_EVENTS,
     )
-    answers = await _list_answers(database, [row["merchant_id"] for row in rows])
-    return [_endpoint(row, answers[row["merchant_id"]]) for row in rows]
+    return [EndpointPlace(**row) for row in rows]
 
 
-def add_endpoints(pages: Iterable[Iterable[EndpointRecord]], limit: int) -> list[EndpointRecord]:
-    """Add up what the cells have of each endpoint, by the merchant's number; cell 0 comes first.
+async def read_states(database: Executor, merchant_ids: Sequence[int]) -> dict[int, CellEndpoint]:
+    """Read how the endpoints of some merchants do in one cell."""
+    if not merchant_ids:
+        return {}
+    rows = await database.fetch(
+        _ENDPOINTS, merchant_ids, COUNTED_MAX, _RECENT_EVENTS, len(merchant_ids)
+    )
+    answers = await _list_answers(database, merchant_ids)
+    return {row["merchant_id"]: _state(row, answers[row["merchant_id"]]) for row in rows}
 
-    How the last attempts ended is of the cell with the newest one.
+
+def add_states(states: Sequence[CellEndpoint]) -> CellEndpoint:
+    """Make one of what the cells of a merchant have, the present cell's first.
+
+    What waits is added up; attempts and their times are those of the first cell that has any.
     """
-    of_merchants = defaultdict[int, list[EndpointRecord]](list)
-    for page in pages:
-        for record in page:
-            of_merchants[record.merchant_id].append(record)
-    return [_added(records) for _, records in sorted(of_merchants.items())][:limit]
-
-
-def _added(records: list[EndpointRecord]) -> EndpointRecord:
-    """Add up one merchant's records: counts are added, and of times the worst counts."""
-    first = records[0]
-    newest = max(records, key=lambda each: each.last_at or _NEVER)
-    shut = max(records, key=lambda each: each.open_until or _NEVER)
-    answers = merge(*(record.answers for record in records), key=lambda each: each.at, reverse=True)
-    return replace(
-        newest,
-        merchant_name=first.merchant_name,
-        callback_url=first.callback_url,
-        pending=min(sum(each.pending for each in records), COUNTED_MAX),
-        late_s=max((each.late_s for each in records if each.late_s is not None), default=None),
-        dead=min(sum(each.dead for each in records), COUNTED_MAX),
-        skipped=min(sum(each.skipped for each in records), COUNTED_MAX),
-        open_since=shut.open_since,
-        open_until=shut.open_until,
-        trips=shut.trips,
-        open_detail=shut.open_detail,
-        answers=list(islice(answers, _ANSWERS_MAX)),
+    if len(states) < 2:  # noqa: PLR2004 - nothing to add
+        return states[0] if states else NOTHING
+    tried = next((state for state in states if state.attempts), states[0])
+    open_ones = [state for state in states if state.open_since is not None]
+    circuit = max(open_ones, key=_open_until_s, default=tried)
+    answers = sorted(
+        (answer for state in states for answer in state.answers),
+        key=lambda answer: answer.at,
+        reverse=True,
     )
+    return replace(
+        tried,
+        pending=min(COUNTED_MAX, sum(state.pending for state in states)),
+        dead=min(COUNTED_MAX, sum(state.dead for state in states)),
+        skipped=min(COUNTED_MAX, sum(state.skipped for state in states)),
+        late_s=max((state.late_s for state in states if state.late_s is not None), default=None),
+        open_since=circuit.open_since,
+        open_until=circuit.open_until,
+        trips=circuit.trips,
+        open_detail=circuit.open_detail,
+        answers=answers[:_ANSWERS_MAX],
+    )
+
+
+def _open_until_s(state: CellEndpoint) -> float:
+    return state.open_until.timestamp() if state.open_until else 0.0
 
 
 async def _list_answers(
@@ -215,14 +242,7 @@ async def _list_answers(
     return found
 
 
-def _endpoint(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
-    last = answers[0] if answers else None
-    return EndpointRecord(
-        **row,
-        last_at=last and last.at,
-        last_outcome=last and last.outcome,
-        last_status=last and last.status,
-        last_detail=last and last.detail,
-        last_answer=last and last.answer,
-        answers=answers,
-    )
+def _state(row: Row, answers: list[EndpointAnswer]) -> CellEndpoint:
+    fields = dict(row)
+    del fields["merchant_id"]
+    return CellEndpoint(**fields, answers=answers)

@@ -246,17 +246,3 @@ async def list_unopened(control: Executor) -> list[tuple[int, int]]:
         """
     )
     return [(row["merchant_id"], row["cell"]) for row in rows]
-
-
-async def count_by_cell(control: Executor) -> dict[int, int]:
-    """Count the merchants of each cell, by where their new payments are."""
-    rows = await control.fetch(
-        """
-        SELECT coalesce(p.cell, 0) AS cell, count(*) AS merchants
-        FROM merchant AS m
-        LEFT JOIN merchant_cell AS p ON p.merchant_id = m.id AND p.until IS NULL
-        GROUP BY 1
-        LIMIT 1024
-        """
-    )
-    return {row["cell"]: row["merchants"] for row in rows}

@@ -36,12 +36,12 @@ async def read_facts(database: Database) -> ServerFacts:
     ended = time.time()
     return ServerFacts(
         version=row["version"] // _PER_MAJOR,
-        clock_ahead_s=_outside(row["seconds"], started, ended),
+        clock_ahead_s=outside(row["seconds"], started, ended),
         compiles=row["compiles"],
         connections_max=row["connections"],
     )
 
 
-def _outside(at: float, started: float, ended: float) -> float:
+def outside(at: float, started: float, ended: float) -> float:
     """Return how far a time is before or after a span; 0 within it."""
     return min(at - started, 0.0) + max(at - ended, 0.0)

@@ -14,6 +14,17 @@ from tests.support.world import free_port
 _WAIT_S = 2.1  # some more tries; on a busy machine the first one alone may take a second
 
 
+@pytest.mark.parametrize("password", ["s3/cr3t", "s3@cr3t", "12?s3=cr3t", "s3\u2100cr3t"])
+def test_of_an_address_that_may_be_meant_otherwise_nothing_is_said(
+    password: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common.say_waiting(f"postgresql://me:{password}@db.example:5432/payintent")
+    assert (
+        capsys.readouterr().err
+        == "payintent: waiting for the database whose address is not readable …\n"
+    )
+
+
 @pytest.mark.parametrize("command", ["migrate --wait-s 2.1", "merchant list", "doctor"])
 def test_a_command_says_which_database_it_waits_for(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str

@@ -1,18 +1,22 @@
 """The page of cells: what each is, how it does, and what may be done with it."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from payintent.console.cells import list_addresses
 from payintent.domain.operator import Role
+from payintent.service import open_service
 from tests.console.visitor import signed_in, words
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import with_cells
 from tests.support.databases import Databases
 from tests.support.operator_port import operator_port
+from tests.support.patience import until
 from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import Api, World
+
+_NOT_READABLE = "Database not readable "
 
 
 @pytest.fixture
@@ -58,8 +62,51 @@ async def test_a_cell_that_is_away_holds_nobody_up_and_says_why(
     assert answer.status == 200
     assert "It does not answer: the database cannot be reached" in page
     assert page.count(" answers ") == 1
+    assert "A cell is away from the runbook" in page
     assert b"cell/drain" not in answer.body, "a viewer changes nothing"
     await made.back(1)
+
+
+@OF_CELLS
+async def test_a_cell_that_is_frozen_keeps_nothing_of_the_others_from_the_page(
+    two: tuple[TwoCells, Api],
+) -> None:
+    made, operator = two
+    visitor = await signed_in(operator)
+    await made.away(1, frozen=True)
+    page = words(await visitor.get("/cells"))
+    control, other = page.split("Cell 1 ")
+    assert "Open payments 0 of about" in control
+    assert "no answer in time" in other
+    assert "Copies of what is set up not known" in other
+    await made.back(1)
+
+
+@OF_CELLS
+async def test_every_page_says_while_a_cell_is_away_and_leads_to_cells(
+    two: tuple[TwoCells, Api],
+) -> None:
+    made, operator = two
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert "has not answered" not in words(await visitor.get("/operations"))
+    await made.away(1)
+
+    async def is_noticed() -> bool:
+        answer = await visitor.get("/operations")
+        return "Cell 1 has not answered for" in words(answer) and b'href="/cells">W' in answer.body
+
+    await until(is_noticed, "a process that copies has noticed it")
+    assert "has not answered for" not in words(await visitor.get("/cells")), "it says more itself"
+    assert "Away since" in words(await visitor.get("/cells"))
+    visitor.cookies.clear()
+    assert "has not answered" not in words(await visitor.get("/sign-in"))
+    await made.back(1)
+    again = await signed_in(operator, name="bob", role=Role.VIEWER)
+
+    async def is_over() -> bool:
+        return "has not answered" not in words(await again.get("/operations"))
+
+    await until(is_over, "it answers again")
 
 
 async def test_with_one_cell_the_page_says_so_and_is_in_no_menu(operator: Api) -> None:
@@ -70,7 +117,34 @@ async def test_with_one_cell_the_page_says_so_and_is_in_no_menu(operator: Api) -
     assert b'href="/cells"' not in (await visitor.get("/")).body
 
 
-def test_an_address_has_no_password_and_all_hosts(world: World) -> None:
-    url = "postgresql://me:s3cret@one:5432,two:5433/payintent?search_path=cell_1&sslmode=disable"
+@OF_CELLS
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://me:s3cr3t@one:5432,two:5433/payintent?search_path=cell_1&sslmode=disable",
+            "Database one:5432, two:5433/payintent, schema cell_1 ",
+        ),
+        ("postgresql://me:12/s3cr3t@one:5432/payintent", _NOT_READABLE),
+        ("postgresql://me:s3@cr3t@one:5432/payintent", _NOT_READABLE),
+        ("postgresql://me:12#s3cr3t@one:5432/payintent", _NOT_READABLE),
+        ("postgresql://me:12?search_path=s3cr3t@one:5432/payintent", _NOT_READABLE),
+        ("host=one dbname=payintent user=me password=s3cr3t", _NOT_READABLE),
+    ],
+)
+async def test_an_address_is_shown_without_the_login_and_not_at_all_where_it_is_not_certain(
+    world: World, url: str, shown: str
+) -> None:
     settings = with_cells(world.service.settings, {1: url})
-    assert list_addresses(settings)[1] == "one:5432,two:5433/payintent cell_1"
+    service = await open_service(settings, {"fake": world.gateway})
+    async with operator_port(settings, replace(world, service=service), service) as operator:
+        await world.rows("INSERT INTO cell (number) VALUES (1)")
+        visitor = await signed_in(operator, role=Role.VIEWER)
+        for path in ("/cells", "/operations/cell/list", "/operations/cell/show?number=1"):
+            answer = await visitor.get(path)
+            page = words(answer)
+            assert shown.removeprefix("Database ") in page, path
+            assert "cr3t" not in page
+            assert "me:" not in page
+        assert shown in words(await visitor.get("/cells"))
+    await service.close()

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from payintent.domain.errors import CellRestsError, LockTimeoutError, StorageUnavailableError
 from payintent.storage.batcher import Batcher
-from payintent.storage.cell_gate import REST_S, SILENT_S, CellGate, place_of_request
+from payintent.storage.cell_gate import AWAY_S, REST_S, SILENT_S, CellGate, place_of_request
 
 _MAX = 2
 
@@ -54,6 +54,54 @@ async def _until(event: asyncio.Event) -> None:
 def _pass(gate: CellGate) -> None:
     with gate.ask():
         pass
+
+
+def _lose(gate: CellGate) -> None:
+    with pytest.raises(StorageUnavailableError), gate.ask():
+        raise StorageUnavailableError("lost")
+
+
+async def test_a_cell_is_away_since_the_first_that_got_no_answer(
+    gate: CellGate, clock: Clock
+) -> None:
+    assert (gate.away_s, gate.has_answered) == (None, False)
+    _pass(gate)
+    clock.now += 10
+    _lose(gate)
+    clock.now += 1
+    _lose(gate)
+    assert (gate.away_s, gate.is_away, gate.has_answered) == (1, False, True)
+    clock.now += AWAY_S
+    assert (gate.away_s, gate.is_away) == (1 + AWAY_S, True)
+    _pass(gate)
+    assert (gate.away_s, gate.is_away) == (None, False)
+    clock.now += 10
+    gate.fail(clock.now, "no connection")
+    assert (gate.away_s, gate.is_away) == (0, True)
+
+
+async def test_a_cell_that_is_silent_is_away_since_the_first_that_waits(
+    gate: CellGate, clock: Clock
+) -> None:
+    _pass(gate)
+    clock.now += 10
+    async with _waiting(gate, 1):
+        assert gate.away_s is None
+        clock.now += AWAY_S
+        assert (gate.away_s, gate.is_away) == (AWAY_S, True)
+
+
+async def test_what_is_lost_while_others_are_answered_leaves_the_cell_there(
+    gate: CellGate, clock: Clock
+) -> None:
+    def lose() -> None:
+        clock.now += 1
+        gate.hear()
+        raise StorageUnavailableError("lost")
+
+    with pytest.raises(StorageUnavailableError), gate.ask():
+        lose()
+    assert gate.away_s is None
 
 
 async def test_a_cell_that_answers_is_waited_for_by_any_number(

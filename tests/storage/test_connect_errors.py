@@ -128,6 +128,14 @@ async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
         ),
         (asyncpg.ProtocolViolationError("no such database: shop"), "no such database: shop"),
         (
+            asyncpg.InvalidCatalogNameError('database "s3cr3t@db:5432/shop" does not exist'),
+            "database (not readable) does not exist",
+        ),
+        (
+            asyncpg.ProtocolViolationError("no such database: s3cr3t@db:5432/shop"),
+            "no such database: (not readable)",
+        ),
+        (
             asyncpg.ProtocolViolationError("unsupported startup parameter: jit"),
             "unsupported startup parameter: jit",
         ),

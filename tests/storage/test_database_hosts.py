@@ -1,11 +1,15 @@
 """Several hosts in one URL, and servers that take no writes."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from inspect import signature
+from pathlib import PurePath
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+from asyncpg import connect_utils
 
 from payintent.domain.errors import StorageUnavailableError
 from payintent.payments.cancel import cancel_by_merchant
@@ -13,13 +17,49 @@ from payintent.service import open_service
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.database import Database
-from payintent.storage.database_hosts import database_hosts, name_hosts
+from payintent.storage.database_hosts import (
+    NOT_READABLE,
+    database_hosts,
+    name_database,
+    name_hosts,
+    read_address,
+)
 from payintent.storage.driver import connect, connect_as
 from tests.support.database_proxy import DatabaseProxy, freezable
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World, free_port
 
 _NAME = {"application_name": "hosts"}
+#: Each has the password `12/s3cr3t` or one like it, and is no URL that the driver reads as meant.
+UGLY = [
+    "postgresql://me:s3/cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3cr3t@/pay?host=/run/pg",
+    "postgresql://me:s3@cr3t@db.example:5432/pay",
+    "postgresql://me:12#s3cr3t@db.example:5432/pay",
+    "postgresql://me:12/s3#cr3t@db.example:5432/pay",
+    "postgresql://me:12?s3cr3t@db.example:5432/pay",
+    "postgresql://me:12?s3=cr3t@db.example:5432/pay",
+    "postgresql://me:12?dbname=s3cr3t@db.example:5432/pay",
+    "postgresql://me:12?search_path=s3cr3t@db.example/pay",
+    "postgresql://me:s3[cr3t@db.example/pay",
+    "postgresql://me:s3\u2100cr3t@db.example/pay",  # a letter that is `a/c` in its plain form
+    "postgresql://me:s3cr3t%40db.example:5432/pay",
+    "postgresql://me:s3cr3t/pay",
+    "postgresql://me@db.example/pay?password=s3cr3t#1",
+    "postgresql:me:s3cr3t@db.example/pay",
+    "me:s3cr3t@db.example/pay",
+    "http://me:s3cr3t@db.example/pay",
+    "host=db.example dbname=pay user=me password=s3cr3t",
+    "host='db.example' password='s3/cr3t@x' search_path=cell_1",
+    "service=pay password=s3cr3t",
+    "postgresql://me:s3cr3t@db.example:99999/pay",
+    "postgresql://me:s3cr3t@a:1,,b/pay",
+    "postgresql://?host=a,b&port=1,2,3&password=s3cr3t",
+    "postgresql://?service=pay&password=s3cr3t",
+    "s3cr3t",
+    "",
+]
 
 
 @pytest.fixture
@@ -47,6 +87,39 @@ def at_hosts(url: str, *hosts: str) -> str:
 )
 def test_a_person_reads_hosts_and_ports_and_no_login(url: str, said: str) -> None:
     assert name_hosts(url) == said
+
+
+@pytest.mark.parametrize("url", UGLY)
+def test_of_a_url_that_may_be_meant_otherwise_nothing_is_shown(url: str) -> None:
+    assert (name_hosts(url), name_database(url)) == (NOT_READABLE, NOT_READABLE)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://me:p%2Fa%40s%23s%3F@a:1,b/pay?search_path=cell_1", "a:1, b:5432"),
+        ("postgres://me:p%zz:w@[fd00::1]:6/pay_2?dbname=other&sslmode=disable", "[fd00::1]:6"),
+        ("postgresql://me:pw@%2Frun%2Fpg/pay", "/run/pg"),
+        ("postgresql://me:pw@a/pay?port=7", "a:5432"),
+        ("postgresql://?host=a:9,b&user=me&password=pw&dbname=pay", "a:9, b:5432"),
+        ("postgresql://me:pw@a", "a:5432"),
+    ],
+)
+def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
+    shown = read_address(url)
+    assert shown is not None
+    read = connect_utils._parse_connect_dsn_and_args
+    nothing = dict.fromkeys(signature(read).parameters)
+    addresses, parameters = read(**nothing | {"dsn": url, "ssl": False})
+    hosts = [
+        str(PurePath(place).parent) if isinstance(place, str) else f"{place[0]}:{place[1]}"
+        for place in addresses
+    ]
+    assert [host.replace("[", "").replace("]", "") for host in shown.hosts] == hosts
+    assert shown.database in {parameters.database, ""}
+    assert (parameters.server_settings or {}).get("search_path", "") == shown.schema
+    assert ", ".join(shown.hosts) == said
+    assert not re.search("me:|pw|zz", name_database(url))
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ async def test_a_process_starts_while_a_cell_is_away_and_uses_it_when_it_is_back
     shown = await service.run_operation(ShowCell(number=1), ACTOR)
     assert (shown.answers, shown.why) == (True, "")
     assert shown.version is not None
-    assert shown.version >= 15
+    assert int(shown.version.partition(".")[0]) >= 15
     assert shown.database_bytes is not None
     assert shown.database_bytes > 1_000_000
     await service.close()

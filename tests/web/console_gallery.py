@@ -183,7 +183,7 @@ async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
             await _fill(world, stage)
             await _count(world)
-            async with _serving(settings, production) as base:
+            async with serving(settings, production) as base:
                 yield ConsoleGallery(base, stage)
         await service.close()
 
@@ -236,7 +236,9 @@ async def _count(world: World) -> None:
 
 
 @asynccontextmanager
-async def _serving(settings: Settings, service: Service) -> AsyncIterator[str]:
+async def serving(settings: Settings, service: Service) -> AsyncIterator[str]:
+    """Serve the operator's port of a service, beside the API that opens it."""
+
     async def opened(_: Settings) -> Service:
         return service
 

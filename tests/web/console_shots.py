@@ -1,5 +1,6 @@
 """Pictures of every page and state of the operator's console, for `make shots`."""
 
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -19,6 +20,8 @@ IN_THE_DOCS = {
     "merchant": 1_000,
     "gateways": 700,
 }
+#: And those of several cells.
+IN_THE_DOCS_OF_CELLS = {"cells": 1_450}
 _COLOURS = 64  # enough for pages, and a third of the bytes
 
 
@@ -47,9 +50,11 @@ async def shoot_console(
     return len(wanted) * len(CONSOLE_LOOKS)
 
 
-async def shoot_for_the_docs(gallery: ConsoleGallery, browser: Browser, folder: Path) -> int:
+async def shoot_for_the_docs(
+    gallery: ConsoleGallery, browser: Browser, folder: Path, heights: Mapping[str, int]
+) -> int:
     """Take the pictures that `docs/console.md` shows, small enough for a repository."""
-    for name, height in IN_THE_DOCS.items():
+    for name, height in heights.items():
         context = await screen(browser, viewport={"width": _WIDE_PX, "height": height})
         await gallery.sign_in(context, CONSOLE_PAGES[name].operator or "")
         page, _ = await gallery.show(context, name)
@@ -57,4 +62,4 @@ async def shoot_for_the_docs(gallery: ConsoleGallery, browser: Browser, folder: 
         few = taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
         few.save(folder / f"console-{name}.png", optimize=True)
         await context.close()
-    return len(IN_THE_DOCS)
+    return len(heights)
