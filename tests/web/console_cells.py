@@ -57,6 +57,8 @@ async def _arrange(world: World) -> Stage:
     for copier in open_copiers(world.service.cells):
         await copier.step()
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=HOOKS))
+    for copier in open_copiers(world.service.cells):
+        await copier.step()
     for number in range(12):
         payment = await world.create()
         if number == 0:
