@@ -24,6 +24,8 @@ _TABLE = re.compile(r"CREATE (UNLOGGED )?TABLE public\.(\w+) \((.*?)\n\)", re.DO
 _COMPUTED = re.compile(r"^\s+(\w+) .*DEFAULT (?:public\.)?\w+\(", re.MULTILINE)
 _TRIGGER = re.compile(r"CREATE TRIGGER (\w+) .* ON public\.(\w+) ")
 _SETS_LOGGED = re.compile(r"relpersistence = 'u'.*SET LOGGED", re.DOTALL)
+_SETS_IDENTITY = re.compile(r"NOT EXISTS .*indisprimary.*REPLICA IDENTITY FULL", re.DOTALL)
+_KEY = re.compile(r"ALTER TABLE ONLY public\.(\w+)\n +ADD CONSTRAINT \w+ PRIMARY KEY")
 _SETS_PATHS = re.compile(r"'trigger'::regtype.*SET search_path", re.DOTALL)
 #: What is said of a cell's own database is written there, too.
 _OF_CELLS = {TableHome.CELL, TableHome.EACH}
@@ -81,6 +83,11 @@ def find_in_schema(tables: str, distribute: str) -> Iterator[str]:
     unlogged = [name for how, name, _ in _TABLE.findall(tables) if how and _is_of_cells(name)]
     if unlogged and not _SETS_LOGGED.search(distribute):
         yield f"schema.sql: UNLOGGED, so citus_schema_move refuses it: {', '.join(unlogged)}"
+    keys = {*_KEY.findall(tables)}
+    nameless = [name for _, name, _ in _TABLE.findall(tables) if _is_of_cells(name)]
+    nameless = [name for name in nameless if name not in keys]
+    if nameless and not _SETS_IDENTITY.search(distribute):
+        yield f"schema.sql: no PRIMARY KEY, so citus_schema_move refuses it: {', '.join(nameless)}"
     triggers = [name for name, table in _TRIGGER.findall(tables) if _is_of_cells(table)]
     if triggers and not _SETS_PATHS.search(distribute):
         yield f"schema.sql: triggers without a search_path of their own: {', '.join(triggers)}"

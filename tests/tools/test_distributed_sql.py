@@ -10,6 +10,7 @@ from tools.sql_statements import statements
 TABLES = (ROOT / "payintent" / "storage" / "schema.sql").read_text()
 DISTRIBUTE = (ROOT / "deploy" / "citus" / "distribute.sql").read_text()
 SCHEMA = read_schema(TABLES)
+KEY = "ALTER TABLE ONLY public.rate_state\n    ADD CONSTRAINT key PRIMARY KEY (merchant_id);"
 
 #: By the beginning of the rule: what is refused, and what does the same.
 EXAMPLES = {
@@ -187,10 +188,18 @@ def test_what_is_copied_is_written_in_control_alone() -> None:
 
 
 def test_an_unlogged_table_is_found_unless_it_is_made_a_logged_one() -> None:
-    table = "CREATE UNLOGGED TABLE public.rate_state (\n    merchant_id bigint NOT NULL\n);"
+    table = f"CREATE UNLOGGED TABLE public.rate_state (\n    merchant_id bigint NOT NULL\n);\n{KEY}"
     [found] = find_in_schema(table, "")
     assert "UNLOGGED" in found
     assert "rate_state" in found
+    assert list(find_in_schema(table, DISTRIBUTE)) == []
+
+
+def test_a_table_without_a_primary_key_is_found_unless_its_rows_are_named_in_full() -> None:
+    table = "CREATE TABLE public.rate_state (\n    merchant_id bigint NOT NULL\n);"
+    [found] = find_in_schema(table, "")
+    assert "no PRIMARY KEY" in found
+    assert list(find_in_schema(f"{table}\n{KEY}", "")) == []
     assert list(find_in_schema(table, DISTRIBUTE)) == []
 
 
