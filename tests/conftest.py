@@ -35,6 +35,7 @@ from tests.support.databases import (
     copy_template,
     make_template,
 )
+from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
 from tests.support.operator_port import operator_port

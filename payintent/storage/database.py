@@ -127,6 +127,7 @@ class Database:
         self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process, check)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
+        self._is_distributed: bool | None = None  # not asked yet
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
 
@@ -137,6 +138,15 @@ class Database:
             encryption = load_encryption(self.settings)
             self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
         return self._payer_sealing
+
+    async def is_distributed(self) -> bool:
+        """Tell whether it is of a Citus cluster; the database is asked once."""
+        if self._is_distributed is None:
+            row = await self.row(
+                "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS answer"
+            )
+            self._is_distributed = row is not None and bool(row["answer"])
+        return self._is_distributed
 
     async def open(self) -> None:
         """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
