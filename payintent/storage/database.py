@@ -22,6 +22,7 @@ from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
     DISK_FULL,
     GONE,
+    INTERNAL,
     LOCK_TIMEOUT,
     NO_PERMISSION,
     NOT_TEXT,
@@ -277,7 +278,10 @@ def _translate_error(error: BaseException) -> Exception:
         return LockTimeoutError()
     if isinstance(error, DISK_FULL):
         return StorageFullError("the database has no space left on its disk")
-    return StorageUnavailableError(type(error).__name__)
+    said = str(error).partition("\n")[0]
+    return StorageUnavailableError(
+        f"{type(error).__name__}: {said}" if isinstance(error, INTERNAL) else type(error).__name__
+    )
 
 
 def _open_pool(settings: Settings, process: str, check: ConnectionCheck | None) -> ConnectionPool:

@@ -186,3 +186,17 @@ async def test_a_database_is_asked_once_whether_it_is_of_a_citus_cluster(
         await world.service.payment_creator.create(world.request())
     assert len(asked) == 1
     assert not await world.database.is_distributed()
+
+
+async def test_what_a_coordinator_says_of_a_node_that_is_lost_is_an_outage(world: World) -> None:
+    """Citus says it with the code of a fault of the server itself."""
+    statement = """
+        DO $$ BEGIN
+            RAISE EXCEPTION 'server closed the connection unexpectedly' USING ERRCODE = 'XX000';
+        END $$
+    """
+    with pytest.raises(StorageUnavailableError, match="closed the connection unexpectedly"):
+        await world.database.fetch(statement)
+    with pytest.raises(StorageUnavailableError, match="closed the connection unexpectedly"):
+        async with world.database.transaction() as tx:
+            await tx.fetch(statement)
