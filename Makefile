@@ -21,10 +21,14 @@ CELL_TESTS = tests/payments tests/webhooks \
 CELL_DATABASE_TESTS = \
   $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
   $(addprefix tests/api/test_,create_idempotency.py payments.py refunds.py) tests/webhooks/test_dispatcher.py
+# What needs no SQL of its own that Citus refuses: storage, payments, webhooks, and a worker that is killed.
+CITUS_TESTS = $(CELL_DATABASE_TESTS) tests/webhooks \
+  $(addprefix tests/payments/test_,batched_callbacks.py batched_creates.py batched_selections.py settlements.py statements.py) \
+  $(addprefix tests/storage/test_,idempotency.py rates.py) tests/api/test_refunds_killed.py
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-cells test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-cells test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +48,11 @@ test-long: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 test-cells: $(VENV)/dev ## The core again with all merchants in a second cell: a schema, then a database of another server
 	TESTS_CELLS=2 $(PYTEST) $(CELL_TESTS) $(PYTEST_ARGS)
 	TESTS_CELLS=databases $(PYTEST) $(CELL_DATABASE_TESTS) $(PYTEST_ARGS)
+
+test-citus: $(VENV)/dev ## The core with all merchants in a cell on a Citus cluster, its move and its kills, where CITUS_URL= names one
+	@test -n "$(CITUS_URL)" || echo "test-citus: nothing was run: no Citus is given (CITUS_URL=postgresql://… of its coordinator)"
+	@test -z "$(CITUS_URL)" || CITUS_URL="$(CITUS_URL)" TESTS_CELLS=citus $(BIN)/pytest -n 0 $(CITUS_TESTS) $(PYTEST_ARGS)
+	@test -z "$(CITUS_URL)" || CITUS_URL="$(CITUS_URL)" TESTS_CELLS=citus $(BIN)/pytest -n 0 tests/citus $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
@@ -97,11 +106,12 @@ clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and
 vitest: $(VENV)/dev $(VENV)/openapi/installed $(VENV)/vitest/installed ## The TypeScript SDK's example of a shop's tests, run by vitest against the service
 	$(BIN)/pytest -v -p no:randomly --timeout 600 tests/sdks/vitest_long_form.py $(PYTEST_ARGS)
 
-check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
+check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, what Citus refuses, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tools.distributed_sql
 	$(BIN)/deptry payintent
 	$(BIN)/deptry --config payintent_sandbox/pyproject.toml payintent_sandbox
 	@$(BIN)/python -m tools.audit

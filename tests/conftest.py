@@ -24,10 +24,12 @@ from tests.support.cell_schema import (
     CELL_SERVER_ENV,
     are_wanted,
     find_strange_ids,
+    is_citus,
     is_database,
     keep_copiers_out,
     with_second_cell,
 )
+from tests.support.citus_cell import drop_schemas
 from tests.support.databases import (
     TEMPLATE,
     WORLD_TEMPLATE,
@@ -35,6 +37,7 @@ from tests.support.databases import (
     copy_template,
     make_template,
 )
+from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
 from tests.support.operator_port import operator_port
@@ -104,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     servers: dict[str, Postgres] = {}
-    for name in (_ENV, CELL_SERVER_ENV) if is_database() else (_ENV,):
+    for name in (_ENV, CELL_SERVER_ENV) if is_database() and not is_citus() else (_ENV,):
         (folder / name).mkdir(mode=0o711)
         servers[name] = Postgres(folder / name / "data", durable=False)
         os.environ[name] = f"{servers[name].start()}?sslmode=disable"  # nothing there speaks TLS
@@ -114,6 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
         for name, postgres in servers.items():
             postgres.stop()
             os.environ.pop(name, None)
+        if is_citus():
+            asyncio.run(drop_schemas())
         os.environ.pop(_WORLD_ENV, None)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,6 +13,22 @@ DECLARE
     step text;
 BEGIN
     PERFORM set_config('citus.enable_unsafe_triggers', 'on', true);
+    -- `citus_schema_move` refuses a schema with an UNLOGGED table, or with one whose rows have no name.
+    FOR step IN
+        SELECT c.oid::regclass::text
+        FROM pg_class c
+        WHERE c.relnamespace = place::regnamespace AND c.relkind = 'r' AND c.relpersistence = 'u'
+    LOOP
+        EXECUTE format('ALTER TABLE %s SET LOGGED', step);
+    END LOOP;
+    FOR step IN
+        SELECT c.oid::regclass::text
+        FROM pg_class c
+        WHERE c.relnamespace = place::regnamespace AND c.relkind = 'r'
+            AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+    LOOP
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', step);
+    END LOOP;
     SELECT array_agg(pg_get_triggerdef(t.oid)),
         array_agg(format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass))
     INTO made, dropped

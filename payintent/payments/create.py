@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from time import monotonic
@@ -22,8 +21,9 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
+from payintent.payments import write_payments
 from payintent.payments.idempotency import require_match
-from payintent.storage import idempotency, new_payments, payments
+from payintent.storage import idempotency, payments
 from payintent.storage.batcher import Batcher
 from payintent.storage.cell_gate import leave_place
 from payintent.storage.cells import Cells
@@ -54,8 +54,8 @@ class PaymentCreator:
         self._cells = cells
         self._writes = cells.each(
             lambda database: Batcher(
-                alone=partial(new_payments.create, database),
-                together=partial(new_payments.create_batch, database),
+                alone=partial(write_payments.write, database),
+                together=partial(write_payments.write_batch, database),
                 identities=lambda new: ((new.request.merchant_id, new.request.key),),
                 gate=database.gate,
             )
@@ -129,7 +129,7 @@ class PaymentCreator:
             if check is None:
                 times = await self._writes.at(cell).run(new)
             else:
-                times = await _create_checked(database, new, check)
+                times = await write_payments.write_checked(database, new, check)
         except LockTimeoutError as error:
             raise RefusedError(
                 ErrorCode.CONFLICT,
@@ -170,14 +170,6 @@ def being_moved() -> RefusedError:
         "the merchant is being moved to another cell",
         retry_after_s=1,
     )
-
-
-async def _create_checked(
-    database: Database, new: NewPayment, check: Callable[[Tx], Awaitable[None]]
-) -> tuple[datetime, datetime] | None:
-    async with database.transaction() as tx:
-        await check(tx)
-        return await new_payments.create(tx, new)
 
 
 async def replay_create(

@@ -74,12 +74,16 @@ async def add_unknown(
     """Store a capture of an unknown session; None where it was reported before."""
     row = await tx.row(
         """
-        INSERT INTO capture
-            (id, account_id, reference, callback_id, currency, amount_minor, credited, captured_at)
-        VALUES ($1, $2, $3, $4, $5, $6, false, clock())
-        ON CONFLICT ON CONSTRAINT capture_reference DO NOTHING
-        RETURNING id, captured_at AS at,
-            (SELECT merchant_id FROM provider_account WHERE id = $2) AS merchant_id
+        WITH added AS (
+            INSERT INTO capture
+                (id, account_id, reference, callback_id, currency, amount_minor, credited,
+                 captured_at)
+            VALUES ($1, $2, $3, $4, $5, $6, false, clock())
+            ON CONFLICT ON CONSTRAINT capture_reference DO NOTHING
+            RETURNING id, captured_at AS at
+        )
+        SELECT id, at, (SELECT merchant_id FROM provider_account WHERE id = $2) AS merchant_id
+        FROM added
         """,
         capture_id,
         account_id,

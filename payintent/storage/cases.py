@@ -111,7 +111,7 @@ async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
     await tx.fetch(
         """
         UPDATE money_case
-        SET note = concat_ws('; ', nullif(note, ''), $2::text)
+        SET note = coalesce(nullif(note, '') || '; ', '') || $2::text
         WHERE id = $1 AND status = 'OPEN'
         """,
         case_id,
@@ -125,7 +125,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
         """
         UPDATE money_case
         SET status = $2, closed_at = clock(), closed_by = $3,
-            note = concat_ws('; ', nullif(note, ''), $4::text)
+            note = coalesce(nullif(note, '') || '; ', '') || $4::text
         WHERE id = $1 AND status = 'OPEN'
         RETURNING id
         """,
@@ -227,7 +227,8 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
         """
         UPDATE money_case m
         SET kind = c.kind, capture_id = c.capture_id, receipt_id = c.receipt_id,
-            note = concat_ws('; ', nullif(m.note, ''), nullif(c.note, ''))
+            note = CASE WHEN m.note = '' OR c.note = '' THEN m.note || c.note
+                ELSE m.note || '; ' || c.note END
         FROM (
             SELECT DISTINCT ON (session_id) id, session_id, kind, capture_id, receipt_id, note
             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::uuid[], $6::text[])
@@ -254,7 +255,7 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'payintent',
-            note = concat_ws('; ', nullif(note, ''), $2::text)
+            note = coalesce(nullif(note, '') || '; ', '') || $2::text
         WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
         """,
         session_id,
@@ -268,7 +269,7 @@ async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
-            note = concat_ws('; ', nullif(note, ''), 'its session has appeared')
+            note = coalesce(nullif(note, '') || '; ', '') || 'its session has appeared'
         WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
         """,
         capture_ids,
@@ -281,7 +282,7 @@ async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:log_proven',
-            note = concat_ws('; ', nullif(note, ''), 'its log is proven')
+            note = coalesce(nullif(note, '') || '; ', '') || 'its log is proven'
         WHERE status = 'OPEN' AND subject = ANY($1::text[])
         """,
         subjects,
@@ -299,8 +300,8 @@ async def dismiss_decided(database: Executor, limit: int) -> int:
         """
         UPDATE money_case d
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:chain_read',
-            note = concat_ws('; ', nullif(d.note, ''),
-                'its chain was read again: the payment is ' || w.status)
+            note = coalesce(nullif(d.note, '') || '; ', '')
+                || 'its chain was read again: the payment is ' || w.status
         FROM (
             SELECT m.id, p.status
             FROM money_case m
@@ -347,7 +348,7 @@ async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str) -> None:
         """
         UPDATE money_case
         SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
-            note = concat_ws('; ', nullif(note, ''), $2::text)
+            note = coalesce(nullif(note, '') || '; ', '') || $2::text
         WHERE refund_id = $1 AND kind = 'RECONCILIATION'
         """,
         refund_id,

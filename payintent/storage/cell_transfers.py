@@ -86,8 +86,11 @@ async def add_new(
     """
     row = await tx.row(
         """
+        WITH i AS MATERIALIZED (
+            SELECT cell FROM installation
+        )
         INSERT INTO cell_transfer (id, merchant_id, currency, chain, from_cell, to_cell)
-        SELECT $1, $2, $3, $4, i.cell, $5 FROM installation i
+        SELECT $1, $2, $3, $4, i.cell, $5 FROM i
         RETURNING id, merchant_id, amount_minor, currency, chain, from_cell, to_cell
         """,
         transfer_id,

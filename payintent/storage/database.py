@@ -22,6 +22,7 @@ from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
     DISK_FULL,
     GONE,
+    INTERNAL,
     LOCK_TIMEOUT,
     NO_PERMISSION,
     NOT_TEXT,
@@ -127,6 +128,7 @@ class Database:
         self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process, check)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
+        self._is_distributed: bool | None = None  # not asked yet
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
 
@@ -137,6 +139,15 @@ class Database:
             encryption = load_encryption(self.settings)
             self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
         return self._payer_sealing
+
+    async def is_distributed(self) -> bool:
+        """Tell whether it is of a Citus cluster; the database is asked once."""
+        if self._is_distributed is None:
+            row = await self.row(
+                "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS answer"
+            )
+            self._is_distributed = row is not None and bool(row["answer"])
+        return self._is_distributed
 
     async def open(self) -> None:
         """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
@@ -267,7 +278,10 @@ def _translate_error(error: BaseException) -> Exception:
         return LockTimeoutError()
     if isinstance(error, DISK_FULL):
         return StorageFullError("the database has no space left on its disk")
-    return StorageUnavailableError(type(error).__name__)
+    said = str(error).partition("\n")[0]
+    return StorageUnavailableError(
+        f"{type(error).__name__}: {said}" if isinstance(error, INTERNAL) else type(error).__name__
+    )
 
 
 def _open_pool(settings: Settings, process: str, check: ConnectionCheck | None) -> ConnectionPool:

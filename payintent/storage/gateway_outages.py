@@ -113,12 +113,17 @@ async def open_circuit(
     row = await database.row(
         """
         WITH again AS (
-            UPDATE gateway_outage
-            SET trips = trips + 1,
-                until = clock() + least($3 * 2 ^ least(trips, 20), $4) * interval '1 second',
-                probed_at = NULL, detail = $5
-            WHERE account_id = $1 AND channel = $2 AND until <= clock()
-            RETURNING account_id
+            UPDATE gateway_outage o
+            SET trips = n.trips + 1, until = n.until, probed_at = NULL, detail = $5
+            FROM (
+                SELECT account_id, channel, trips,
+                    clock() + least($3 * 2 ^ least(trips, 20), $4) * interval '1 second' AS until
+                FROM gateway_outage
+                WHERE account_id = $1 AND channel = $2 AND until <= clock()
+                FOR NO KEY UPDATE
+            ) n
+            WHERE o.account_id = n.account_id AND o.channel = n.channel
+            RETURNING o.account_id
         ), first AS (
             INSERT INTO gateway_outage (account_id, channel, until, detail)
             SELECT $1, $2, clock() + $3 * interval '1 second', $5
@@ -146,7 +151,7 @@ async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
         UPDATE gateway_outage
         SET probed_at = clock()
         WHERE account_id = $1 AND channel = $2 AND until <= clock()
-            AND coalesce(probed_at <= clock() - $3 * interval '1 second', true)
+            AND (probed_at IS NULL OR probed_at <= clock() - $3 * interval '1 second')
         RETURNING account_id
         """,
         account_id,

@@ -64,15 +64,18 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
         return
     await tx.fetch(
         """
+        WITH kept AS MATERIALIZED (
+            SELECT e.*
+            FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+                $7::text[], $8::text[], $9::text[], $10::bigint[]) AS e (fact_id, fact, leg,
+                merchant_id, debit, credit, amount, chain, currency, account_id)
+            LEFT JOIN provider_account a ON a.id = e.account_id
+            WHERE coalesce(a.livemode, true)
+        )
         INSERT INTO ledger_entry
             (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency)
-        SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
-            e.chain, e.currency
-        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-            $7::text[], $8::text[], $9::text[], $10::bigint[]) AS e (fact_id, fact, leg,
-            merchant_id, debit, credit, amount, chain, currency, account_id)
-        LEFT JOIN provider_account a ON a.id = e.account_id
-        WHERE coalesce(a.livemode, true)
+        SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
+        FROM kept
         """,
         *columns(entries),
         [entry.currency for entry in entries],

@@ -12,6 +12,13 @@ from payintent.storage.database import Executor
 from payintent.storage.merchant_cells import MerchantPlace
 
 _BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
+#: A key is free again after 24 hours.
+CLAIM_AGAIN: LiteralString = """
+        ON CONFLICT (merchant_id, operation, key) DO UPDATE
+        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+            country = excluded.country, denial = NULL, created_at = excluded.created_at
+        WHERE excluded.created_at - i.created_at >= interval '24 hours'
+"""
 _BATCH_BEGIN: LiteralString = """
     WITH patience AS MATERIALIZED (
         SELECT set_config('lock_timeout', $16, true)
@@ -30,11 +37,9 @@ _BATCH_NEW: LiteralString = """)
             (merchant_id, operation, key, request_hash, payment_id, country, created_at)
         SELECT merchant_id, 'create', key, request_hash, id, country, clock()
         FROM new"""
-_BATCH_END: LiteralString = """
-        ON CONFLICT (merchant_id, operation, key) DO UPDATE
-        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-            country = excluded.country, denial = NULL, created_at = excluded.created_at
-        WHERE excluded.created_at - i.created_at >= interval '24 hours'
+_BATCH_END: LiteralString = (
+    CLAIM_AGAIN
+    + """
         RETURNING i.payment_id AS id, i.created_at AS now
     ), named AS (
         INSERT INTO checkout (id, payment_id)
@@ -52,6 +57,7 @@ _BATCH_END: LiteralString = """
     JOIN new USING (id)
     RETURNING id, created_at, expires_at
 """
+)
 _CREATE_BATCH: LiteralString = _BATCH_BEGIN + _BATCH_CLAIM + _BATCH_NEW + _BATCH_END
 #: Of an installation with several cells: rows of merchants that are not placed here are left out.
 #: Each merchant's place is looked at once, and none of its rows is written before.
@@ -74,11 +80,9 @@ _CREATE_BEGIN: LiteralString = """
             INSERT INTO idempotency AS i
                 (merchant_id, operation, key, request_hash, payment_id, country, created_at)
             """
-_CREATE_END: LiteralString = """
-            ON CONFLICT (merchant_id, operation, key) DO UPDATE
-            SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-                country = excluded.country, denial = NULL, created_at = excluded.created_at
-            WHERE excluded.created_at - i.created_at >= interval '24 hours'
+_CREATE_END: LiteralString = (
+    CLAIM_AGAIN
+    + """
             RETURNING i.created_at AS now
         ), named AS (
             INSERT INTO checkout (id, payment_id)
@@ -92,6 +96,7 @@ _CREATE_END: LiteralString = """
         FROM claimed
         RETURNING created_at, expires_at
         """
+)
 _CREATE: LiteralString = (
     _CREATE_BEGIN + "VALUES ($2, 'create', $3, $4, $1, $5, clock())" + _CREATE_END
 )
@@ -100,6 +105,10 @@ _CREATE_IN_PLACE: LiteralString = (
     + "SELECT $2, 'create', $3, $4, $1, $5, clock() WHERE takes_creates($2, $16, $17)"
     + _CREATE_END
 )
+
+
+#: The place of each row by its number; the merchant and the moment of each place; the cell.
+PlaceColumns = tuple[list[int], list[int], list[datetime | None], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +165,9 @@ async def create_batch(
     No two have one key. Waits briefly where another request holds one of the keys
     (`LockTimeoutError`), so that the others are not held up; nothing is written then.
     """
-    # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
-    ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+    ordered = in_order(batch)
     columns = _columns(database, ordered)
-    if places := _places(ordered):
+    if places := place_columns(ordered):
         rows = await database.fetch(_CREATE_BATCH_IN_PLACE, *columns, *places)
     else:
         rows = await database.fetch(_CREATE_BATCH, *columns)
@@ -167,11 +175,11 @@ async def create_batch(
     return [times.get(new.id) for new in batch]
 
 
-def _places(ordered: Sequence[NewPayment]) -> tuple[object, ...]:
-    """Return the number of each row's place, and the places; nothing where there is one cell."""
+def place_columns(ordered: Sequence[NewPayment]) -> PlaceColumns | None:
+    """Return the number of each row's place, and the places; None where there is one cell."""
     placed = [(new.request.merchant_id, new.place) for new in ordered if new.place is not None]
     if not placed:  # all rows have one, or none has
-        return ()
+        return None
     numbers = {item: number for number, item in enumerate(dict.fromkeys(placed), 1)}
     return (
         [numbers[item] for item in placed],
@@ -181,17 +189,46 @@ def _places(ordered: Sequence[NewPayment]) -> tuple[object, ...]:
     )
 
 
-def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object, ...]:
+def in_order(batch: Sequence[NewPayment]) -> list[NewPayment]:
+    """Put payments in the order in which all claim keys: batches never wait for each other."""
+    return sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
+
+
+def key_columns(ordered: Sequence[NewPayment]) -> tuple[list[object], ...]:
+    """Give the columns of keys: payment, merchant, key, digest of the request, country."""
     requests = [new.request for new in ordered]
-    terms = [request.terms for request in requests]
-    sealing = database.payer_sealing
     return (
         [new.id for new in ordered],
         [request.merchant_id for request in requests],
         [request.key for request in requests],
         [request.request_hash for request in requests],
         [request.country for request in requests],
+    )
+
+
+def payment_columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[list[object], ...]:
+    """Give the columns of payments: id, merchant, checkout, terms, and how long each is open."""
+    return (
+        [new.id for new in ordered],
+        [new.request.merchant_id for new in ordered],
         [new.checkout_id for new in ordered],
+        *_term_columns(database, ordered),
+    )
+
+
+def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object, ...]:
+    return (
+        *key_columns(ordered),
+        [new.checkout_id for new in ordered],
+        *_term_columns(database, ordered),
+        _BATCH_LOCK_TIMEOUT,
+    )
+
+
+def _term_columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[list[object], ...]:
+    terms = [new.request.terms for new in ordered]
+    sealing = database.payer_sealing
+    return (
         [term.currency for term in terms],
         [term.amount for term in terms],
         [term.amount_text for term in terms],
@@ -200,6 +237,5 @@ def _columns(database: Executor, ordered: Sequence[NewPayment]) -> tuple[object,
         [term.include_pegged_assets for term in terms],
         [sealing.metadata_to_store(new.id, new.request.terms.metadata) for new in ordered],
         [term.tax_manager for term in terms],
-        [request.expires_in_s for request in requests],
-        _BATCH_LOCK_TIMEOUT,
+        [new.request.expires_in_s for new in ordered],
     )

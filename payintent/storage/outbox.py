@@ -134,13 +134,16 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
                 $6::timestamptz[])
             RETURNING id, payment_id, merchant_id, type, occurred_at
-        ), receipts AS (
-            INSERT INTO mail (kind, payment_id)
-            SELECT 'receipt', t.payment_id
+        ), mailed AS MATERIALIZED (
+            SELECT t.payment_id
             FROM told t
             JOIN merchant m ON m.id = t.merchant_id AND m.mail_receipts
             JOIN payment p ON p.id = t.payment_id AND p.payer_email IS NOT NULL
             WHERE t.type = 'payment.completed'
+        ), receipts AS (
+            INSERT INTO mail (kind, payment_id)
+            SELECT 'receipt', payment_id
+            FROM mailed
         )
         INSERT INTO delivery (event_id, merchant_id, state, next_at)
         SELECT t.id, t.merchant_id,
@@ -259,7 +262,8 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
     await database.fetch(
         """
         WITH made AS (
-            SELECT *
+            SELECT *, clock() AS now,
+                clock() + coalesce(next_wait_s, 0) * interval '1 second' AS next_at
             FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[],
                 $7::text[], $8::int[], $9::boolean[], $10::float8[], $11::text[])
                 AS a (id, event_id, number, outcome, status, detail, answer, duration_ms,
@@ -269,7 +273,7 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
                 (id, event_id, number, outcome, status, detail, answer, duration_ms, started_at,
                  url)
             SELECT id, event_id, number, outcome, status, detail, answer, duration_ms,
-                clock() - duration_ms * interval '1 millisecond', url
+                now - duration_ms * interval '1 millisecond', url
             FROM made
         )
         UPDATE delivery d
@@ -279,8 +283,8 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
                 WHEN m.next_wait_s IS NULL THEN 'dead'
                 ELSE 'pending'
             END,
-            delivered_at = CASE WHEN m.delivered THEN clock() END,
-            next_at = clock() + coalesce(m.next_wait_s, 0) * interval '1 second',
+            delivered_at = CASE WHEN m.delivered THEN m.now END,
+            next_at = m.next_at,
             lease_until = '-infinity'
         FROM made m
         WHERE d.event_id = m.event_id AND d.state = 'pending' AND d.attempts = m.number - 1

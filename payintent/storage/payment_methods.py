@@ -193,14 +193,20 @@ async def show(
         row = await database.row(
             """
             WITH changed AS (
-                UPDATE catalog_shown
+                UPDATE catalog_shown c
                 SET content_hash = $3,
-                    since = CASE WHEN content_hash = $3
-                        THEN since  -- another process was faster
-                        ELSE greatest(clock(), since + interval '1 millisecond')
+                    since = CASE WHEN c.content_hash = $3
+                        THEN c.since  -- another process was faster
+                        ELSE n.since
                     END
-                WHERE merchant_id = $1 AND viewer = $2
-                RETURNING since
+                FROM (
+                    SELECT greatest(clock(), since + interval '1 millisecond') AS since
+                    FROM catalog_shown
+                    WHERE merchant_id = $1 AND viewer = $2
+                    FOR NO KEY UPDATE
+                ) n
+                WHERE c.merchant_id = $1 AND c.viewer = $2
+                RETURNING c.since
             ), first AS (
                 INSERT INTO catalog_shown (merchant_id, viewer, content_hash, since)
                 SELECT $1, $2, $3, coalesce($4, clock())

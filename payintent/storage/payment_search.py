@@ -317,10 +317,10 @@ _RECORDS: LiteralString = """
         AND (s.provider = $11 OR $11::text IS NULL)
         AND (s.kind = $12 OR $12::text IS NULL)
         AND (s.country = $13 OR $13::text IS NULL)
-        AND ($14::text IS NULL OR CASE $14
-            WHEN 'PAID' THEN p.paid_at
-            WHEN 'FAILED' THEN p.failed_at
-            WHEN 'EXPIRED' THEN p.expired_at
+        AND ($14::text IS NULL OR CASE
+            WHEN $14 = 'PAID' THEN p.paid_at
+            WHEN $14 = 'FAILED' THEN p.failed_at
+            WHEN $14 = 'EXPIRED' THEN p.expired_at
             ELSE p.cancelled_at
         END IS NOT NULL)
         AND ($15::timestamptz IS NULL

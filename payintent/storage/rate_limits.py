@@ -25,6 +25,14 @@ class RateLimitSetting:
     burst: int
 
 
+#: Now, by the row that was to be inserted: what is computed of a row must not read the clock.
+_NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
+#: Never emptier than empty, though the clock was set back or the limit was another.
+_BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
+#: A hair is added: sums of times are never exact, and must not cost a request.
+_GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"
+
+
 async def take_tokens(
     database: Executor, merchant_id: int, kind: str, limit: RateLimit, wanted: int
 ) -> RateLimitGrant:
@@ -35,26 +43,25 @@ async def take_tokens(
     """
     row = await database.row(
         """
-        INSERT INTO rate_state AS s (merchant_id, class, full_at, granted)
-        VALUES (
-            $1, $2, extract(epoch FROM clock()) + least($5::int, $4::int)::numeric / $3,
-            least($5::int, $4::int)
+        WITH taken AS (
+            INSERT INTO rate_state AS s (merchant_id, class, full_at, granted)
+            VALUES (
+                $1, $2, extract(epoch FROM clock()) + least($5::int, $4::int)::numeric / $3,
+                least($5::int, $4::int)
+            )
+            ON CONFLICT (merchant_id, class) DO UPDATE
+            SET full_at = """
+        + _BASE
+        + " + ("
+        + _GRANTABLE
+        + """)::numeric / $3,
+                granted = """
+        + _GRANTABLE
+        + """
+            RETURNING granted, full_at
         )
-        ON CONFLICT (merchant_id, class) DO UPDATE
-        SET (full_at, granted) = (
-            SELECT base + grantable::numeric / $3, grantable
-            FROM (SELECT excluded.full_at - excluded.granted::numeric / $3 AS now) t
-            CROSS JOIN LATERAL (
-                -- Never emptier than empty, though the clock was set back or the limit was another.
-                SELECT least(greatest(s.full_at, now), now + $4::numeric / $3) AS base
-            ) b
-            CROSS JOIN LATERAL (
-                -- A hair is added: sums of times are never exact, and must not cost a request.
-                SELECT greatest(0, least($5, floor($4 - (base - now) * $3 + 0.0005)::int))
-                    AS grantable
-            ) g
-        )
-        RETURNING granted, (full_at - extract(epoch FROM clock()))::float8 AS full_in_s
+        SELECT granted, (full_at - extract(epoch FROM clock()))::float8 AS full_in_s
+        FROM taken
         """,
         merchant_id,
         kind,

@@ -62,7 +62,8 @@ async def mark_queued_as_sent(tx: Tx) -> int:
         WITH marked AS (
             UPDATE refund
             SET step = 'sent', sent_at = clock(), inquiries = 0,
-                next_at = CASE WHEN next_at IS NOT NULL THEN clock() END
+                next_at = CASE WHEN next_at IS NOT NULL THEN t.now END
+            FROM (SELECT clock() AS now) t
             WHERE step = 'queued'
             RETURNING id
         )

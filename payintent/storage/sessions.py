@@ -152,6 +152,7 @@ async def claim_due(
         """
         UPDATE session s
         SET inquire_at = clock() + $2 * interval '1 second'
+        FROM (SELECT clock() AS now) t
         WHERE s.id IN (
             SELECT id
             FROM session
@@ -160,7 +161,7 @@ async def claim_due(
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         )
-        RETURNING clock() AS now,"""
+        RETURNING t.now,"""
         + COLUMNS,
         limit,
         lease_s,
@@ -229,7 +230,7 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
         UPDATE session
         SET returned_at = clock()
         WHERE id = $1 AND life <> 'ended'
-            AND coalesce(returned_at <= clock() - $2 * interval '1 second', true)
+            AND (returned_at IS NULL OR returned_at <= clock() - $2 * interval '1 second')
         RETURNING id
         """,
         session_id,

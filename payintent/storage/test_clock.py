@@ -64,14 +64,15 @@ def _moved(row: Row | None) -> int:
 
 _PAYMENTS: LiteralString = """
     WITH due AS (
-        SELECT id
+        SELECT id,
+            expires_at - $2::int * interval '1 second' AS expires_at
         FROM payment
         WHERE merchant_id = $1 AND status IN ('PENDING', 'PROCESSING')
         ORDER BY id
         FOR NO KEY UPDATE
     ), moved AS (
         UPDATE payment p
-        SET expires_at = p.expires_at - $2::int * interval '1 second'
+        SET expires_at = due.expires_at
         FROM due
         WHERE p.id = due.id
         RETURNING p.id
@@ -80,7 +81,11 @@ _PAYMENTS: LiteralString = """
 """
 _SESSIONS: LiteralString = """
     WITH due AS (
-        SELECT s.id
+        SELECT s.id,
+            s.inquire_at - $2::int * interval '1 second' AS inquire_at,
+            s.closing_at - $2::int * interval '1 second' AS closing_at,
+            s.silent_since - $2::int * interval '1 second' AS silent_since,
+            s.opened_at - $2::int * interval '1 second' AS opened_at
         FROM session s
         JOIN payment p ON p.id = s.payment_id
         WHERE p.merchant_id = $1 AND s.life <> 'ended'
@@ -88,10 +93,10 @@ _SESSIONS: LiteralString = """
         FOR NO KEY UPDATE OF s
     ), moved AS (
         UPDATE session s
-        SET inquire_at = s.inquire_at - $2::int * interval '1 second',
-            closing_at = s.closing_at - $2::int * interval '1 second',
-            silent_since = s.silent_since - $2::int * interval '1 second',
-            opened_at = s.opened_at - $2::int * interval '1 second'
+        SET inquire_at = due.inquire_at,
+            closing_at = due.closing_at,
+            silent_since = due.silent_since,
+            opened_at = due.opened_at
         FROM due
         WHERE s.id = due.id
         RETURNING s.id
@@ -100,15 +105,17 @@ _SESSIONS: LiteralString = """
 """
 _REFUNDS: LiteralString = """
     WITH due AS (
-        SELECT id
+        SELECT id,
+            next_at - $2::int * interval '1 second' AS next_at,
+            sent_at - $2::int * interval '1 second' AS sent_at
         FROM refund
         WHERE merchant_id = $1 AND step IN ('queued', 'sent') AND next_at IS NOT NULL
         ORDER BY id
         FOR NO KEY UPDATE
     ), moved AS (
         UPDATE refund r
-        SET next_at = r.next_at - $2::int * interval '1 second',
-            sent_at = r.sent_at - $2::int * interval '1 second'
+        SET next_at = due.next_at,
+            sent_at = due.sent_at
         FROM due
         WHERE r.id = due.id
         RETURNING r.id
@@ -117,14 +124,15 @@ _REFUNDS: LiteralString = """
 """
 _DELIVERIES: LiteralString = """
     WITH due AS (
-        SELECT event_id
+        SELECT event_id,
+            next_at - $2::int * interval '1 second' AS next_at
         FROM delivery
         WHERE merchant_id = $1 AND state = 'pending'
         ORDER BY event_id
         FOR NO KEY UPDATE
     ), moved AS (
         UPDATE delivery d
-        SET next_at = d.next_at - $2::int * interval '1 second'
+        SET next_at = due.next_at
         FROM due
         WHERE d.event_id = due.event_id
         RETURNING d.event_id
@@ -134,7 +142,9 @@ _DELIVERIES: LiteralString = """
 # What the test gateway itself waits for; each is counted with its session or refund of ours.
 _TEST_SESSIONS: LiteralString = """
     WITH due AS (
-        SELECT t.session_id
+        SELECT t.session_id,
+            t.expires_at - $2::int * interval '1 second' AS expires_at,
+            t.decides_at - $2::int * interval '1 second' AS decides_at
         FROM test_session t
         JOIN session s ON s.id = t.session_id
         JOIN payment p ON p.id = s.payment_id
@@ -143,8 +153,8 @@ _TEST_SESSIONS: LiteralString = """
         FOR NO KEY UPDATE OF t
     ), moved AS (
         UPDATE test_session t
-        SET expires_at = t.expires_at - $2::int * interval '1 second',
-            decides_at = t.decides_at - $2::int * interval '1 second'
+        SET expires_at = due.expires_at,
+            decides_at = due.decides_at
         FROM due
         WHERE t.session_id = due.session_id
         RETURNING t.session_id
@@ -153,7 +163,8 @@ _TEST_SESSIONS: LiteralString = """
 """
 _TEST_REFUNDS: LiteralString = """
     WITH due AS (
-        SELECT t.refund_id
+        SELECT t.refund_id,
+            t.done_at - $2::int * interval '1 second' AS done_at
         FROM test_refund t
         JOIN refund r ON r.id = t.refund_id
         WHERE r.merchant_id = $1 AND t.state = 'pending'
@@ -161,7 +172,7 @@ _TEST_REFUNDS: LiteralString = """
         FOR NO KEY UPDATE OF t
     ), moved AS (
         UPDATE test_refund t
-        SET done_at = t.done_at - $2::int * interval '1 second'
+        SET done_at = due.done_at
         FROM due
         WHERE t.refund_id = due.refund_id
         RETURNING t.refund_id

@@ -10,6 +10,8 @@ import pytest
 from tests.api.arrange import BODY, bring_to, count, document, post, refusal
 from tests.support.world import Api
 
+pytestmark = pytest.mark.usefixtures("dialect")
+
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _GOLDEN = re.compile(
     r'{"id":"pay_[0-9A-Za-z]{22}","checkout_id":"(cs_[0-9A-Za-z]{16})","merchant_id":(\d+),'

@@ -26,7 +26,7 @@ from payintent.operations.note_process import ProcessNote
 from payintent.operations.test_side import ensure_test_side
 from payintent.payments import create
 from payintent.service import Service, open_service
-from payintent.storage import merchant_cells, new_payments
+from payintent.storage import merchant_cells, new_payments, new_payments_in_steps
 from payintent.storage.cells import Cells
 from payintent.storage.new_payments import NewPayment
 from tests.support.cell_schema import OF_CELLS
@@ -116,7 +116,7 @@ async def test_new_payments_go_to_the_new_cell_and_open_ones_stay(moving: Moving
 
 
 async def test_a_create_that_the_old_cell_let_through_is_waited_for_and_its_key_counts(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
+    moving: Moving, monkeypatch: pytest.MonkeyPatch, dialect: str
 ) -> None:
     replay, asked = create.replay_create, list[object]()
 
@@ -133,7 +133,10 @@ async def test_a_create_that_the_old_cell_let_through_is_waited_for_and_its_key_
         control.id_generator.new_id(), control.id_generator.new_checkout_id(), request, place
     )
     async with control.transaction() as tx:
-        assert await new_payments.create(tx, new)
+        if dialect == "in steps":
+            assert await new_payments_in_steps.create(tx, new)
+        else:
+            assert await new_payments.create(tx, new)
         move = asyncio.create_task(moving.move(1))
 
         async def waits() -> bool:
@@ -156,6 +159,7 @@ async def test_a_create_that_the_old_cell_let_through_is_waited_for_and_its_key_
     assert await moving.count(1) == 0
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_processes_with_old_maps_create_nothing_in_a_closed_place(moving: Moving) -> None:
     world = moving.world
     made, stop = [], asyncio.Event()
@@ -200,6 +204,7 @@ async def _more(made: list[Any], than: int) -> bool:
     return len(made) >= than
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_key_of_the_former_cell_gives_its_payment_and_never_a_second_one(
     moving: Moving,
 ) -> None:
@@ -219,6 +224,7 @@ async def test_a_key_of_the_former_cell_gives_its_payment_and_never_a_second_one
     assert await moving.count(1) == await moving.count(2) == 0
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_map_of_two_moves_ago_is_of_another_place_though_of_the_same_cell(
     moving: Moving,
 ) -> None:
@@ -234,6 +240,7 @@ async def test_a_map_of_two_moves_ago_is_of_another_place_though_of_the_same_cel
     assert (again.payment, again.replayed) == (there.payment, True)
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_denial_takes_no_key_in_a_closed_place(moving: Moving) -> None:
     world = moving.world
     rule = AddFraudRule(

@@ -150,6 +150,7 @@ async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: 
         await another.service.fraud_screening.screen_checkout(payment, None, None)
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
     """Staged: the first holds its count open, the second waits, and then counts the first."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
@@ -163,6 +164,7 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
             await second
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
     ids = world.id_generator
@@ -177,6 +179,7 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     assert await _kept(world) == (0, 0)
 
 
+@pytest.mark.usefixtures("dialect")
 async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: World) -> None:
     """Two processes, of which one does not know the rule yet."""
     request = world.request()

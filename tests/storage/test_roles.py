@@ -2,15 +2,12 @@
 
 import ast
 import asyncio
-import importlib
 import os
 import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -20,29 +17,15 @@ from payintent.config import Settings
 from payintent.storage.migrations_runner import migrate
 from tests.docs.reading import blocks, page
 from tests.support.roles import OWNER, RUNNING, database_with_roles, run, statements
+from tools import sql_statements
 
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
-CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Where a query is passed on or put together; the parts of `payment_list` are checked apart.
-COMPOSED = {
-    "gated_database",
-    *("database", "driver", "payment_list", "migrations_runner", "replica"),
-    "copied_tables",  # the copier is played in test_copied_tables.py
-}
 MIGRATING = {
     f"migrations_runner.{name}" for name in ("_migrate", "_apply", "_record")
 }  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
 NOT_THE_WORKERS = {"app", "operations", "api", "checkout", "console", "portal", "cli"}
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One query of the service, and the function of `payintent.storage` that runs it."""
-
-    function: str  # `module.name`
-    query: str
 
 
 @pytest.fixture(scope="module")
@@ -55,42 +38,9 @@ def roles() -> Iterator[dict[str, str]]:
         runner.run(stack.aclose())
 
 
-#: What moves a cell to another server is run by none of these roles.
-OF_SUPERUSERS = {"cell_move", "cell_switch"}
-
-
-def _statements() -> Iterator[Statement]:
-    for path in sorted(STORAGE.rglob("[a-z]*.py")):
-        if path.stem in OF_SUPERUSERS:
-            continue
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        names = vars(importlib.import_module(module))
-        for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for query in _queries(function, names):
-                    yield Statement(f"{path.stem}.{function.name}", query)
-    listing = vars(importlib.import_module("payintent.storage.payment_list"))
-    for query in ("_ALL", "_OF_KINDS"):
-        yield Statement("listing.listed", listing[query] + listing["_PAGE"])
-
-
-def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:
-    """Give the queries of a function: literals, and what is added up of the module's own."""
-    for call in ast.walk(function):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            if call.func.attr not in CALLS or not call.args:
-                continue
-            try:
-                query = eval(compile(ast.Expression(call.args[0]), "query", "eval"), names)  # noqa: S307
-            except NameError:
-                assert Path(names["__file__"]).stem in COMPOSED, ast.unparse(call)
-            else:
-                yield query
-
-
 @cache
-def _run_by_roles() -> list[Statement]:
-    return [one for one in _statements() if one.function not in MIGRATING]
+def _run_by_roles() -> list[sql_statements.Statement]:
+    return [one for one in sql_statements.statements() if one.function not in MIGRATING]
 
 
 async def _refused(url: str) -> dict[str, str]:
@@ -110,7 +60,7 @@ async def _refused(url: str) -> dict[str, str]:
     return refused
 
 
-async def _planned(connection: asyncpg.Connection, statement: Statement) -> None:
+async def _planned(connection: asyncpg.Connection, statement: sql_statements.Statement) -> None:
     if "TEMPORARY TABLE" in statement.query:
         await connection.execute(statement.query.replace("ON COMMIT DROP", ""))
     elif re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement.query):

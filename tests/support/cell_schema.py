@@ -3,7 +3,8 @@
 Any test can be run so: what reads cell 0 where it should read the merchant's cell finds nothing
 there. With `TESTS_CELLS=2` the cell is a schema of the test's own database. What is copied into
 each cell the schema does not have: it is found in that of control, as a copy that is never late.
-With `TESTS_CELLS=databases` it is a database of a second server, with copies of its own.
+With `TESTS_CELLS=databases` it is a database of a second server, with copies of its own, and with
+`TESTS_CELLS=citus` a schema of the cluster that `CITUS_URL` names, with copies of its own, too.
 """
 
 import os
@@ -25,6 +26,7 @@ NUMBER = 1  # of the second cell
 SCHEMA = f"cell_{NUMBER}"
 ENV = "TESTS_CELLS"
 SERVER_ENV = "TESTS_POSTGRES_URL"
+CITUS_ENV = "CITUS_URL"  # of the coordinator's database
 CELL_SERVER_ENV = "TESTS_CELL_POSTGRES_URL"  # of the second server, where the cell is there
 #: What the schema does not have. Of what each database has it is the version alone: it says that a
 #: copy has changed.
@@ -82,12 +84,29 @@ _OF_SESSIONS = """
 
 def are_wanted() -> bool:
     """Tell whether this run has merchants in a second cell."""
-    return os.environ.get(ENV) in {"2", "databases"}
+    return os.environ.get(ENV) in {"2", "databases", "citus"}
 
 
 def is_database() -> bool:
-    """Tell whether the second cell of this run is a database of another server, not a schema."""
-    return os.environ.get(ENV) == "databases"
+    """Tell whether the second cell of this run is of another server, with copies of its own."""
+    return os.environ.get(ENV) in {"databases", "citus"}
+
+
+def is_citus() -> bool:
+    """Tell whether the second cell of this run is a schema of a Citus cluster."""
+    return os.environ.get(ENV) == "citus"
+
+
+def citus_url() -> str:
+    """Give the address of the Citus cluster that is given."""
+    return os.environ[CITUS_ENV]
+
+
+def in_schema(name: str) -> str:
+    """Give the address of a schema of that cluster."""
+    url = citus_url()
+    separator = "&" if "?" in url else "?"
+    return f"{url}{separator}search_path={name}&citus.propagate_set_commands=local"
 
 
 def one_cell(reason: str) -> pytest.MarkDecorator:
@@ -97,6 +116,8 @@ def one_cell(reason: str) -> pytest.MarkDecorator:
 
 def cell_url(url: str) -> str:
     """Give the address of the second cell of an installation whose control is a database."""
+    if is_citus():
+        return in_schema(urlsplit(url).path[1:])
     if is_database():
         server = urlsplit(os.environ[CELL_SERVER_ENV])
         return urlunsplit(server._replace(path=urlsplit(url).path))
@@ -144,9 +165,9 @@ async def find_strange_ids(service: Service) -> list[str]:
     assert ids.CELL_BITS == 10, "the bits that the statement looks at"
     found: list[str] = []
     for cell in service.cells.numbers():
-        url = os.environ[CELL_SERVER_ENV if cell and is_database() else SERVER_ENV]
         path = urlsplit(service.settings.database_url).path
-        connection = await asyncpg.connect(urlunsplit(urlsplit(url)._replace(path=path)))
+        url = urlunsplit(urlsplit(os.environ[SERVER_ENV])._replace(path=path))
+        connection = await asyncpg.connect(cell_url(url) if cell and is_database() else url)
         try:
             found += await _strange_ids_of(connection, cell)
         finally:
@@ -155,7 +176,9 @@ async def find_strange_ids(service: Service) -> list[str]:
 
 
 async def _strange_ids_of(connection: asyncpg.Connection, cell: int) -> list[str]:
-    schema = SCHEMA if cell == NUMBER and not is_database() else "public"
+    schema = "public"
+    if cell == NUMBER:
+        schema = await connection.fetchval("SELECT current_schema()") if is_database() else SCHEMA
     columns = await connection.fetch(
         """
         SELECT table_name AS name

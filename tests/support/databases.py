@@ -16,8 +16,9 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.storage import migrations_runner
+from tests.support import citus_cell
 from tests.support.cell_database import add_cell_database
-from tests.support.cell_schema import add_cell_schema, are_wanted, cell_url, is_database
+from tests.support.cell_schema import add_cell_schema, are_wanted, cell_url, is_citus, is_database
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.
@@ -39,7 +40,7 @@ def name_of(url: str) -> str:
 
 def _servers(url: str) -> list[str]:
     """Give the URLs of a server and, where the second cell is on another one, of that."""
-    return [url, cell_url(url)] if is_database() else [url]
+    return [url, cell_url(url)] if is_database() and not is_citus() else [url]
 
 
 async def make_template(url: str) -> None:
@@ -51,6 +52,9 @@ async def make_template(url: str) -> None:
         await connection.close()
     template = at_database(url, TEMPLATE)
     await migrations_runner.migrate(template)
+    if is_citus():
+        await citus_cell.drop_schemas()
+        await citus_cell.make_schema(TEMPLATE)
     if is_database():
         await add_cell_database(template)
     elif are_wanted():
@@ -63,6 +67,8 @@ async def copy_template(url: str) -> str:
         connection = await asyncpg.connect(server)
         await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
         await connection.close()
+    if is_citus():
+        await citus_cell.copy_schema(TEMPLATE, WORLD_TEMPLATE, distributed=False)
     return at_database(url, WORLD_TEMPLATE)
 
 
@@ -92,6 +98,7 @@ class Databases:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._stocks: dict[str, SimpleQueue[Future[str]]] = {}
+        self._spare: list[str] = []  # schemas of a Citus cluster, of databases that are gone
         self._busy = asyncio.Lock()  # a connection does one statement at a time
         self._connections: list[asyncpg.Connection] = [
             self._run(_connect(url)).result(_WAIT_S) for url in _servers(server_url)
@@ -108,7 +115,7 @@ class Databases:
 
     def give_back(self, url: str) -> None:
         """Drop a database, and whatever is still connected to it, without waiting for it."""
-        self._run(self._execute(f'DROP DATABASE "{name_of(url)}" WITH (FORCE)'))
+        self._run(self._drop(name_of(url)))
 
     def forget(self, template: str) -> None:
         """Drop what is in stock of a template that is about to go."""
@@ -129,9 +136,19 @@ class Databases:
         stock.put(self._run(self._make(template)))
 
     async def _make(self, template: str) -> str:
-        name = f"test_{uuid4().hex}"
+        spare = self._spare.pop() if self._spare else None
+        name = spare or f"test_{uuid4().hex}"
         await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
+        if spare:
+            await citus_cell.refill_schema(template, name)
+        elif is_citus():
+            await citus_cell.copy_schema(template, name, distributed=True)
         return name
+
+    async def _drop(self, name: str) -> None:
+        await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        if is_citus():
+            self._spare.append(name)
 
     async def _execute(self, statement: str) -> None:
         async with self._busy:

@@ -8,8 +8,9 @@ from payintent.storage.database import Executor
 
 #: Whether a chain is watched, by its row `k` in `chain_cursor`; false where it has no row.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: The new `watched_until` of a chain that stops being watched now.
-UNTIL_NOW = "CASE WHEN k.watched_until > clock() THEN clock() ELSE k.watched_until END"
+#: The new `watched_until` of a chain that stops being watched now, and what it is computed from.
+UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
+NOW = " FROM (SELECT clock() AS now) t "
 
 
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
@@ -23,14 +24,15 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
         UPDATE chain_cursor
         SET polled_at = clock(),
             watched_since = CASE
-                WHEN watched_until > clock() OR $3::float8 = 0 THEN watched_since
-                ELSE clock()
+                WHEN watched_until > t.now OR $3::float8 = 0 THEN watched_since
+                ELSE t.now
             END,
             watched_until = CASE
-                WHEN $3::float8 = 0 AND watched_until > clock() THEN clock()
+                WHEN $3::float8 = 0 AND watched_until > t.now THEN t.now
                 WHEN $3::float8 = 0 THEN watched_until
-                ELSE clock() + $3::float8 * interval '1 second'
+                ELSE t.later
             END
+        FROM (SELECT clock() AS now, clock() + $3::float8 * interval '1 second' AS later) t
         WHERE chain = $1 AND block >= $2 AND halted IS NULL
         """,
         slug,

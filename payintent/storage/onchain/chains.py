@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.domain.onchain_refund import NATIVE
 from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.onchain.chain_watch import UNTIL_NOW
+from payintent.storage.onchain.chain_watch import NOW, UNTIL_NOW
 
 _CONTRACTS_MAX = 1_000
 _TOKENS_MAX = 200
@@ -202,14 +202,23 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
     )
     await tx.fetch(
         """
-        INSERT INTO chain_cursor AS k (chain, block)
+        INSERT INTO chain_cursor (chain, block)
         VALUES ($1, greatest($2::bigint - 1, 0))
-        ON CONFLICT (chain) DO UPDATE
-        SET block = excluded.block, hash = NULL, at = NULL, second_look_block = NULL,
+        ON CONFLICT (chain) DO NOTHING
+        """,
+        new.chain,
+        new.deployed_block,
+    )
+    # After it: whoever began the cursor at the same time has committed by now.
+    await tx.fetch(
+        """
+        UPDATE chain_cursor k
+        SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
             watched_until = """
         + UNTIL_NOW
+        + NOW
         + """
-        WHERE k.block > excluded.block
+        WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
         new.chain,
         new.deployed_block,
@@ -316,7 +325,8 @@ async def set_second_look(database: Executor, slug: str, block: int, *, ended: b
         """
         UPDATE chain_cursor
         SET second_look_block = CASE WHEN $3 THEN NULL ELSE $2::bigint END,
-            second_look_at = CASE WHEN $3 THEN clock() ELSE second_look_at END
+            second_look_at = CASE WHEN $3 THEN t.now ELSE second_look_at END
+        FROM (SELECT clock() AS now) t
         WHERE chain = $1
         """,
         slug,
@@ -332,6 +342,7 @@ async def halt(database: Executor, slug: str, why: str) -> None:
         UPDATE chain_cursor k
         SET halted = coalesce(k.halted, $2), watched_until = """
         + UNTIL_NOW
+        + NOW
         + """
         WHERE k.chain = $1
         """,
@@ -344,14 +355,19 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
     """Resume a halted chain, from a block that an operator chose or from where it stopped."""
     row = await tx.row(
         """
-        UPDATE chain_cursor k
-        SET halted = NULL, block = coalesce($2, block), hash = NULL, at = NULL,
-            second_look_block = NULL, watched_until = """
+        WITH resumed AS (
+            UPDATE chain_cursor k
+            SET halted = NULL, block = coalesce($2, block), hash = NULL, at = NULL,
+                second_look_block = NULL, watched_until = """
         + UNTIL_NOW
+        + NOW
         + """
-        WHERE k.chain = $1
-        RETURNING"""
-        + _CURSOR,
+            WHERE k.chain = $1
+            RETURNING k.*
+        )
+        SELECT"""
+        + _CURSOR
+        + "FROM resumed",
         slug,
         block,
     )

@@ -184,9 +184,13 @@ async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> boo
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(
         """
+        WITH others AS MATERIALIZED (
+            SELECT count(*) AS number FROM chain_hint WHERE session_id = $1 AND tx_hash <> $2
+        )
         INSERT INTO chain_hint (session_id, tx_hash, step)
         SELECT $1, $2, $3
-        WHERE (SELECT count(*) FROM chain_hint WHERE session_id = $1 AND tx_hash <> $2) < $4
+        FROM others
+        WHERE number < $4
         ON CONFLICT (session_id, tx_hash) DO UPDATE
         SET step = chain_hint.step
         RETURNING session_id
@@ -248,7 +252,8 @@ async def set_posted_state(
         """
         UPDATE chain_hint
         SET state = $3, reason = $4, final = $5,
-            settled_at = CASE WHEN $5 THEN coalesce(settled_at, clock()) END
+            settled_at = CASE WHEN $5 THEN coalesce(settled_at, t.now) END
+        FROM (SELECT clock() AS now) t
         WHERE session_id = $1 AND tx_hash = $2
         """,
         session_id,
