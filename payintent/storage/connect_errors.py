@@ -30,7 +30,9 @@ _ABSENCES: dict[type[BaseException], str] = {
 }
 _HOST = re.compile(r"""host(?: name)? (?:"[^"]*"|'[^']*')""")
 #: Of a URL that was read otherwise than it was meant: a part of the password in a name's place.
-_STRANGE = re.compile(r'"[^"]*[@:/?#][^"]*"|(?<=no such database: ).*[@:/?#].*')
+_STRANGE = frozenset("@:/?#")
+_NO_DATABASE = "no such database: "
+_UNREADABLE = "(not readable)"
 _QUOTED_HOST = re.compile(r"'[^']*'")
 _NO_TLS = "rejected SSL upgrade"
 
@@ -89,4 +91,15 @@ def _absence(error: BaseException) -> str:
 def _server_words(error: BaseException) -> str:
     """Return the first line of the server's message; it names this host where pg_hba refuses."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return _STRANGE.sub("(not readable)", _HOST.sub("this host", first))
+    return _hide_strange_names(_HOST.sub("this host", first))
+
+
+def _hide_strange_names(words: str) -> str:
+    """Hide names that no database has: they may be a part of a password, read out of its place."""
+    before, found, database = words.partition(_NO_DATABASE)
+    parts = before.split('"')
+    for place in range(1, len(parts) - 1, 2):  # between quotes
+        if _STRANGE & set(parts[place]):
+            parts[place] = _UNREADABLE
+    shown = '"'.join(parts).replace(f'"{_UNREADABLE}"', _UNREADABLE)
+    return shown + found + (_UNREADABLE if _STRANGE & set(database) else database)
