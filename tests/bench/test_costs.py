@@ -42,15 +42,20 @@ def test_a_settlement_is_compared_with_one_that_leaves_something_out() -> None:
     assert [want in line for want, line in zip(wanted, lines, strict=True)] == [True] * 4
 
 
-def test_two_cells_are_compared_with_one_within_each_round() -> None:
-    pairs = [(1000, 1100), (2000, 2400), (500, 400)]
-    rounds = [(cells.Round(one, 1.9), cells.Round(two, 1.8)) for one, two in pairs]
+def test_two_cells_are_compared_with_one_within_each_turn() -> None:
+    turns = [
+        cells.Turn(cells.Round(half, 1.7), cells.Round(one, 1.9), cells.Round(two, 1.8))
+        for half, one, two in ((900, 1000, 1100), (2400, 2000, 2400), (600, 500, 400))
+    ]
     printed = io.StringIO()
-    Console(file=printed, width=100).print(cells.table(rounds, 2))
+    Console(file=printed, width=100).print(cells.table(turns, 2))
     lines = [line for line in printed.getvalue().splitlines() if line.startswith("│")]
-    one, two, ratio = lines
-    assert "1,000/s" in one
-    assert "1.90 of 2" in one
-    assert "1,100/s" in two
-    assert "1.80 of 2" in two
-    assert "1.10" in ratio
+    wanted = (
+        ("64", "900/s", "1.70 of 2"),
+        ("128", "1,000/s", "1.90 of 2"),
+        ("two cells", "1,100/s", "1.80 of 2"),
+        ("for a cell", "1.00"),
+        ("together", "1.10"),
+    )
+    for line, words in zip(lines, wanted, strict=True):
+        assert all(word in line for word in words), line
