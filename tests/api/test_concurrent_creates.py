@@ -11,6 +11,7 @@ from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.payments.create import CreatedPayment
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
 KEY = UUID(int=1)
@@ -62,7 +63,7 @@ async def started(
 
 async def next_has_begun(work: Work) -> None:
     """Wait for the second try, and for everyone else to see it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while work.begun < 2:
             await asyncio.sleep(0)
     for _ in range(10):
@@ -70,7 +71,7 @@ async def next_has_begun(work: Work) -> None:
 
 
 async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -121,6 +121,6 @@ async def test_no_other_file_is_served_under_the_flags(api: Api) -> None:
             await wire.send(
                 f"GET /c/static/flags/{name} HTTP/1.1\r\nHost: pay.test\r\n\r\n".encode()
             )
-            answer = await wire.answer(timeout_s=20)
+            answer = await wire.answer()
             assert answer is not None, name
             assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND"), name

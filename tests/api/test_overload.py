@@ -14,6 +14,7 @@ from payintent.api.overload import shed
 from payintent.config import Settings
 from tests.api.arrange import count, document
 from tests.api.wire import Wire, WireAnswer
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Api
 
 _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -28,11 +29,17 @@ def wait_s() -> float:
 
 
 @pytest.fixture
-def settings(settings: Settings, wait_s: float) -> Settings:
+def body_s() -> float:
+    """How long a body may take to come."""
+    return 1.0
+
+
+@pytest.fixture
+def settings(settings: Settings, wait_s: float, body_s: float) -> Settings:
     """Small bounds, and nothing that waits for a database connection too long."""
     bounds = {
         "request_wait_s": wait_s,
-        "body_timeout_s": 1.0,
+        "body_timeout_s": body_s,
         "requests_max": _PLACES,
         "requests_waiting_max": _WAITING,
         "connections_max": 120,
@@ -69,7 +76,7 @@ async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
 
 async def creating(held: asyncpg.Connection, wanted: int) -> None:
     """Wait until so many statements wait for the lock."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             waiting = await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
             if waiting == wanted:
@@ -88,7 +95,7 @@ async def test_a_hundred_callers_who_send_a_byte_at_a_time_are_gone_in_time(api:
     async def drip() -> WireAnswer | None:
         async with Wire(api.base) as wire:
             await wire.send(create(api, b"", announced=5_000))
-            answering = asyncio.create_task(wire.answer(timeout_s=60))
+            answering = asyncio.create_task(wire.answer())
             while not answering.done():
                 await wire.send(b" ")
                 await asyncio.sleep(0.05)
@@ -109,7 +116,7 @@ async def test_slow_callers_hold_no_connection_to_the_database(api: Api) -> None
             await wire.send(create(api, b"{", announced=5_000))
         assert await read(api)
         pool = api.world.database
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(pool.fetch("SELECT 1") for _ in range(50)))
         active = await api.world.rows(
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
@@ -128,7 +135,7 @@ async def test_what_comes_beyond_the_bounds_is_shed_and_the_rest_is_done(
         for wire in wires:
             await wire.send(create(api))
         beyond = len(wires) - _PLACES - _WAITING
-        answering = [asyncio.create_task(wire.answer(timeout_s=60)) for wire in wires]
+        answering = [asyncio.create_task(wire.answer()) for wire in wires]
         while sum(one.done() for one in answering) < beyond:
             await asyncio.wait(answering, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
         await creating(locked, _PLACES)
@@ -212,7 +219,7 @@ async def test_work_whose_client_has_gone_is_not_begun(
                 assert await read(api)
         assert await read(api)
         await locked.execute("ROLLBACK")
-        answers = [await wire.answer(timeout_s=60) for wire in patient]
+        answers = [await wire.answer() for wire in patient]
     assert [one and one.status for one in answers] == [201] * _PLACES
     assert (await api.create()).status == 201  # the queue has been looked through by now
     assert await count(api) == _PLACES + 1
@@ -229,7 +236,7 @@ async def test_whoever_waits_too_long_for_a_place_is_shed(
             await wire.send(create(api))
         await creating(locked, _PLACES)
         await wires[-1].send(create(api))
-        late = await wires[-1].answer(timeout_s=90)
+        late = await wires[-1].answer()
     assert late is not None
     assert late.status == 503
 
@@ -249,12 +256,13 @@ async def test_one_connection_more_closes_the_one_that_was_idle_longest(api: Api
         assert await wires[1].answer() is not None
 
 
+@pytest.mark.parametrize("body_s", [2 * PATIENCE_S])  # none is answered before the last has come
 async def test_where_no_connection_is_idle_another_is_turned_away(api: Api) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(120):
             wire = await stack.enter_async_context(Wire(api.base))
             await wire.send(create(api, b"{", announced=5_000))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 async with Wire(api.base) as wire:
                     await wire.send(_HEALTH)
@@ -268,7 +276,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
         wire.read_slowly()
         await wire.send(b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
         assert (await api.create()).status == 201
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not wire.is_lost():
                 await wire.send(b" ")
                 await asyncio.sleep(0.05)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from payintent.api.transport import MALFORMED
 from tests.support.conformance import check
+from tests.support.patience import PATIENCE_S
 from tests.support.proxy import NAME
 
 _FIRST_LINE = re.compile(rb"(GET|POST|PATCH) (/[!-~]*) HTTP/1\.1\r\n")
@@ -78,7 +79,7 @@ class Wire:
         """Tell whether the service has cut this connection off."""
         return self._writer.transport.is_closing()
 
-    async def answer(self, timeout_s: float = 5.0) -> WireAnswer | None:
+    async def answer(self, timeout_s: float = PATIENCE_S) -> WireAnswer | None:
         """Read one answer; None where the service has closed the connection."""
         async with asyncio.timeout(timeout_s):
             try:
@@ -105,7 +106,7 @@ class Wire:
             path = asked[2].decode().partition("?")[0]
             check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
 
-    async def answers(self, timeout_s: float = 5.0) -> list[WireAnswer]:
+    async def answers(self, timeout_s: float = PATIENCE_S) -> list[WireAnswer]:
         """Read every answer until the service closes the connection."""
         found = []
         while (one := await self.answer(timeout_s)) is not None:

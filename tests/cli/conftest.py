@@ -11,8 +11,7 @@ import pytest
 
 from payintent.config import Settings
 from tests.support import processes
-
-_TIMEOUT_S = 30
+from tests.support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
             *("payintent", *(str(argument) for argument in arguments)),
             env={name: value for name, value in (env | changes).items() if value is not None},
             folder=tmp_path,
-            timeout=_TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
         # A busy machine may take as long to connect as a database that is away.
         said = [line for line in done.stderr.splitlines(keepends=True) if _WAITING not in line]

@@ -21,6 +21,7 @@ from payintent.operations.base import Actor
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
 from tests.operations.stage import Stage, waiting_refunds
 from tests.payments.refunding import work
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World, patient
 
 _ADA = Actor("Ada", "ticket 7", Role.FINANCE)
@@ -149,7 +150,7 @@ async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: Worl
         async with connection.transaction():
             await connection.execute("SELECT FROM capture FOR UPDATE")
             approving = asyncio.create_task(world.perform(ApproveRefund(refund_id=refund_id)))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await world.rows(_WAITS):
                     await asyncio.sleep(0.01)
             await connection.execute(

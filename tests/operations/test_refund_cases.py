@@ -25,6 +25,7 @@ from payintent.payments.transitions import lock_payments
 from payintent.service import Service
 from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World, patient
 
 _GRACE = Actor("Grace", "ticket 9", Role.FINANCE)
@@ -279,7 +280,7 @@ WHERE m.id = $2
 
 
 async def _until_somebody_waits(world: World) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not await world.rows(
             "SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
             "WHERE NOT l.granted AND a.datname = current_database()"

@@ -26,6 +26,7 @@ from tests.payments.refunding import asked, auto_refund, paid, work
 from tests.payments.test_expire import ask_all
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
 SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS
@@ -230,7 +231,7 @@ async def silent_selections(world: World) -> None:
 
 async def until_known(service: Service, cell: int) -> None:
     """Wait until a process has heard of an outage: it looks once a second."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not await service.accounts.health.at(cell).unavailable_channels():
             await asyncio.sleep(0.02)
 
@@ -265,7 +266,9 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
     world.gateway.answer_create, world.gateway.hold = accept, asyncio.Event()
     tasks = [asyncio.create_task(world.select(one)) for one in made]
     await world.gateway.asked.wait()
-    done, waiting = await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_EXCEPTION)
+    done, waiting = await asyncio.wait(
+        tasks, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION
+    )
     while len(waiting) > 1:
         more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
         done |= more
@@ -313,7 +316,7 @@ async def test_refunds_wait_through_an_outage_and_go_on_after_it(
     await work(world)
     assert len(world.gateway.refunds) == FAILURES_MAX  # the others have not been sent
     world.gateway.answer_refund = FakeGateway().answer_refund
-    async with asyncio.timeout(20):  # this process looks once a second whether it is over
+    async with asyncio.timeout(PATIENCE_S):  # this process looks once a second whether it is over
         while {await world.status(payment) for payment in made} != {"REFUNDED"}:
             await clock.move(round(UNSENT_WAIT_MAX_S * 1000) + 1)
             await work(world)

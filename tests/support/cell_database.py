@@ -2,11 +2,12 @@
 
 import asyncpg
 
-from payintent.operations import copy_tables
+from payintent.operations import copy_tables as copying
 from payintent.storage.cells import Cells
 from payintent.storage.copied_tables import ChangeNumber
 from payintent.storage.migrations_runner import migrate
 from tests.support.cell_schema import NUMBER, PLACE, cell_url
+from tests.support.cells import copy_tables
 
 
 async def add_cell_database(url: str) -> None:
@@ -27,9 +28,7 @@ def copy_at_once() -> None:
         cells: Cells, timeout_s: float, since: ChangeNumber | None = None
     ) -> list[int]:
         del timeout_s, since
-        for copier in copy_tables.open_copiers(cells):
-            while not await copier._is_current():  # another one may be at it
-                await copier.step()
+        await copy_tables(cells)
         return []
 
-    copy_tables.wait_until_copied = copied
+    copying.wait_until_copied = copied

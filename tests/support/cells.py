@@ -79,9 +79,15 @@ async def place_merchant(control_url: str, merchant_id: int, cell: int) -> None:
 
 
 async def copy_tables(cells: Cells) -> None:
-    """Let each other cell have what is set up in control now."""
+    """Let each other cell have what is set up in control now, or a copier say why it refuses.
+
+    A step leaves it to another copier that is at it, of the application say, which may copy an
+    earlier moment.
+    """
     for copier in open_copiers(cells):
         await copier.step()
+        while not copier._refused and not await copier._is_current():
+            await copier.step()
 
 
 class Alone(Cells):
