@@ -17,18 +17,18 @@ CELL_TESTS = tests/payments tests/webhooks \
     payer_erasure.py payers.py payment_operations.py payment_timeline.py payouts.py races.py refund_cases.py \
     refund_threshold.py replay_missed.py) \
   tests/storage/test_idempotency.py tests/console/test_webhooks.py
-# What needs no more of control than its operations write.
-CELL_DATABASE_TESTS = \
+# What CI runs of it; it needs no more of control than its operations write.
+CELL_CORE_TESTS = \
   $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
   $(addprefix tests/api/test_,create_idempotency.py payments.py refunds.py) tests/webhooks/test_dispatcher.py
 # What needs no SQL of its own that Citus refuses: storage, payments, webhooks, and a worker that is killed.
-CITUS_TESTS = $(CELL_DATABASE_TESTS) tests/webhooks \
+CITUS_TESTS = $(CELL_CORE_TESTS) tests/webhooks \
   $(addprefix tests/payments/test_,batched_callbacks.py batched_creates.py batched_selections.py settlements.py statements.py) \
   $(addprefix tests/storage/test_,idempotency.py rates.py) tests/api/test_refunds_killed.py
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-cells test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,8 +46,11 @@ test-long: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 	$(PYTEST) -m long $(PYTEST_ARGS)
 
 test-cells: $(VENV)/dev ## The core again with all merchants in a second cell: a schema, then a database of another server
+	TESTS_CELLS=2 $(PYTEST) $(CELL_CORE_TESTS) $(PYTEST_ARGS)
+	TESTS_CELLS=databases $(PYTEST) $(CELL_CORE_TESTS) $(PYTEST_ARGS)
+
+test-cells-long: $(VENV)/dev ## The long form: whatever a payment can meet, with all merchants in a second schema
 	TESTS_CELLS=2 $(PYTEST) $(CELL_TESTS) $(PYTEST_ARGS)
-	TESTS_CELLS=databases $(PYTEST) $(CELL_DATABASE_TESTS) $(PYTEST_ARGS)
 
 test-citus: $(VENV)/dev ## The core with all merchants in a cell on a Citus cluster, its move and its kills, where CITUS_URL= names one
 	@test -n "$(CITUS_URL)" || echo "test-citus: nothing was run: no Citus is given (CITUS_URL=postgresql://… of its coordinator)"
