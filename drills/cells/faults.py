@@ -22,7 +22,8 @@ class Fault:
     hold_s: float
     end: Step
     pooled: bool = False  # the cell is behind a pooler
-    #: How long its creates may stop. Others are not judged: all is copied with the same cores.
+    #: How long its creates may stop, where nothing is away. Then others are not judged: what is
+    #: copied uses the same cores, and a merchant that comes to their cell uses their database.
     outage_max_s: float | None = None
 
 
@@ -101,7 +102,10 @@ FAULTS = (
     Fault("freeze-1", "cell 1 frozen", 1, _freeze(1), _HOLD_S, _wake(1)),
     Fault("kill-0", "cell 0, control, killed", 0, _kill(0), _HOLD_S, _start(0)),
     Fault("freeze-0", "cell 0, control, frozen", 0, _freeze(0), _HOLD_S, _wake(0)),
-    Fault("move", "merchant moved to cell 0 and back", 1, _move_there_and_back, 0.0, _nothing),
+    Fault(
+        *("move", "merchant moved to cell 0 and back", 1, _move_there_and_back, 0.0, _nothing),
+        outage_max_s=2.0,
+    ),
     Fault(
         *("move-cell", "cell 1 moved to another server", 1, _move_cell, 10.0, _empty_spare),
         pooled=True,
