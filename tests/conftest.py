@@ -41,6 +41,7 @@ from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
 from tests.support.filled import WORLD_ENV
 from tests.support.listening import listening
+from tests.support.memory_folder import memory_folder
 from tests.support.operator_port import operator_port
 from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
@@ -104,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
         return
-    folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     servers: dict[str, Postgres] = {}
     for name in (_ENV, CELL_SERVER_ENV) if is_database() and not is_citus() else (_ENV,):
@@ -174,11 +175,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         leaks.thaw()
     if found := leaks.collect_leaks():
         raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(found))
-
-
-def _memory_folder() -> str | None:
-    shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
-    return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
 
 
 @pytest.fixture

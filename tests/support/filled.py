@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import asyncpg
@@ -24,7 +24,7 @@ def open_filled_template(
     databases: Databases,
     settings: Settings,
     fill: Callable[[World, asyncpg.Connection], Awaitable[None]],
-) -> Iterator[str]:
+) -> Generator[str]:
     """Fill a database that is copied while the block runs, and give its name."""
     url = databases.take(WORLD_TEMPLATE)
     asyncio.run(_fill(settings.model_copy(update={"database_url": url}), fill))
