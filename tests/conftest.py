@@ -39,7 +39,9 @@ from tests.support.databases import (
 )
 from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
+from tests.support.filled import WORLD_ENV
 from tests.support.listening import listening
+from tests.support.memory_folder import memory_folder
 from tests.support.operator_port import operator_port
 from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
@@ -52,7 +54,6 @@ elif are_wanted():
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "TESTS_POSTGRES_URL"
-_WORLD_ENV = "TESTS_WORLD"  # what a copy of the template with a merchant holds, as JSON
 #: Where a test has none of its own of these, its merchant may come with its database.
 _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
@@ -104,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
         return
-    folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     servers: dict[str, Postgres] = {}
     for name in (_ENV, CELL_SERVER_ENV) if is_database() and not is_citus() else (_ENV,):
@@ -119,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.pop(name, None)
         if is_citus():
             asyncio.run(drop_schemas())
-        os.environ.pop(_WORLD_ENV, None)
+        os.environ.pop(WORLD_ENV, None)
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(stop)
@@ -131,7 +132,7 @@ async def _make_templates(url: str) -> None:
     settings = with_second_cell(_settings(await copy_template(url)))
     service = await open_service(settings, {"fake": gateway})
     world = await make_world(service, gateway)
-    os.environ[_WORLD_ENV] = json.dumps({name: getattr(world, name) for name in ARRANGED})
+    os.environ[WORLD_ENV] = json.dumps({name: getattr(world, name) for name in ARRANGED})
     await service.close()
 
 
@@ -176,11 +177,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(found))
 
 
-def _memory_folder() -> str | None:
-    shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
-    return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
-
-
 @pytest.fixture
 def server_url() -> str:
     return os.environ[_ENV]
@@ -204,7 +200,7 @@ def arranged(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="module")
 def stage_template(databases: Databases, any_settings: Settings) -> Iterator[StageTemplate]:
     """What the operations' examples name, arranged once for the tests of a file."""
-    with open_stage_template(databases, any_settings, json.loads(os.environ[_WORLD_ENV])) as made:
+    with open_stage_template(databases, any_settings, json.loads(os.environ[WORLD_ENV])) as made:
         yield made
 
 
@@ -217,12 +213,17 @@ def staged(request: pytest.FixtureRequest, arranged: bool) -> StageTemplate | No
 
 
 @pytest.fixture
-def database_url(
-    databases: Databases, arranged: bool, staged: StageTemplate | None
-) -> Iterator[str]:
+def template(arranged: bool, staged: StageTemplate | None) -> str:
+    """The database that the test's own is a copy of; a file that fills one gives another."""
+    if staged:
+        return staged.name
+    return WORLD_TEMPLATE if arranged else TEMPLATE
+
+
+@pytest.fixture
+def database_url(databases: Databases, template: str) -> Iterator[str]:
     """A database of the test's own, with real commits."""
-    template = WORLD_TEMPLATE if arranged else TEMPLATE
-    url = databases.take(staged.name if staged else template)
+    url = databases.take(template)
     yield url
     databases.give_back(url)
 
@@ -282,7 +283,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def world(service: Service, gateway: FakeGateway, arranged: bool) -> World:
     """A merchant with two ways to pay at a gateway that does as it is told."""
     if arranged:
-        return World(service=service, gateway=gateway, **json.loads(os.environ[_WORLD_ENV]))
+        return World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
     return await make_world(service, gateway)
 
 
@@ -322,6 +323,6 @@ async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIte
     service = await open_service(
         any_settings.model_copy(update={"database_url": url}), {"fake": gateway}
     )
-    yield World(service=service, gateway=gateway, **json.loads(os.environ[_WORLD_ENV]))
+    yield World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
     await service.close()
     databases.give_back(url)

@@ -24,9 +24,9 @@ from payintent.operations.refunds import ListRefunds
 from payintent.service import open_service
 from payintent.storage.driver import connect
 from payintent.storage.replica import ReadDatabase, ReplicaFinding
-from tests.conftest import _memory_folder
 from tests.support.database_proxy import DatabaseProxy, freezable
 from tests.support.databases import TEMPLATE, at_database, make_template
+from tests.support.memory_folder import memory_folder
 from tests.support.patience import PATIENCE_S, until
 from tests.support.standby import StandbyPair, standby_pair
 from tests.support.world import Api
@@ -37,7 +37,7 @@ _PLAIN = "?sslmode=disable"
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[StandbyPair]:
-    folder = Path(tempfile.mkdtemp(prefix="payintent-standby-", dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="payintent-standby-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the servers' own user can reach its data
     with standby_pair(folder) as pair:
         asyncio.run(make_template(pair.primary.url()))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import processes, warm_sandbox
+from tests.support.memory_folder import memory_folder
 
 START_S = 200
 STOP_S = 120
@@ -211,11 +212,6 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def memory_folder() -> str | None:
-    shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
-    return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
 
 
 def _ending_with_us() -> list[str]:

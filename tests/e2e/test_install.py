@@ -26,11 +26,12 @@ from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import Block, Machine, Shell, read_blocks
 from tests.docs.reading import page
 from tests.e2e.merchant import APPROVED, Browser, Receiver
-from tests.e2e.sandbox import is_free, memory_folder
+from tests.e2e.sandbox import is_free
 from tests.e2e.test_outage import is_well, process
 from tests.support import processes, warm_python
 from tests.support.authority import Authority
 from tests.support.databases import at_database
+from tests.support.memory_folder import memory_folder
 from tests.support.patience import until
 from tests.support.relay import TlsRelay
 from tests.support.roles import run

@@ -14,10 +14,10 @@ from payintent.config import Settings
 from payintent.service import open_service
 from payintent.storage import migrations_runner
 from payintent_sandbox.postgres import Postgres
-from tests.conftest import _memory_folder
 from tests.docs.reading import blocks, page
 from tests.e2e import drill
 from tests.support.fakes import FakeGateway
+from tests.support.memory_folder import memory_folder
 from tests.support.patience import until
 from tests.support.world import World, make_world
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="payintent-drill-", dir=_memory_folder()))
+    made = Path(tempfile.mkdtemp(prefix="payintent-drill-", dir=memory_folder()))
     made.chmod(0o711)  # so that the server's own user can reach its data
     yield made
     shutil.rmtree(made, ignore_errors=True)

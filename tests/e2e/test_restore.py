@@ -39,12 +39,12 @@ from payintent.operations.refunds import AskRefundsFirst
 from payintent.service import Service
 from payintent.workers import run_loops
 from payintent_sandbox.postgres import Postgres
-from tests.conftest import _memory_folder
 from tests.e2e import drill
 from tests.payments.refunding import asked, kept, paid, work
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.listening import listening
+from tests.support.memory_folder import memory_folder
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.patience import until
 from tests.support.world import Api, World, free_port
@@ -106,7 +106,7 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 @pytest.fixture
 def new_cluster() -> Iterator[Postgres]:
     """A server with nothing of ours on it, as on a new host."""
-    folder = Path(tempfile.mkdtemp(prefix="payintent-restore-", dir=_memory_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="payintent-restore-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     server = Postgres(folder / "data", durable=False)
     server.start()

@@ -91,7 +91,10 @@ async def test_what_is_deleted_in_control_is_deleted_in_the_cell(world: World, p
     assert copies["rate_limit"] == []
 
 
-async def test_more_changes_than_are_read_at_once_are_copied_by_whole_tables(pair: Pair) -> None:
+async def test_more_changes_than_are_read_at_once_are_copied_by_whole_tables(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copied_tables, "CHANGES_MAX", 200)
     await pair.copier().step()
     await pair.control.fetch(
         """

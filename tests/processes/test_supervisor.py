@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from tests.conftest import _WORLD_ENV
 from tests.support.databases import WORLD_TEMPLATE, Databases
+from tests.support.filled import WORLD_ENV
 from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S, until
 from tests.support.supervised import Supervised, supervised
@@ -36,7 +36,7 @@ def stored(databases: Databases, any_settings: Settings) -> Iterator[Settings]:
     """Settings of a database with a merchant, for all tests of this file."""
     url = databases.take(WORLD_TEMPLATE)
     settings = any_settings.model_copy(update={"database_url": url})
-    asyncio.run(add_simulator_method(settings, json.loads(os.environ[_WORLD_ENV])["merchant_id"]))
+    asyncio.run(add_simulator_method(settings, json.loads(os.environ[WORLD_ENV])["merchant_id"]))
     yield settings
     databases.give_back(url)
 
@@ -58,7 +58,7 @@ def _request(key: str | None = None) -> bytes:
 
 
 def _key() -> str:
-    return json.loads(os.environ[_WORLD_ENV])["api_key"]
+    return json.loads(os.environ[WORLD_ENV])["api_key"]
 
 
 def _status(client: socket.socket) -> int:

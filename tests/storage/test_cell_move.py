@@ -21,7 +21,8 @@ from payintent.storage.cell_move import fence, open_move
 from payintent.storage.cell_switch import Hooks, Switched, finish
 from payintent.storage.driver import GONE, connect
 from payintent_sandbox.postgres import Postgres
-from tests.support.databases import at_database
+from tests.support.databases import at_database, make_passwords_cheap
+from tests.support.memory_folder import server_folder
 from tests.support.patience import PATIENCE_S
 
 _WRITERS = 4
@@ -56,27 +57,35 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
-    folder = tmp_path_factory.mktemp("cell-move")
+def servers() -> Generator[Servers]:
     older = _DEBIANS if _DEBIANS.exists() else None
-    made = [
-        Postgres(folder / "old" / "data", bin_dir=older, durable=False),
-        Postgres(folder / "new" / "data", durable=False),
-    ]
-    made[0].settings["wal_level"] = "logical"
-    try:
-        folder.joinpath("old").mkdir()
-        folder.joinpath("new").mkdir()
-        first = made[0].start()
-        password = urlsplit(first).password or ""
-        (folder / "new" / "postgres.password").write_text(password)
-        urls = [f"{url}?sslmode=disable" for url in (first, made[1].start())]
-        for url in urls:
-            asyncio.run(migrations_runner.migrate(url))
-        yield Servers(*urls)
-    finally:
-        for server in made:
-            server.stop()
+    with server_folder() as folder:
+        made = [
+            Postgres(folder / "old" / "data", bin_dir=older, durable=False),
+            Postgres(folder / "new" / "data", durable=False),
+        ]
+        made[0].settings["wal_level"] = "logical"
+        try:
+            for name in ("old", "new"):
+                (folder / name).mkdir(mode=0o711)
+            first = made[0].start()
+            password = urlsplit(first).password or ""
+            (folder / "new" / "postgres.password").write_text(password)
+            urls = [f"{url}?sslmode=disable" for url in (first, made[1].start())]
+            for url in urls:
+                asyncio.run(_prepare(url, password))
+            yield Servers(*urls)
+        finally:
+            for server in made:
+                server.stop()
+
+
+async def _prepare(url: str, password: str) -> None:
+    """Migrate the database that cells are copies of, and let connections cost little."""
+    connection = await asyncpg.connect(url)
+    await make_passwords_cheap(connection, password)
+    await connection.close()
+    await migrations_runner.migrate(url)
 
 
 _cells = iter(range(1, 100))
@@ -89,7 +98,7 @@ async def pair(servers: Servers) -> AsyncIterator[Pair]:
     urls: list[str] = []
     for url in (servers.old, servers.new):
         admin = await asyncpg.connect(at_database(url, "postgres"))
-        await admin.execute(f'CREATE DATABASE "{name}" TEMPLATE payintent')
+        await admin.execute(f'CREATE DATABASE "{name}" TEMPLATE payintent STRATEGY file_copy')
         await admin.close()
         urls.append(at_database(url, name))
     found = Pair(cell, *urls)

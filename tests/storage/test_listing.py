@@ -1,5 +1,6 @@
 """A list reads as many rows as it shows, and never more because there are more."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -8,10 +9,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from payintent.config import Settings
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
 from payintent.storage import fraud, payment_list
 from payintent.storage.payment_list import PaymentFilter
+from tests.support.databases import Databases
+from tests.support.filled import open_filled_template
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
@@ -55,16 +59,25 @@ def rows_read(node: dict[str, Any]) -> float:
     )
 
 
-@pytest.fixture(params=["nothing else", "alone", "among many small ones"])
-async def crowded(
-    world: World, raw: asyncpg.Connection, request: pytest.FixtureRequest
-) -> asyncpg.Connection:
+@pytest.fixture(scope="module", params=["nothing else", "alone", "among many small ones"])
+def template(
+    databases: Databases, any_settings: Settings, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """A merchant whose payments are nearly all of one kind and of one payer."""
+
+    async def fill(world: World, raw: asyncpg.Connection) -> None:
+        await _fill(world, raw, request.param)
+
+    with open_filled_template(databases, any_settings, fill) as name:
+        yield name
+
+
+async def _fill(world: World, raw: asyncpg.Connection, others: str) -> None:
     one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
     await write_payments(world, ROWS, **one_kind)
-    if request.param != "nothing else":
+    if others != "nothing else":
         await write_payments(world, 200)
-    if request.param == "among many small ones":
+    if others == "among many small ones":
         other = world.merchant_id + 1
         await write_payments(world, 3_000, merchant_id=other)
         await raw.execute(
@@ -74,19 +87,18 @@ async def crowded(
             START,
         )
     await raw.execute("VACUUM (ANALYZE) payment")
-    return raw
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
-    world: World, crowded: asyncpg.Connection, mode: str
+    world: World, raw: asyncpg.Connection, mode: str
 ) -> None:
-    await crowded.execute(f"SET plan_cache_mode = {mode}")
+    await raw.execute(f"SET plan_cache_mode = {mode}")
     for filters, place in product(_FILTERS, _PLACES):
         asked = Recorder()
         wanted = PaymentFilter(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
         await payment_list.list_payments(asked, wanted)
-        done = await plan(crowded, asked)
+        done = await plan(raw, asked)
         looks = len(wanted.statuses) * len(wanted.currencies)
         if looks == len(PaymentStatus) * len(CURRENCIES) and wanted.payer_uid is None:
             looks = 1
@@ -98,14 +110,14 @@ async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_counting_a_payers_latest_payments_reads_no_older_ones(
-    world: World, crowded: asyncpg.Connection, mode: str
+    world: World, raw: asyncpg.Connection, mode: str
 ) -> None:
-    await crowded.execute(f"SET plan_cache_mode = {mode}")
+    await raw.execute(f"SET plan_cache_mode = {mode}")
     since = (datetime.now(UTC) - START).total_seconds()
     for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
         asked = Recorder()
         await fraud.count_payments(asked, world.merchant_id, payer, int(window_s), LIMIT)
-        done = await plan(crowded, asked)
+        done = await plan(raw, asked)
         kinds = len(PaymentStatus) * len(CURRENCIES)
         assert rows_read(done) <= LIMIT * 2, payer
         assert pages_read(done) <= kinds * 4 + LIMIT, payer

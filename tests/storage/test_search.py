@@ -1,7 +1,7 @@
 """A search and a timeline read what they show, and never a table from end to end."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from payintent.config import Settings
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.delivery import MissedEvents
 from payintent.domain.payment import PaymentStatus
@@ -28,6 +29,8 @@ from payintent.storage.case_list import CaseListFilter, DisputeFilter
 from payintent.storage.delivery_list import DeliveryFilter
 from payintent.storage.payment_search import PaymentScope
 from payintent.storage.refund_reviews import RefundFilter
+from tests.support.databases import Databases
+from tests.support.filled import open_filled_template
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
@@ -40,9 +43,28 @@ _MODES = ("force_custom_plan", "force_generic_plan")
 _LARGE = {"payment", "callback", "money_case", "audit", "delivery", "refund", "capture"}
 
 
-@pytest.fixture
-async def crowded(world: World, raw: asyncpg.Connection) -> asyncpg.Connection:
+@pytest.fixture(scope="module")
+def crowded_template(databases: Databases, any_settings: Settings) -> Iterator[str]:
     """Many payments, sessions, callbacks, cases, audit entries and deliveries of two merchants."""
+    with open_filled_template(databases, any_settings, _fill) as name:
+        yield name
+
+
+@pytest.fixture
+def template(request: pytest.FixtureRequest, template: str) -> str:
+    """The crowded database for who asks for it, since copying it costs more than an empty one."""
+    if "crowded" in request.fixturenames:
+        return request.getfixturevalue("crowded_template")
+    return template
+
+
+@pytest.fixture
+def crowded(raw: asyncpg.Connection) -> asyncpg.Connection:
+    """A connection to a copy of the crowded database."""
+    return raw
+
+
+async def _fill(world: World, raw: asyncpg.Connection) -> None:
     other = (await world.other_merchant(methods="none")).merchant.id
     await write_payments(world, _ROWS)
     await write_payments(world, 200, merchant_id=other)
@@ -56,7 +78,6 @@ async def crowded(world: World, raw: asyncpg.Connection) -> asyncpg.Connection:
     for statement in _FILL:
         await raw.execute(statement, world.merchant_id)
     await raw.execute("VACUUM (ANALYZE)")
-    return raw
 
 
 _FILL = [
