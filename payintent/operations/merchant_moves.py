@@ -19,7 +19,14 @@ from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.copy_tables import CellCopier
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import require_merchant
-from payintent.storage import cell_processes, cell_records, merchant_cells, merchants
+from payintent.storage import (
+    cell_processes,
+    cell_records,
+    merchant_cells,
+    merchants,
+    test_clock,
+    test_clock_cells,
+)
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Executor, Tx
 
@@ -162,6 +169,10 @@ async def end_move(cells: Cells, merchant_ids: Sequence[int], to_cell: int) -> N
         await merchant_cells.leave_empty(
             cells.control, {merchant_id: of_cell[merchant_id] for merchant_id in empty}
         )
+        for merchant_id in of_cell:
+            if await test_clock.get(cells.control, merchant_id):
+                await _wait_for_copy(cells, to_cell, [merchant_id])  # which has the merchant
+                await test_clock_cells.catch_up(cells, merchant_id, to_cell)
         await merchant_cells.open_places(cells.control, of_cell)
     await _wait_for_copy(cells, to_cell, merchant_ids)
     for merchant_id in merchant_ids:

@@ -1,5 +1,6 @@
 """Cell 0 is restored beside another cell, which goes on: what that knows is taken back first."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,12 +15,12 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.errors import DatabaseRefusedError, ErrorCode, RefusedError
 from payintent.domain.payment import CreatePaymentRequest, Payment
-from payintent.operations import submit
+from payintent.operations import merchant_moves, submit
 from payintent.operations.cell_changes import AddCell
 from payintent.operations.cells import CopyAnew
 from payintent.operations.keys import RevokeApiKey
 from payintent.operations.ledger import CheckLedger, ShowLedger
-from payintent.operations.merchant_moves import MoveMerchant
+from payintent.operations.merchant_moves import MoveEnder, MoveMerchant
 from payintent.operations.payouts import RecordPayout
 from payintent.operations.take_back import TakeBack, TakenBack
 from payintent.operations.tax_rates import ListTaxRates, RemoveTaxRate, SetTaxRate
@@ -201,9 +202,7 @@ async def test_nothing_serves_a_cell_0_that_lacks_moves_and_nothing_is_lost_by_t
 async def _is_whole(world: World, since: Since) -> None:
     """Hold what serves after the restore to what was there before: keys, places, numbers, money."""
     cells = world.service.cells
-    again = await world.service.payment_creator.create(since.request)
-    assert (again.payment.id, again.replayed) == (since.created.id, True)
-    assert cells.number_of((await world.create()).id) == 1
+    await _replays(world, since.request, since.created)
     found = await merchants.get(cells.control, since.late_merchant)
     assert found is not None
     assert found.name == "Late"
@@ -211,10 +210,23 @@ async def _is_whole(world: World, since: Since) -> None:
     assert new.merchant.id > since.late_merchant, "no number is used twice"
     [key] = await api_keys.list_keys(cells.control, world.merchant_id, 2)
     assert (key.public_id, key.revoked_at is not None) == (since.revoked, True)
-    assert await _owed(cells, world.merchant_id) == since.owed
+    await _is_owed_once(world, since.owed)
+
+
+async def _replays(world: World, request: CreatePaymentRequest, created: Payment) -> None:
+    """Hold a key to count in cell 1, and what is made next to be there."""
+    again = await world.service.payment_creator.create(request)
+    assert (again.payment.id, again.replayed) == (created.id, True)
+    assert world.service.cells.number_of((await world.create()).id) == 1
+
+
+async def _is_owed_once(world: World, owed: int) -> None:
+    """Pay out what is owed, and no more; hold the books of both cells to agree."""
+    cells = world.service.cells
+    assert await _owed(cells, world.merchant_id) == owed
     with pytest.raises(RefusedError, match="owed"):
-        await _pay_out(world, since.owed + 1)
-    await _pay_out(world, since.owed)
+        await _pay_out(world, owed + 1)
+    await _pay_out(world, owed)
     assert await _owed(cells, world.merchant_id) == 0
     for cell in cells.numbers():
         await carry_due(cells, cell)
@@ -248,6 +260,66 @@ async def test_copies_of_a_lost_change_stay_until_they_are_made_anew_and_are_cel
         await copy_tables(cells)
         assert await _are_equal(cells)
         assert {item.country for item in await world.perform(ListTaxRates())} == {"DE", "JP", "FR"}
+
+
+async def _stop_a_move(*_: object) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("lost", ["the move", "its last step"])
+async def test_a_move_that_a_failover_lost_is_made_again_where_operators_have_gone_on(
+    backups: Backups, copies: list[str], monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    await _add_cell(backups)
+    move = MoveMerchant(merchant_id=backups.world.merchant_id, to=1)
+    async with backups.opened() as world:
+        await TwoCells(world, {}).pay(world.merchant_id)
+        await copy_tables(world.service.cells)
+        if lost == "its last step":
+            with monkeypatch.context() as patch:
+                patch.setattr(merchant_moves, "end_move", _stop_a_move)
+                with pytest.raises(asyncio.CancelledError):
+                    await world.perform(move)
+    url = await _back_up(backups.world, copies)
+    async with backups.opened() as world:
+        cells = world.service.cells
+        await world.perform(move)
+        request = world.request()
+        created = (await world.service.payment_creator.create(request)).payment
+        await TwoCells(world, {}).pay(world.merchant_id)
+        await copy_tables(cells)
+        owed = await _owed(cells, world.merchant_id)
+    settings = backups.restored(url)
+    async with backups.opened(settings) as world:  # its processes were never stopped
+        await world.perform(SetTaxRate(country="DE", rate=Decimal("0.07")))
+        await copy_tables(world.service.cells)
+        await _make_the_move_again(world, move, monkeypatch, lost)
+    async with backups.opened(settings, "payintent-api") as world:
+        await _replays(world, request, created)
+        await _is_owed_once(world, owed)
+        assert await _are_equal(world.service.cells)
+
+
+async def _make_the_move_again(
+    world: World, move: MoveMerchant, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Do what the runbook says of copies that are late: the move, then the copies."""
+    cells = world.service.cells
+    with pytest.raises(RefusedError, match="changed after"):
+        await world.perform(TakeBack(number=1))
+    if lost == "the move":
+        with pytest.raises(RefusedError, match="is or was in cell 1"):
+            await world.perform(CopyAnew())
+        with monkeypatch.context() as patch:
+            patch.setattr(merchant_moves, "_COPY_S", 0.1)  # nothing is copied until it is said
+            with pytest.raises(RefusedError, match="has begun, and not ended"):
+                await world.perform(move)
+    await world.perform(CopyAnew())
+    await copy_tables(cells)
+    await MoveEnder(cells).step()
+    assert not (await world.perform(move)).begun, "it has ended"
+    await copy_tables(cells)
+    assert await _are_equal(cells)
 
 
 async def test_what_was_set_up_and_what_was_removed_since_is_taken_back(
