@@ -13,9 +13,10 @@ CELL_TESTS = tests/payments tests/webhooks \
   $(addprefix tests/api/test_,callbacks.py cases.py checkout.py concurrent_creates.py create_idempotency.py \
     event_feed.py fraud.py listing.py merchant_lists.py payments.py quotes.py refund_races.py refunds.py \
     refunds_amounts.py refunds_read.py tenants.py test_money.py test_payments.py) \
-  $(addprefix tests/operations/test_,approvals.py ask_refunds_first.py case_money.py cases.py end_payment.py ledger.py \
+  $(addprefix tests/operations/test_,approvals.py ask_refunds_first.py case_money.py cases.py end_payment.py gateway_payouts.py ledger.py \
     payer_erasure.py payers.py payment_operations.py payment_timeline.py payouts.py races.py refund_cases.py \
-    refund_threshold.py replay_missed.py) \
+    reconcile.py refund_threshold.py replay_missed.py unreadable_payments.py) \
+  $(addprefix tests/reconciliation/test_,intake.py movements.py) \
   tests/storage/test_idempotency.py tests/console/test_webhooks.py
 # What CI runs of it; it needs no more of control than its operations write.
 CELL_CORE_TESTS = \

@@ -131,7 +131,7 @@ async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) ->
     await spoil(world, bought[0].id)
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
     async with process(world, ring="ba") as second:
-        sealer = PayerDataSealer(second.service.database, -60.0, batch=1)
+        sealer = PayerDataSealer(second.database, -60.0, batch=1)
         for _ in range(20):
             if not await sealer.step():
                 break
@@ -143,7 +143,7 @@ async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) ->
                 payment.id,
             )
             assert row["key"] == "b"
-        left = await payer_seals.list_payments_of_other_keys(second.service.database, 10)
+        left = await payer_seals.list_payments_of_other_keys(second.database, 10)
         assert left == [bought[0].id]
 
 

@@ -66,7 +66,7 @@ class Shop:
         payment = await self.pay()
         service = self.world.service
         await self.world.rows("UPDATE session SET inquire_at = clock()")
-        for due in await sessions.claim_due(service.database, 10, 60.0, []):
+        for due in await sessions.claim_due(self.world.database, 10, 60.0, []):
             await service.session_inquirer.inquire(due)
         assert await self.world.status(payment) == "PAID"
         return payment

@@ -15,12 +15,13 @@ from payintent.operations.gateway_payouts import (
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
+from payintent.operations.ledger import CheckLedger
 from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
 from payintent.reconciliation.movements import compare_movements
 from payintent.service import Service
 from payintent.storage.advisory_lock import hold_advisory_lock
-from payintent.storage.ledger_check import find_differences
 from payintent.worker_steps import reconcile_movements
+from tests.operations.test_payouts import balance
 from tests.payments.refunding import asked, work
 from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
 from tests.support.fakes import FakeGateway
@@ -90,13 +91,8 @@ async def test_a_payout_is_recorded_once_with_what_stripe_kept(shop: Shop) -> No
     assert (payout.reference, payout.recorded_by) == (reference, "reconciliation")
     kept = 2 * (159_000 * 29 // 1_000 + 30)
     assert (int(payout.amount_minor), int(payout.fee_minor)) == (318_000 - kept, kept)
-    [row] = await shop.world.rows(
-        "SELECT sum(CASE WHEN debit LIKE 'gateway_clearing:%' THEN amount ELSE -amount END) AS left"
-        " FROM ledger_entry WHERE 'gateway_clearing:' || $1 IN (debit, credit)",
-        str(shop.account_id),
-    )
-    assert row["left"] == 0
-    assert await find_differences(shop.world.database) == []
+    assert await balance(shop.world, f"gateway_clearing:{shop.account_id}") == 0
+    assert await shop.world.perform(CheckLedger()) == []
 
 
 async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
@@ -110,7 +106,7 @@ async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
     await shop.next_day()
     [payout] = await shop.payouts()
     assert payout.reversed_by == "reconciliation"
-    assert await find_differences(shop.world.database) == []
+    assert await shop.world.perform(CheckLedger()) == []
 
 
 async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutView:
