@@ -329,7 +329,7 @@ async def open_service(
         merchants=merchants,
         catalogs=Catalogs(cells, merchants, policies),
         policies=policies,
-        session_openers=cells.each(lambda item: SessionOpener(item, item.id_generator)),
+        session_openers=cells.each(SessionOpener),
         callback_receiver=CallbackRouter(cells),
         http=http,
         refund_senders=refunders,

@@ -226,10 +226,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     await scanner.check_posted_transactions(cursor)
     if away is None:
         await watcher.recheck_recent_blocks(cursor, heads)
-    await settle_refund_logs(database, context.id_generator, slug)
+    await settle_refund_logs(database, slug)
     if away is not None:
         raise away
-    await report_overdue_transfers(database, context.id_generator, chain)
+    await report_overdue_transfers(database, chain)
     await wake_decidable_sessions(database, slug)
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0

@@ -312,13 +312,13 @@ class FinalBlockReader:
                 if present.block != step.cursor.block or len(present_contracts) != len(contracts):
                     return 0  # another watcher was here, or there is a new contract to search for
             paid = [log for log in logs if isinstance(log, PaidLog)]
-            counts = await settle_transfers(tx, self.id_generator, slug, paid, contracts)
+            counts = await settle_transfers(tx, slug, paid, contracts)
             if paid:
                 await pending_transfers.delete_finalized(tx, slug, [log.tx_hash for log in paid])
             back = [log for log in logs if isinstance(log, RefundedLog)]
-            new_refunds = await store_refund_logs(tx, self.id_generator, slug, back, contracts)
+            new_refunds = await store_refund_logs(tx, slug, back, contracts)
             await settle_doubts(tx, slug, logs)
-            await set_aside(tx, self.id_generator, slug, aside, contracts)
+            await set_aside(tx, slug, aside, contracts)
             if step is not None and moves:
                 end = step.end
                 await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)

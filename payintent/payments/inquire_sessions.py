@@ -109,7 +109,7 @@ class SessionInquirer:
             database = self._database(session)
             async with database.transaction() as tx:
                 patience = self.authorising_patience
-                await expire_undecided(tx, database.id_generator, session, patience)
+                await expire_undecided(tx, session, patience)
 
     def _database(self, session: Session) -> Database:
         return self.cells.of(session.payment_id)
@@ -140,8 +140,7 @@ class SessionInquirer:
             report = SessionReport(state=GatewaySessionState.CLOSED)
         database = self._database(session)
         async with database.transaction() as tx:
-            generator = database.id_generator
-            await settle_session(tx, generator, session.payment_id, session.id, report)
+            await settle_session(tx, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that was never completed, so that the buyer can make another."""
@@ -168,7 +167,7 @@ class SessionInquirer:
                 return False
             payment = locked.payments[0]
             origin = session_origin(payment, session.id)
-            await open_case(tx, database.id_generator, CaseKind.UNKNOWN_REFERENCE, origin)
+            await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
             held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
             return not (held_up and present.status is SessionStatus.CLOSING)
 

@@ -69,7 +69,7 @@ class RefundSender:
         else:
             database = self._database(due)
             async with database.transaction() as tx:
-                await settle_refund(tx, database.id_generator, due.refund.id, answer)
+                await settle_refund(tx, due.refund.id, answer)
         await self._next(due, answer)
 
     def _database(self, due: DueRefund) -> Database:
@@ -191,7 +191,6 @@ class RefundSender:
                 return
             opened = await open_case(
                 tx,
-                database.id_generator,
                 CaseKind.RECONCILIATION,
                 refund_origin(refund),
                 capture_id=refund.capture_id,

@@ -223,7 +223,7 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None
-        compared.append(await _compare_in(tx, work, work.id_generator, run, parts[0], compared))
+        compared.append(await _compare_in(tx, work, run, parts[0], compared))
         for of_cell in compared:
             await reconciliation_runs.add_sums(tx, run.run_id, of_cell.sums)
         run = replace(
@@ -256,26 +256,20 @@ async def _compare_others(
     for cell, database in work.others.items():
         with naming_cell(cell):
             async with database.transaction() as tx:
-                ids = database.id_generator
-                of_cell = await _compare_in(tx, work, ids, run, parts[cell], compared)
+                of_cell = await _compare_in(tx, work, run, parts[cell], compared)
         compared.append(of_cell)
     return compared
 
 
 async def _compare_in(
-    tx: Tx,
-    work: _Work,
-    id_generator: IdGenerator,
-    run: BlockRun,
-    piece: LogPiece,
-    before: Sequence[_Compared],
+    tx: Tx, work: _Work, run: BlockRun, piece: LogPiece, before: Sequence[_Compared]
 ) -> _Compared:
     """Compare a cell's part of a piece with that cell, after those before, and open its cases."""
     sums = await _find_differences(tx, work, run, piece)
     counts = await reconciliation.count_differences(tx)
     found = sum(count for (_, what), count in counts.items() if what != "lines")
     check_count(found + sum(each.differences for each in before))
-    opened = await _open_cases(tx, work, id_generator)
+    opened = await _open_cases(tx, work)
     return _Compared(differences=found, opened=opened, sums=sums)
 
 
@@ -311,9 +305,9 @@ def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[st
     return named | set(currencies.values())
 
 
-async def _open_cases(tx: Tx, work: _Work, id_generator: IdGenerator) -> int:
+async def _open_cases(tx: Tx, work: _Work) -> int:
     differences = await reconciliation.list_differences(tx, OPENED_MAX)
-    new = make_cases(id_generator, work.chain.slug, differences, is_timed=False)
+    new = make_cases(tx.id_generator, work.chain.slug, differences, is_timed=False)
     opened = await cases.open_cases(tx, new)
     await reconciliation.request_inquiries(tx)
     return len(opened)

@@ -163,7 +163,7 @@ async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
     return made
 
 
@@ -470,7 +470,7 @@ async def elsewhere(world: World, other: Shop) -> None:
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 
