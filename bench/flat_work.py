@@ -185,7 +185,6 @@ class Work:
         outbox = DatabaseOutbox(
             database=service.database,
             encryption=service.encryption,
-            id_generator=service.id_generator,
             lease_s=60.0,
         )
         assert self.merchant_id in await outbox.due_merchants()

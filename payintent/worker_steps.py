@@ -189,9 +189,9 @@ async def reconcile_movements(service: Service) -> bool:
 
 async def reconcile_chains(service: Service) -> bool:
     """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
-    settings, written = service.settings, (service.database, service.id_generator)
+    settings = service.settings
     others = {cell: database for cell, database in service.cells.items() if cell}
-    context = ChainComparison(settings, *written, open_configured_reader, others)
+    context = ChainComparison(settings, service.database, open_configured_reader, others)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
     return False

@@ -49,14 +49,13 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The databases, encryption, id generator and actor that an operation runs with."""
+    """The databases, encryption and actor that an operation runs with."""
 
     cells: Cells
     database: Database  # of the cell that the operation is in; outside of one, of cell 0
     reading: Executor  # for lists of that cell, which may be some seconds old
     readings: ByCell[ReadDatabase]  # for lists of every cell
     encryption: Encryption
-    id_generator: IdGenerator
     sandbox: bool
     egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here
@@ -91,8 +90,12 @@ class OperationContext:
             self,
             database=database,
             reading=self.readings.at(database.id_generator.cell),
-            id_generator=database.id_generator,
         )
+
+    @property
+    def id_generator(self) -> IdGenerator:
+        """Return what makes the ids of rows of its database."""
+        return self.database.id_generator
 
     @property
     def who(self) -> str:

@@ -21,7 +21,6 @@ from payintent.domain.errors import (
 )
 from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.reconciliation.chain_cells import (
     CellAwayError,
@@ -62,7 +61,6 @@ class ChainComparison:
 
     settings: Settings
     database: Database  # of cell 0, which has the runs as well
-    id_generator: IdGenerator
     open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
     others: Mapping[int, Database] = field(default_factory=dict[int, Database])  # of other cells
 
@@ -72,7 +70,6 @@ class _Work:
     """A run that is ours, of a contract of a chain."""
 
     database: Database
-    id_generator: IdGenerator
     others: Mapping[int, Database]
     reader: ChainReader
     chain: ChainRecord
@@ -122,7 +119,6 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
             claimed, run = begun
             work = _Work(
                 database=database,
-                id_generator=context.id_generator,
                 others=context.others,
                 reader=reader,
                 chain=chain,
@@ -155,7 +151,7 @@ async def _begin(
     holdings = await read_holdings(reader, tokens, contract.receiver, chain.refunders, last)
     of_others = await sum_ledgers(context.others, chain.slug, contract.receiver, last)
     run = BlockRun(
-        run_id=context.id_generator.new_id(),
+        run_id=context.database.id_generator.new_id(),
         first_block=contract.next_block,
         last_block=last,
         next_block=contract.next_block,
@@ -320,7 +316,7 @@ async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
     receiver = f"0x{work.contract.receiver.hex()}"
     new = [
         NewCase(
-            id=work.id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             kind=CaseKind.RECONCILIATION,
             origin=UNKNOWN_ORIGIN,
             # The same text each day, while as much is missing: it identifies the case.

@@ -104,10 +104,10 @@ class ComparedFile:
         """Make a case of each difference, in its cell; refuse more than a day can have."""
         check_count(self.found.found)
         made = [
-            make_cases(cell.id_generator, self.found.provider, differences)
+            make_cases(cell.tx.id_generator, self.found.provider, differences)
             for cell, differences in zip(compared, self.differences, strict=True)
         ]
-        made[0] += make_payout_cases(compared[0].id_generator, self.payouts)
+        made[0] += make_payout_cases(compared[0].tx.id_generator, self.payouts)
         return made
 
     async def write(self, compared: Sequence[ComparedCell]) -> ReconciliationResult:

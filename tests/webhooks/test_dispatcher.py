@@ -129,7 +129,6 @@ def outbox_of(world: World) -> DatabaseOutbox:
     return DatabaseOutbox(
         database=world.database,
         encryption=service.encryption,
-        id_generator=world.id_generator,
         lease_s=service.settings.webhook_lease_s,
     )
 
@@ -406,7 +405,6 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
     losing = Unanswered(
         database=of.database,
         encryption=of.encryption,
-        id_generator=of.id_generator,
         lease_s=of.lease_s,
     )
     await resting_dispatcher(world, losing)._record(results)
