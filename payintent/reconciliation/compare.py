@@ -18,7 +18,6 @@ from payintent.reconciliation.difference_cases import (
     make_cases,
 )
 from payintent.reconciliation.listed_payouts import (
-    PayoutRecorder,
     PayoutTally,
     describe_payout,
     make_payout_cases,
@@ -182,9 +181,9 @@ async def _find_period(
 async def compare_file(
     compared: Sequence[ComparedCell],
     comparison: ReconciliationInput,
-    recorder: PayoutRecorder | None,
+    recorded_by: str | None,
 ) -> ComparedFile:
-    """Load the file, find the differences, and record its payouts where there is a recorder.
+    """Load the file, find the differences, and record its payouts where somebody records them.
 
     Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
     """
@@ -204,7 +203,9 @@ async def compare_file(
         for cell in compared
     ]
     counts = sum((side.counts for side in sides), Counter[tuple[str, str]]())
-    settled, sums = await settle_lines(control, comparison.provider, accounts[0], payouts, recorder)
+    settled, sums = await settle_lines(
+        control, comparison.provider, accounts[0], payouts, recorded_by
+    )
     differences = [side.differences for side in sides]
     subjects = [
         describe_difference(comparison.provider, found)

@@ -19,7 +19,6 @@ from payintent.reconciliation.compare import (
     ReconciliationResult,
     compare_file,
 )
-from payintent.reconciliation.listed_payouts import PayoutRecorder
 from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
@@ -58,11 +57,6 @@ class ReconciliationContext:
     def id_generator(self) -> IdGenerator:
         """Return where ids of runs and payouts come from."""
         return self.database.id_generator
-
-    @property
-    def recorder(self) -> PayoutRecorder:
-        """Return who records the payouts of lists."""
-        return PayoutRecorder(id_generator=self.id_generator, who=WHO)
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -185,7 +179,7 @@ async def _compare(
         if not await reconciliation_runs.lock(tx, run):
             return None
         async with open_compared(context.cells, tx) as compared:
-            result = await compare_file(compared, comparison, context.recorder)
+            result = await compare_file(compared, comparison, WHO)
             found = await result.write(compared)
         ended = RunEnd(
             status="differs" if found.found else "matched",
