@@ -14,7 +14,6 @@ from payintent.domain.operator import Role
 from payintent.domain.retention import RetentionRule
 from payintent.domain.settlement_file import FileLayout
 from payintent.encryption import Encryption
-from payintent.id_generator import IdGenerator
 from payintent.operations.find_cell import find_cell
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
@@ -91,11 +90,6 @@ class OperationContext:
             database=database,
             reading=self.readings.at(database.id_generator.cell),
         )
-
-    @property
-    def id_generator(self) -> IdGenerator:
-        """Return what makes the ids of rows of its database."""
-        return self.database.id_generator
 
     @property
     def who(self) -> str:
@@ -257,7 +251,7 @@ async def run(
     """Apply a change and write its audit entry, which also gets `noted`."""
     result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
-        id=context.id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         who=context.who,
         why=context.actor.why,
         action=change.action,

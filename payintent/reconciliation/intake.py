@@ -12,7 +12,6 @@ from prometheus_client import Counter
 
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.settlement_file import FileLayout
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.reconciliation.compare import (
     ReconciliationInput,
@@ -52,11 +51,6 @@ class ReconciliationContext:
     def database(self) -> Database:
         """Return control's database, which has the runs and the payouts."""
         return self.cells.control
-
-    @property
-    def id_generator(self) -> IdGenerator:
-        """Return where ids of runs and payouts come from."""
-        return self.database.id_generator
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -121,7 +115,7 @@ async def compare_list(
 
 async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> None:
     new = NewRun(
-        id=context.id_generator.new_id(),
+        id=context.database.id_generator.new_id(),
         account_id=file.account_id,
         source=file.source,
         name=file.name,

@@ -144,7 +144,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
         await _record_payouts(comparison, account, written.payouts)
         name = _name(day)
         new = NewRun(
-            id=comparison.context.id_generator.new_id(),
+            id=comparison.context.database.id_generator.new_id(),
             account_id=account.account_id,
             source=SOURCE,
             name=name,
