@@ -106,8 +106,7 @@ class SessionInquirer:
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
-            database = self._database(session)
-            async with database.transaction() as tx:
+            async with self._database(session).transaction() as tx:
                 patience = self.authorising_patience
                 await expire_undecided(tx, session, patience)
 
@@ -138,8 +137,7 @@ class SessionInquirer:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
         if session.status is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
-        database = self._database(session)
-        async with database.transaction() as tx:
+        async with self._database(session).transaction() as tx:
             await settle_session(tx, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
@@ -156,8 +154,7 @@ class SessionInquirer:
         A payment may still wait for this session. A session on a chain that is not watched needs no
         operator: it ends when the chain is read again.
         """
-        database = self._database(session)
-        async with database.transaction() as tx:
+        async with self._database(session).transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.ENDED:
