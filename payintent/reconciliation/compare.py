@@ -179,9 +179,7 @@ async def _find_period(
 
 
 async def compare_file(
-    compared: Sequence[ComparedCell],
-    comparison: ReconciliationInput,
-    recorded_by: str | None,
+    compared: Sequence[ComparedCell], comparison: ReconciliationInput, recorded_by: str | None
 ) -> ComparedFile:
     """Load the file, find the differences, and record its payouts where somebody records them.
 
