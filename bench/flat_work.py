@@ -155,7 +155,7 @@ class Work:
         for item in self.selected:
             async with self.service.database.transaction() as tx:
                 reported = [_report(item)]
-                [paid] = await settle_sessions(tx, self.service.id_generator, reported)
+                [paid] = await settle_sessions(tx, reported)
             assert paid.paid_at is not None
         return self.each
 
@@ -163,7 +163,7 @@ class Work:
         """Report all as paid, as callbacks that arrive together."""
         async with self.service.database.transaction() as tx:
             reported = [_report(item) for item in self.selected]
-            paid = await settle_sessions(tx, self.service.id_generator, reported)
+            paid = await settle_sessions(tx, reported)
         assert all(payment.paid_at for payment in paid)
         return self.each
 
@@ -176,7 +176,7 @@ class Work:
     async def expire(self) -> int:
         """Expire those, a batch in a transaction."""
         service = self.service
-        await expire_due_pending(service.database, service.id_generator, 500)
+        await expire_due_pending(service.database, 500)
         return self.each
 
     async def deliver(self) -> int:
@@ -185,7 +185,6 @@ class Work:
         outbox = DatabaseOutbox(
             database=service.database,
             encryption=service.encryption,
-            id_generator=service.id_generator,
             lease_s=60.0,
         )
         assert self.merchant_id in await outbox.due_merchants()

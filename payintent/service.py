@@ -60,7 +60,6 @@ class Service:
     database: Database  # of cell 0, which is the control database too
     readings: ByCell[ReadDatabase]  # for lists, which may be some seconds old
     encryption: Encryption
-    id_generator: IdGenerator
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
     payment_lookup: PaymentLookup
@@ -78,6 +77,11 @@ class Service:
     def reading(self) -> ReadDatabase:
         """Return what lists of cell 0 are read from."""
         return self.readings.at(0)
+
+    @property
+    def id_generator(self) -> IdGenerator:
+        """Return what makes the ids of rows of cell 0."""
+        return self.database.id_generator
 
     @property
     def urls(self) -> "ServiceUrls":
@@ -133,7 +137,6 @@ class Service:
             reading=self.reading,
             readings=self.readings,
             encryption=self.encryption,
-            id_generator=self.id_generator,
             sandbox=self.settings.sandbox,
             egress=egress_rules(self.settings),
             providers=self.accounts.providers,
@@ -260,10 +263,7 @@ class Service:
         readers = SharedReaders(keeps=self.cells.are_several)
         return self.cells.each(
             lambda database: WatchContext(
-                settings=self.settings,
-                database=database,
-                id_generator=database.id_generator,
-                readers=readers,
+                settings=self.settings, database=database, readers=readers
             )
         )
 
@@ -309,7 +309,6 @@ async def open_service(
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     cells = await open_cells(settings, encryption, process, wait_s, notice)
-    id_generator = cells.control.id_generator
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     built_in = open_built_in_gateways(http, cells, settings, refunders)
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
@@ -322,14 +321,13 @@ async def open_service(
         database=cells.control,
         readings=cells.each(lambda database: ReadDatabase(database, database.settings)),
         encryption=encryption,
-        id_generator=id_generator,
         accounts=accounts,
         payment_creator=PaymentCreator(cells),
-        payment_lookup=PaymentLookup(cells, id_generator.checkout_seal),
+        payment_lookup=PaymentLookup(cells, cells.control.id_generator.checkout_seal),
         merchants=merchants,
         catalogs=Catalogs(cells, merchants, policies),
         policies=policies,
-        session_openers=cells.each(lambda item: SessionOpener(item, item.id_generator)),
+        session_openers=cells.each(SessionOpener),
         callback_receiver=CallbackRouter(cells),
         http=http,
         refund_senders=refunders,

@@ -102,17 +102,9 @@ class CellSteps:
             ("seal", settings.prune_every_s, PayerDataSealer(database).step),
             ("measure", settings.measure_every_s, partial(self.waiting.measure, cell)),
             ("ledger", _LEDGER_EVERY_S, partial(self.ledgers.check, cell)),
-            (
-                "statements",
-                _STATEMENTS_EVERY_S,
-                partial(close_due_days, database, database.id_generator),
-            ),
+            ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
             ("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
-            (
-                "chain_alarm",
-                settings.chain_poll_s,
-                chain_alarm(database, database.id_generator),
-            ),
+            ("chain_alarm", settings.chain_poll_s, chain_alarm(database)),
         ]
         if service.cells.are_several:
             steps += [
@@ -143,11 +135,9 @@ def control_steps(service: Service) -> Sequence[PeriodicStep]:
 async def expire(database: Database, settings: Settings) -> bool:
     """End a batch of the payments of a cell whose time is over; True where there may be more."""
     limit = settings.expire_batch_max
-    more = await expire_due_pending(database, database.id_generator, limit)
+    more = await expire_due_pending(database, limit)
     async with database.transaction() as tx:
-        processing = await expire_processing(
-            tx, database.id_generator, limit, settings.closing_patience_s
-        )
+        processing = await expire_processing(tx, limit, settings.closing_patience_s)
     return more or processing == limit
 
 
@@ -199,9 +189,9 @@ async def reconcile_movements(service: Service) -> bool:
 
 async def reconcile_chains(service: Service) -> bool:
     """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
-    settings, written = service.settings, (service.database, service.id_generator)
+    settings = service.settings
     others = {cell: database for cell, database in service.cells.items() if cell}
-    context = ChainComparison(settings, *written, open_configured_reader, others)
+    context = ChainComparison(settings, service.database, open_configured_reader, others)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
     return False
@@ -254,7 +244,7 @@ def refund_submitters(
 
 async def _apply_waiting(database: Database, settings: Settings) -> bool:
     limit = settings.inquire_batch_max
-    return await apply_waiting_callbacks(database, database.id_generator, limit) == limit
+    return await apply_waiting_callbacks(database, limit) == limit
 
 
 async def _retain(database: Database, settings: Settings) -> bool:

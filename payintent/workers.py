@@ -111,7 +111,6 @@ def outbox_of(service: Service, database: Database) -> DatabaseOutbox:
     return DatabaseOutbox(
         database=database,
         encryption=service.encryption,
-        id_generator=database.id_generator,
         lease_s=service.settings.webhook_lease_s,
         others=[other for other in service.cells if other is not database],
     )

@@ -80,7 +80,7 @@ async def test_a_transaction_that_is_rolled_back_leaves_no_span(world: World, si
     for divisor in (0, 1):
         with suppress(ZeroDivisionError):
             async with service.database.transaction() as tx:
-                await cancel_by_buyer(tx, service.id_generator, payment.id)
+                await cancel_by_buyer(tx, payment.id)
                 assert sink.spans == []
                 assert 1 / divisor
     assert [span.name for span in sink.spans] == ["payment CANCELLED"]

@@ -179,7 +179,7 @@ async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
     await require_open_checkout(app.service.cells, snapshot)
     database = app.service.cells.of(snapshot.payment.id)
     async with database.transaction() as tx:
-        await cancel_by_buyer(tx, database.id_generator, snapshot.payment.id)
+        await cancel_by_buyer(tx, snapshot.payment.id)
 
 
 async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[str, Any]:

@@ -77,7 +77,7 @@ async def cancel_payment(
     )
     database = app.service.cells.of(snapshot.payment.id)
     async with database.transaction() as tx:
-        fresh = await cancel_by_merchant(tx, database.id_generator, snapshot.payment, key)
+        fresh = await cancel_by_merchant(tx, snapshot.payment, key)
     return json_response({"status": "cancelled"}, headers=None if fresh else REPLAYED)
 
 

@@ -131,7 +131,7 @@ async def _open_session(
             await operator_identities.end_role(tx, token.issuer, token.subject)
         raise _refused("no_role")
     new = NewSignIn(
-        id=app.service.id_generator.new_id(),
+        id=database.id_generator.new_id(),
         issuer=token.issuer,
         subject=token.subject,
         name=_name(token),
@@ -145,12 +145,12 @@ async def _open_session(
         if who is None:
             raise _refused("blocked")
         if who.role is not who.role_before:
-            await _audit(app, tx, who, token)
+            await _audit(tx, who, token)
         opened = await add_session(app, tx, request, SessionHolder(identity_id=who.id))
     return opened, who
 
 
-async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: "IdToken") -> None:
+async def _audit(tx: Tx, who: SignedIn, token: "IdToken") -> None:
     """Record who became an operator, or got another role, by what the provider says."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
@@ -159,7 +159,7 @@ async def _audit(app: AppContext, tx: Tx, who: SignedIn, token: "IdToken") -> No
         "role_before": who.role_before,
     }
     entry = NewAuditEntry(
-        id=app.service.id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         who=who.name,
         why="signed in by OpenID Connect",
         action="operator.sign-in",

@@ -109,7 +109,7 @@ async def add_session(
     app: AppContext, tx: Tx, request: Request, holder: SessionHolder
 ) -> OpenedSession:
     """Add a session of an operator who is authenticated, and forget old ones."""
-    session_id, secret = app.service.id_generator.new_id(), _make_secret()
+    session_id, secret = tx.id_generator.new_id(), _make_secret()
     new = NewConsoleSession(
         id=session_id,
         holder=holder,

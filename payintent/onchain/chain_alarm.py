@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
@@ -25,7 +24,7 @@ WAITING = ChainGauge(
 _log = get_logger("chain_alarm")
 
 
-def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], Awaitable[bool]]:
+def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
     """Return a step of a cell: it reports each change, opens cases and closes decided ones.
 
     The step returns whether there are more cases to open or to close.
@@ -35,10 +34,10 @@ def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], A
     async def step() -> bool:
         plenty = False
         for watch in await chain_watch.list_watches(database):
-            _report(watch, watched_before.get(watch.chain), id_generator.cell)
+            _report(watch, watched_before.get(watch.chain), database.id_generator.cell)
             watched_before[watch.chain] = watch.watched
             if not watch.watched:
-                plenty |= await _open_cases(database, id_generator, watch.chain)
+                plenty |= await _open_cases(database, watch.chain)
         return await _close_cases(database) or plenty
 
     return step
@@ -54,10 +53,10 @@ def _report(watch: ChainWatch, before: bool | None, cell: int) -> None:
         _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions, **named)
 
 
-async def _open_cases(database: Database, id_generator: IdGenerator, chain: str) -> bool:
+async def _open_cases(database: Database, chain: str) -> bool:
     stranded = await chain_watch.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for session in stranded:
-        await hand_over_to_operator(database, id_generator, session.payment_id, session.session_id)
+        await hand_over_to_operator(database, session.payment_id, session.session_id)
         session_id = ids.format_id(ids.SESSION, session.session_id)
         _log.error("payment_stranded", chain=chain, session=session_id)
     return len(stranded) == _CASES_MAX

@@ -2,7 +2,6 @@
 
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
@@ -18,18 +17,14 @@ OVERDUE = ChainGauge(
 )
 
 
-async def report_overdue_transfers(
-    database: Database, id_generator: IdGenerator, chain: ChainRecord
-) -> None:
+async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
     """Report payments that are not final within the chain's grace time; none ever fails."""
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
-    OVERDUE.set(chain.slug, id_generator.cell, len(found))
+    OVERDUE.set(chain.slug, database.id_generator.cell, len(found))
     for transfer in found:
         if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
             session = ids.format_id(ids.SESSION, transfer.session_id)
             _log.error(
                 "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
             )
-            await hand_over_to_operator(
-                database, id_generator, transfer.payment_id, transfer.session_id
-            )
+            await hand_over_to_operator(database, transfer.payment_id, transfer.session_id)

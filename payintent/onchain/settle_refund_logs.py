@@ -14,7 +14,6 @@ from payintent.domain.case import CaseKind
 from payintent.domain.evm import RefundedLog
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.onchain_refund import RefundLogDisposition
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.settle_refund import settle_refund
@@ -35,53 +34,48 @@ REFUNDS = Counter(
 
 
 async def store_refund_logs(
-    tx: Tx,
-    id_generator: IdGenerator,
-    chain: str,
-    logs: Sequence[RefundedLog],
-    contracts: Mapping[bytes, DeployedContract],
+    tx: Tx, chain: str, logs: Sequence[RefundedLog], contracts: Mapping[bytes, DeployedContract]
 ) -> int:
     """Store final logs of our contracts (by address), each once; returns how many were new."""
     fresh = [
         NewRefundLog(
-            id=id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
+            id=tx.id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
         )
         for log in logs
     ]
     return await refund_logs.add(tx, chain, fresh)
 
 
-async def settle_refund_logs(database: Database, id_generator: IdGenerator, chain: str) -> None:
+async def settle_refund_logs(database: Database, chain: str) -> None:
     """Classify stored logs that are not classified yet; after a crash the next call continues."""
     for log_id in await refund_logs.list_unclassified(database, chain, _CLASSIFIED_MAX):
         async with database.transaction() as tx:
             classified = await refund_logs.lock(tx, log_id)
             if classified is None:
                 continue
-            await _apply(tx, id_generator, classified)
+            await _apply(tx, classified)
             await refund_logs.set_disposition(tx, log_id, classified)
         _report(chain, classified)
 
 
-async def _apply(tx: Tx, id_generator: IdGenerator, classified: ClassifiedRefundLog) -> None:
+async def _apply(tx: Tx, classified: ClassifiedRefundLog) -> None:
     if classified.refund_id is None:
         return
     if classified.disposition is RefundLogDisposition.SETTLES:
         report = RefundReport(
             state=GatewayRefundState.DONE, reference=f"0x{classified.tx_hash.hex()}"
         )
-        await settle_refund(tx, id_generator, classified.refund_id, report)
+        await settle_refund(tx, classified.refund_id, report)
     elif classified.disposition in _ALARMING:
-        await _open_case(tx, id_generator, classified.refund_id)
+        await _open_case(tx, classified.refund_id)
 
 
-async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID) -> None:
+async def _open_case(tx: Tx, refund_id: UUID) -> None:
     """Let a person look: money of ours has gone where or as it should not."""
     refund = await refunds.get(tx, refund_id)
     assert refund is not None  # noqa: S101 - refunds are never deleted
     await open_case(
         tx,
-        id_generator,
         CaseKind.RECONCILIATION,
         refund_origin(refund),
         capture_id=refund.capture_id,

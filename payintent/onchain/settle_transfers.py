@@ -41,11 +41,7 @@ class _Batch:
 
 
 async def settle_transfers(
-    tx: Tx,
-    id_generator: IdGenerator,
-    chain: str,
-    logs: Sequence[PaidLog],
-    contracts: Mapping[bytes, DeployedContract],
+    tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
 ) -> Counter[TransferDisposition]:
     """Decide on finalized logs of our contracts (by address) and write what follows from them.
 
@@ -62,11 +58,11 @@ async def settle_transfers(
     batch = _Batch(chain, contracts, named, locked.payments, locked.sessions, locked.now, set())
     decided: list[Settlement] = []
     for log in sorted(fresh, key=log_position):
-        settlement = _decide(batch, id_generator, log)
+        settlement = _decide(batch, tx.id_generator, log)
         decided.append(settlement)
         if settlement.decision.credited and settlement.payment:
             batch.paid.add(settlement.payment.id)
-    await apply_settlements(tx, id_generator, decided, locked.now)
+    await apply_settlements(tx, decided, locked.now)
     return Counter(item.transfer.disposition for item in decided if item.transfer)
 
 

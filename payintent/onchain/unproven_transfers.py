@@ -11,7 +11,6 @@ from prometheus_client import Counter
 from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
 from payintent.domain.evm import ContractLog, PaidLog
 from payintent.domain.onchain import TransferDetails, is_exact_transfer
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.storage import cases
 from payintent.storage.cases import NewCase
@@ -44,11 +43,7 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
 
 
 async def set_aside(
-    tx: Tx,
-    id_generator: IdGenerator,
-    chain: str,
-    doubts: Doubts,
-    contracts: Mapping[bytes, DeployedContract],
+    tx: Tx, chain: str, doubts: Doubts, contracts: Mapping[bytes, DeployedContract]
 ) -> None:
     """Open a case for each log, and let the session that it names wait for its proof."""
     if not doubts:
@@ -60,7 +55,7 @@ async def set_aside(
     sessions = {log: _session_of(log, named, contracts) for log in doubts}
     new_cases = {
         log: NewCase(
-            id=id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             kind=CaseKind.RECONCILIATION,
             origin=session.origin if session else UNKNOWN_ORIGIN,
             subject=_subject(chain, log),

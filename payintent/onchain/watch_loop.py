@@ -16,7 +16,6 @@ from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, Sto
 from payintent.domain.evm import ChainHeads, ChainReader
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.shared_reader import SharedReaders, WatcherReader
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.onchain.chain_gauge import ChainGauge
 from payintent.onchain.contract_checks import contracts_match
@@ -58,13 +57,12 @@ class WatchContext:
 
     settings: Settings
     database: Database
-    id_generator: IdGenerator
     readers: SharedReaders = field(default_factory=SharedReaders)
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
     """Watch one chain until `stop` is set; where another process does, wait for its end."""
-    cell, url = context.id_generator.cell, context.database.settings.direct_url
+    cell, url = context.database.id_generator.cell, context.database.settings.direct_url
     named = {"cell": cell} if cell else {}
     while not stop.is_set():
         try:
@@ -97,7 +95,7 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
             )
     finally:
         await view.close()
-        _forget(slug, context.id_generator.cell)
+        _forget(slug, context.database.id_generator.cell)
 
 
 def _forget(slug: str, cell: int) -> None:
@@ -148,7 +146,7 @@ class _ReaderHolder:
             await chains.lock_cursor(tx, self.slug)
             if await _read_offered(tx, self.slug) == offered:
                 await chains.halt(tx, self.slug, why)
-                HALTED.set(self.slug, self.context.id_generator.cell, 1)
+                HALTED.set(self.slug, self.context.database.id_generator.cell, 1)
 
     async def close(self) -> None:
         """Close the reader's connections."""
@@ -204,12 +202,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     (ChainUnavailableError), the newest ones are still read.
     """
     database, slug = context.database, chain.slug
-    watcher = FinalBlockReader(
-        database=database, id_generator=context.id_generator, reader=reader, chain=chain
-    )
+    watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
-    cell = context.id_generator.cell
+    cell = context.database.id_generator.cell
     HEAD.set(slug, cell, max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
     try:
@@ -226,10 +222,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     await scanner.check_posted_transactions(cursor)
     if away is None:
         await watcher.recheck_recent_blocks(cursor, heads)
-    await settle_refund_logs(database, context.id_generator, slug)
+    await settle_refund_logs(database, slug)
     if away is not None:
         raise away
-    await report_overdue_transfers(database, context.id_generator, chain)
+    await report_overdue_transfers(database, chain)
     await wake_decidable_sessions(database, slug)
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
@@ -251,7 +247,7 @@ def _open_shared(context: WatchContext, chain: ChainRecord) -> WatcherReader | N
     read_by = (chain.slug, chain.network_id, chain.finality, chain.confirmations)
     return context.readers.open(
         (*read_by, chain.instant_finality),
-        context.id_generator.cell,
+        context.database.id_generator.cell,
         lambda: open_configured_reader(context.settings, chain),
     )
 

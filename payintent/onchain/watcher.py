@@ -25,7 +25,6 @@ from payintent.domain.evm import (
     log_position,
 )
 from payintent.domain.onchain import TransferDisposition
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.chain_gauge import ChainGauge
@@ -85,7 +84,6 @@ class FinalBlockReader:
     """Reads a chain's final blocks and settles what they show."""
 
     database: Database
-    id_generator: IdGenerator
     reader: ChainReader
     chain: ChainRecord
 
@@ -95,7 +93,7 @@ class FinalBlockReader:
         Raises `ChainUnavailableError` where no endpoint could supply or prove the next stretch.
         """
         slug, final = self.chain.slug, agreed_final_block(heads)
-        cell = self.id_generator.cell
+        cell = self.database.id_generator.cell
         FINAL.set(slug, cell, final)
         failures = stretches_read = 0
         doubts: Doubts = {}
@@ -184,7 +182,7 @@ class FinalBlockReader:
         return replace(chunk, logs=logs, refunds=tuple(await self._logs_of_cell(chunk.refunds)))
 
     async def _logs_of_cell(self, logs: Sequence[_Log]) -> list[_Log]:
-        return await logs_of_cell(self.database, self.id_generator.cell, logs)
+        return await logs_of_cell(self.database, self.database.id_generator.cell, logs)
 
     async def _stretch(
         self, cursor: ChainCursor, source: ChainHeads, final: int, contracts: Sequence[bytes]
@@ -222,7 +220,7 @@ class FinalBlockReader:
         if others >= min(_VOICES, len(self.reader.names)):
             why = f"block {cursor.block} was final and is another one now"
             _log.error("chain_halted", chain=self.chain.slug, why=why)
-            HALTED.set(self.chain.slug, self.id_generator.cell, 1)
+            HALTED.set(self.chain.slug, self.database.id_generator.cell, 1)
             await chains.halt(self.database, self.chain.slug, why)
 
     async def _take(self, step: _Step, chunk: LogBatch, reading: _Reading) -> bool:
@@ -312,13 +310,13 @@ class FinalBlockReader:
                 if present.block != step.cursor.block or len(present_contracts) != len(contracts):
                     return 0  # another watcher was here, or there is a new contract to search for
             paid = [log for log in logs if isinstance(log, PaidLog)]
-            counts = await settle_transfers(tx, self.id_generator, slug, paid, contracts)
+            counts = await settle_transfers(tx, slug, paid, contracts)
             if paid:
                 await pending_transfers.delete_finalized(tx, slug, [log.tx_hash for log in paid])
             back = [log for log in logs if isinstance(log, RefundedLog)]
-            new_refunds = await store_refund_logs(tx, self.id_generator, slug, back, contracts)
+            new_refunds = await store_refund_logs(tx, slug, back, contracts)
             await settle_doubts(tx, slug, logs)
-            await set_aside(tx, self.id_generator, slug, aside, contracts)
+            await set_aside(tx, slug, aside, contracts)
             if step is not None and moves:
                 end = step.end
                 await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)

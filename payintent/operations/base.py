@@ -14,7 +14,6 @@ from payintent.domain.operator import Role
 from payintent.domain.retention import RetentionRule
 from payintent.domain.settlement_file import FileLayout
 from payintent.encryption import Encryption
-from payintent.id_generator import IdGenerator
 from payintent.operations.find_cell import find_cell
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
@@ -49,14 +48,13 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The databases, encryption, id generator and actor that an operation runs with."""
+    """The databases, encryption and actor that an operation runs with."""
 
     cells: Cells
     database: Database  # of the cell that the operation is in; outside of one, of cell 0
     reading: Executor  # for lists of that cell, which may be some seconds old
     readings: ByCell[ReadDatabase]  # for lists of every cell
     encryption: Encryption
-    id_generator: IdGenerator
     sandbox: bool
     egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here
@@ -91,7 +89,6 @@ class OperationContext:
             self,
             database=database,
             reading=self.readings.at(database.id_generator.cell),
-            id_generator=database.id_generator,
         )
 
     @property
@@ -254,7 +251,7 @@ async def run(
     """Apply a change and write its audit entry, which also gets `noted`."""
     result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
-        id=context.id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         who=context.who,
         why=context.actor.why,
         action=change.action,

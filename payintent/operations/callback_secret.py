@@ -12,7 +12,7 @@ from payintent.webhooks import signature
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
     """Make a secret and store it encrypted; returns its text, `whsec_…`, this once."""
-    secret_id: UUID = context.id_generator.new_id()
+    secret_id: UUID = tx.id_generator.new_id()
     secret = signature.new_key()
     encryption_context = callback_secret_context(merchant_id, secret_id)
     sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))

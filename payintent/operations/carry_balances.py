@@ -63,7 +63,7 @@ async def require_present(context: OperationContext, tx: Tx, merchant_id: int) -
     if not context.cells.are_several:
         return
     [place] = await merchant_cells.find_places(tx, [merchant_id])
-    if place.cell != context.id_generator.cell:
+    if place.cell != context.database.id_generator.cell:
         raise RefusedError(
             ErrorCode.CONFLICT, f"merchant {merchant_id} is being moved: do it again"
         )

@@ -239,9 +239,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
             await lock_payments(tx, [found.payment_id])
         await captures.lock(tx, capture_id)
         await _still_open(tx, found.id)
-        refund = await refund_case(
-            tx, context.id_generator, found.id, capture_id, context.who, self.destination
-        )
+        refund = await refund_case(tx, found.id, capture_id, context.who, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)

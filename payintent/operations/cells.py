@@ -99,7 +99,7 @@ class CopyAnew(ChangeOperation[CopiedAnew], frozen=True, kw_only=True):
         if context.database is context.cells.control:
             return CopiedAnew([])
         await copied_tables.forget_copy(tx)
-        return CopiedAnew([context.id_generator.cell])
+        return CopiedAnew([context.database.id_generator.cell])
 
     def combine(self, done: CopiedAnew, batch: CopiedAnew) -> CopiedAnew:
         """Name the cells of both."""

@@ -79,7 +79,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
         )
         new = NewGatewayPayout(
             payout=GatewayPayout(
-                id=context.id_generator.new_id(),
+                id=tx.id_generator.new_id(),
                 account_id=self.account_id,
                 merchant_id=account.merchant_id,
                 amount_minor=await read("amount", self.amount),

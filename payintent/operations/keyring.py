@@ -128,7 +128,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         async with database.transaction() as tx:
             part = await _reseal_in_cell(there, tx, names)
             entry = audit.NewAuditEntry(
-                id=there.id_generator.new_id(),
+                id=tx.id_generator.new_id(),
                 who=context.who,
                 why=context.actor.why,
                 action=self.action,

@@ -97,8 +97,9 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
         """Add the entry of the adjustment to the ledger."""
+        del context
         entry = adjustment_entry(
-            context.id_generator.new_id(),
+            tx.id_generator.new_id(),
             (self.debit, self.credit, int(self.amount_minor)),
             self.currency,
             self.chain,

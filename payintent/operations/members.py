@@ -100,7 +100,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         if context.sends_mail:
             await ensure_writing_key(context, tx)
         new = NewMember(
-            id=context.id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             merchant_id=self.merchant_id,
             email=self.email,
             role=self.role,
@@ -194,7 +194,7 @@ async def hand_over_link(
                 merchant=" ".join(merchant.name.split()), link=link, hours=LINK_HOURS
             ),
         )
-        mail_id = context.id_generator.new_id()
+        mail_id = tx.id_generator.new_id()
         await add_mail(tx, context.encryption, mail_id, MailKind.INVITATION, mail)
         link = None
     return InvitedMember(member.merchant_id, member.email, member.role, expires_at, link)

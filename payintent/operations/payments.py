@@ -66,8 +66,9 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
         """Cancel it; raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
+        del context
         found = await _find(tx, self.payment_id)
-        await cancel_by_operator(tx, context.id_generator, found.payment.id)
+        await cancel_by_operator(tx, found.payment.id)
         payment = (await _find(tx, self.payment_id)).payment
         return CancelledPayment(
             id=self.payment_id,
@@ -184,7 +185,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await _find(tx, self.payment_id)
-        ended = await expire_stranded(tx, context.id_generator, found.payment.id, context.providers)
+        ended = await expire_stranded(tx, found.payment.id, context.providers)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,

@@ -280,19 +280,17 @@ async def _too_much(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
     )
 
 
-async def _new_payout(
-    context: OperationContext, database: Executor, said: RecordPayout
-) -> NewPayout:
+async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> NewPayout:
     """Make a payout of what was typed; refuse what cannot be one."""
-    merchant = await require_merchant(database, said.merchant_id)
+    merchant = await require_merchant(tx, said.merchant_id)
     if not merchant.livemode:
         raise RefusedError(ErrorCode.UNPROCESSABLE, "a test merchant is owed nothing")
     check_name("reference", said.reference, _REFERENCE_MAX)
     amount_minor = await read_amount_minor(
-        database, "amount", said.amount, currency=said.currency, chain=said.chain
+        tx, "amount", said.amount, currency=said.currency, chain=said.chain
     )
     payout = Payout(
-        id=context.id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         merchant_id=said.merchant_id,
         amount_minor=amount_minor,
         currency=said.currency,

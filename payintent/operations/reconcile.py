@@ -16,7 +16,6 @@ from payintent.reconciliation.compare import (
     compare_file,
     find_accounts,
 )
-from payintent.reconciliation.listed_payouts import PayoutRecorder
 from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.storage import reconciliation
 from payintent.storage.database import Tx
@@ -72,9 +71,8 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
         """Open the cases, record payouts, and schedule inquiries that may settle differences."""
-        recorder = PayoutRecorder(id_generator=context.id_generator, who=context.who)
         async with open_compared(context.cells, tx) as compared:
-            result = await compare_file(compared, _complete(context, self.comparison), recorder)
+            result = await compare_file(compared, _complete(context, self.comparison), context.who)
             return await result.write(compared)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:

@@ -170,10 +170,10 @@ def _check_actor(context: OperationContext, actor: Actor) -> None:
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
     """Store an operation as a proposal, with encrypted arguments, in the cell of its change."""
-    proposal_id = context.id_generator.new_id()
     changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with encrypting(context) as tx:
+        proposal_id = tx.id_generator.new_id()
         new = NewProposal(
             id=proposal_id,
             action=operation.action,
@@ -189,7 +189,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
         )
         await proposals.add(tx, new)
         entry = audit.NewAuditEntry(
-            id=context.id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             who=context.who,
             why=context.actor.why,
             action="approval.propose",

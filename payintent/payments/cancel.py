@@ -4,7 +4,6 @@ from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment, PaymentStatus, PaymentTrigger
-from payintent.id_generator import IdGenerator
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage.database import Tx
@@ -13,9 +12,7 @@ from payintent.storage.idempotency import FirstRequest
 OPERATION = "cancel"
 
 
-async def cancel_by_merchant(
-    tx: Tx, id_generator: IdGenerator, payment: Payment, key: UUID | None
-) -> bool:
+async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool:
     """Cancel for the merchant, who gets the event; False where this key has done so before.
 
     Raises `INVALID_PAYMENT_STATE` for every status but PENDING, `IDEMPOTENCY_CONFLICT` for a key
@@ -23,23 +20,21 @@ async def cancel_by_merchant(
     """
     if key is not None and await _is_repeated(tx, payment, key):
         return False
-    await _cancel(tx, id_generator, payment.id, PaymentTrigger.CANCEL)
+    await _cancel(tx, payment.id, PaymentTrigger.CANCEL)
     return True
 
 
-async def cancel_by_operator(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:
+async def cancel_by_operator(tx: Tx, payment_id: UUID) -> None:
     """Cancel on behalf of the merchant, who gets the event as for a cancel of its own."""
-    await _cancel(tx, id_generator, payment_id, PaymentTrigger.CANCEL)
+    await _cancel(tx, payment_id, PaymentTrigger.CANCEL)
 
 
-async def cancel_by_buyer(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:
+async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
     """Cancel for the buyer; the merchant gets no event (spec section 3)."""
-    await _cancel(tx, id_generator, payment_id, PaymentTrigger.BUYER_CANCEL)
+    await _cancel(tx, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 
-async def _cancel(
-    tx: Tx, id_generator: IdGenerator, payment_id: UUID, trigger: PaymentTrigger
-) -> None:
+async def _cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger) -> None:
     locked = await lock_payments(tx, [payment_id])
     payment = locked.payments[0]
     if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(locked.now):
@@ -50,7 +45,7 @@ async def _cancel(
             ErrorCode.INVALID_PAYMENT_STATE, f"cannot cancel a payment in {status} status"
         )
     await apply_transitions(
-        tx, [TransitionRequest(payment=payment, trigger=trigger, at=locked.now)], id_generator
+        tx, [TransitionRequest(payment=payment, trigger=trigger, at=locked.now)]
     )
 
 

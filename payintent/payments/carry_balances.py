@@ -182,7 +182,7 @@ async def _begin(cells: Cells, merchant_id: int, former: int, present: int) -> l
             await payouts.lock_payable(tx, merchant_id)
             for balance in await statements.list_balances(tx, merchant_id):
                 money = (balance.currency, balance.chain or None)
-                new_id = database.id_generator.new_id()
+                new_id = tx.id_generator.new_id()
                 transfer = balance.amount_minor and await cell_transfers.add_new(
                     tx, new_id, merchant_id, money, present
                 )

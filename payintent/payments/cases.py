@@ -5,7 +5,6 @@ from uuid import UUID
 from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
-from payintent.id_generator import IdGenerator
 from payintent.payments.transitions import lock_payments
 from payintent.storage import cases
 from payintent.storage.cases import NewCase
@@ -28,7 +27,6 @@ def refund_origin(refund: Refund) -> MoneyOrigin:
 
 async def open_case(
     tx: Tx,
-    id_generator: IdGenerator,
     kind: CaseKind,
     origin: MoneyOrigin,
     *,
@@ -39,7 +37,7 @@ async def open_case(
 ) -> UUID | None:
     """Open a case; None where there is one of its kind for the same things."""
     case = NewCase(
-        id=id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         kind=kind,
         origin=origin,
         capture_id=capture_id,
@@ -50,11 +48,9 @@ async def open_case(
     return case.id if await cases.open_cases(tx, [case]) else None
 
 
-async def hand_over_to_operator(
-    database: Database, id_generator: IdGenerator, payment_id: UUID, session_id: UUID
-) -> None:
+async def hand_over_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
     """Open a case, once, for a session that its chain does not end; the payment goes on waiting."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [payment_id])
         origin = session_origin(locked.payments[0], session_id)
-        await open_case(tx, id_generator, CaseKind.RECONCILIATION, origin)
+        await open_case(tx, CaseKind.RECONCILIATION, origin)

@@ -7,7 +7,6 @@ day that is closed, so that each entry of the ledger is in one statement.
 from datetime import timedelta
 
 from payintent.domain.statement import day_of, end_of_day, sum_movements
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.storage import statement_closing, statements
 from payintent.storage.database import Database, Tx
@@ -18,7 +17,7 @@ _MERCHANTS_MAX = 100
 _DAY = timedelta(days=1)
 
 
-async def close_due_days(database: Database, id_generator: IdGenerator) -> bool:
+async def close_due_days(database: Database) -> bool:
     """Close the next day of merchants that have one; tell whether there may be more."""
     due = await statement_closing.list_due(database, _MERCHANTS_MAX)
     if not due:
@@ -29,11 +28,11 @@ async def close_due_days(database: Database, id_generator: IdGenerator) -> bool:
         return False  # something writes entries for long; the next look is in a minute
     for merchant_id in due:
         async with database.transaction() as tx:
-            await close_day(tx, id_generator, merchant_id, watermark)
+            await close_day(tx, merchant_id, watermark)
     return True
 
 
-async def close_day(tx: Tx, id_generator: IdGenerator, merchant_id: int, watermark: int) -> None:
+async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close the first day that has entries, or all that are over where none has."""
     closing = await statement_closing.lock_closing(tx, merchant_id)
     # Another worker may have closed a day since, up to a later number: what that has stays stated.
@@ -60,7 +59,7 @@ async def close_day(tx: Tx, id_generator: IdGenerator, merchant_id: int, waterma
         moved = sum_movements(sums.sums)
         opening_minor = 0 if last is None else last.closing_minor
         new = Statement(
-            id=id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             merchant_id=merchant_id,
             currency=sums.currency,
             chain=sums.chain,

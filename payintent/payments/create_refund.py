@@ -26,7 +26,6 @@ from payintent.domain.refund import (
     capture_share,
 )
 from payintent.evm.keccak import parse_address
-from payintent.id_generator import IdGenerator
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
@@ -182,12 +181,7 @@ def as_originally_accepted(refund: Refund) -> Refund:
 
 
 async def auto_refund_case(
-    tx: Tx,
-    id_generator: IdGenerator,
-    kind: CaseKind,
-    case_id: UUID,
-    capture_id: UUID,
-    merchant_id: int | None,
+    tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
 ) -> None:
     """Refund a case at once where its merchant wants that and its kind allows it."""
     if kind not in AUTOMATIC or merchant_id is None:
@@ -196,16 +190,11 @@ async def auto_refund_case(
         return
     capture = await captures.lock(tx, capture_id)
     if capture.left_minor > 0:  # a gateway may report that it has taken nothing
-        await refund_case(tx, id_generator, case_id, capture_id, POLICY)
+        await refund_case(tx, case_id, capture_id, POLICY)
 
 
 async def refund_case(
-    tx: Tx,
-    id_generator: IdGenerator,
-    case_id: UUID,
-    capture_id: UUID,
-    who: str,
-    destination: str | None = None,
+    tx: Tx, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
 ) -> Refund:
     """Reserve all that is left of a capture that belongs to no payment, and queue its refund.
 
@@ -224,7 +213,7 @@ async def refund_case(
     return await refunds.add(
         tx,
         NewRefund(
-            id=id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             merchant_id=capture.merchant_id,
             payment_id=capture.payment_id,
             capture_id=capture.id,

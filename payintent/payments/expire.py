@@ -11,7 +11,6 @@ from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import TERMINAL, Payment, PaymentStatus, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
-from payintent.id_generator import IdGenerator
 from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
@@ -43,7 +42,7 @@ class StrandedSession:
     reason: str
 
 
-async def expire_due_pending(database: Database, id_generator: IdGenerator, limit: int) -> bool:
+async def expire_due_pending(database: Database, limit: int) -> bool:
     """Expire PENDING payments, at most `limit` in a transaction; True where there may be more.
 
     A backlog is expired by a few transactions at a time, which skip each other's payments: while
@@ -53,7 +52,7 @@ async def expire_due_pending(database: Database, id_generator: IdGenerator, limi
     async def expire_batches(count: int) -> bool:
         for _ in range(count):
             async with database.transaction() as tx:
-                if await expire_pending(tx, id_generator, limit) < limit:
+                if await expire_pending(tx, limit) < limit:
                     return False
         return True
 
@@ -67,7 +66,7 @@ async def expire_due_pending(database: Database, id_generator: IdGenerator, limi
     return all(ends)
 
 
-async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
+async def expire_pending(tx: Tx, limit: int) -> int:
     """Expire PENDING payments, many in one transaction; returns how many."""
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
@@ -76,12 +75,10 @@ async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
         TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=due.now)
         for payment in due.payments
     ]
-    return len(await apply_transitions(tx, requests, id_generator))
+    return len(await apply_transitions(tx, requests))
 
 
-async def expire_processing(
-    tx: Tx, id_generator: IdGenerator, limit: int, patience_s: float
-) -> int:
+async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
     """Expire PROCESSING payments or begin to close their sessions; returns how many.
 
     Money may be on its way, so an open session is first closed by its gateway: here it is only
@@ -106,13 +103,11 @@ async def expire_processing(
         for snapshot in due
         if snapshot.session and snapshot.session.status is not SessionStatus.OPEN
     ]
-    await apply_transitions(tx, requests, id_generator)
+    await apply_transitions(tx, requests)
     return len(due)
 
 
-async def expire_undecided(
-    tx: Tx, id_generator: IdGenerator, session: Session, patience: timedelta
-) -> None:
+async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
     """Expire a payment whose gateway has answered that it is still deciding, after `patience`.
 
     It opens a case, which the outcome of the session will fill or close. On a chain nothing
@@ -129,13 +124,11 @@ async def expire_undecided(
         return
     if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
         return
-    await _expire_with_case(tx, id_generator, payment, session, now)
+    await _expire_with_case(tx, payment, session, now)
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
 
 
-async def expire_stranded(
-    tx: Tx, id_generator: IdGenerator, payment_id: UUID, providers: Collection[str]
-) -> EndedPayment:
+async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
     """Expire a payment whose chain or gateway is gone, because two operators have decided so.
 
     It opens a case for the money that may still come. The session stays `closing`, and ends when
@@ -147,7 +140,7 @@ async def expire_stranded(
     stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
     await sessions.mark_closing(tx, [stranded.session.id], now)
     return await _expire_with_case(
-        tx, id_generator, payment, stranded.session, now, f"ended by hand: {stranded.reason}"
+        tx, payment, stranded.session, now, f"ended by hand: {stranded.reason}"
     )
 
 
@@ -201,25 +194,20 @@ async def _why_gone(database: Executor, session: Session, providers: Collection[
 
 
 async def _expire_with_case(
-    tx: Tx,
-    id_generator: IdGenerator,
-    payment: Payment,
-    session: Session,
-    now: datetime,
-    note: str = "",
+    tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
 ) -> EndedPayment:
     """Expire a locked payment, and open a case that money of its session will fill."""
     move = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
-    [payment] = await apply_transitions(tx, [move], id_generator)
+    [payment] = await apply_transitions(tx, [move])
     origin = session_origin(payment, session.id)
-    case_id = await open_case(tx, id_generator, CaseKind.UNDECIDED, origin, note=note)
+    case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
     return EndedPayment(payment=payment, case_id=case_id)
 
 
-async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_ids: UUID) -> None:
+async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
     """Expire PENDING payments that a reader found past their deadline, in an own transaction."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
@@ -228,14 +216,14 @@ async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_
             for payment in locked.payments
             if payment.status is PaymentStatus.PENDING and payment.is_past_expiry(locked.now)
         ]
-        await apply_transitions(tx, requests, id_generator)
+        await apply_transitions(tx, requests)
 
 
 async def require_open_checkout(cells: Cells, snapshot: PaymentSnapshot) -> None:
     """Refuse what an ended checkout no longer allows; expires it first where it is due."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         database = cells.of(snapshot.payment.id)
-        await expire_if_due(database, database.id_generator, snapshot.payment.id)
+        await expire_if_due(database, snapshot.payment.id)
         raise checkout_expired_error()
     require_not_ended(snapshot.payment)
 

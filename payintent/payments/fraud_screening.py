@@ -160,7 +160,7 @@ class FraudScreening:
             )
             if fresh:
                 await fraud.record_denial(
-                    tx, database.id_generator.new_id(), request.merchant_id, None, denial
+                    tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not fresh:  # another request with this key was faster
             found = await self._replay(request, place)

@@ -106,10 +106,9 @@ class SessionInquirer:
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
-            database = self._database(session)
-            async with database.transaction() as tx:
+            async with self._database(session).transaction() as tx:
                 patience = self.authorising_patience
-                await expire_undecided(tx, database.id_generator, session, patience)
+                await expire_undecided(tx, session, patience)
 
     def _database(self, session: Session) -> Database:
         return self.cells.of(session.payment_id)
@@ -138,10 +137,8 @@ class SessionInquirer:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
         if session.status is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
-        database = self._database(session)
-        async with database.transaction() as tx:
-            generator = database.id_generator
-            await settle_session(tx, generator, session.payment_id, session.id, report)
+        async with self._database(session).transaction() as tx:
+            await settle_session(tx, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that was never completed, so that the buyer can make another."""
@@ -157,8 +154,7 @@ class SessionInquirer:
         A payment may still wait for this session. A session on a chain that is not watched needs no
         operator: it ends when the chain is read again.
         """
-        database = self._database(session)
-        async with database.transaction() as tx:
+        async with self._database(session).transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.ENDED:
@@ -168,7 +164,7 @@ class SessionInquirer:
                 return False
             payment = locked.payments[0]
             origin = session_origin(payment, session.id)
-            await open_case(tx, database.id_generator, CaseKind.UNKNOWN_REFERENCE, origin)
+            await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
             held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
             return not (held_up and present.status is SessionStatus.CLOSING)
 

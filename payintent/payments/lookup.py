@@ -97,7 +97,7 @@ class PaymentLookup:
             return snapshot
         payment_id = snapshot.payment.id
         database = self._cells.of(payment_id)
-        await expire_if_due(database, database.id_generator, payment_id)
+        await expire_if_due(database, payment_id)
         return await payments.get(database, payment_id) or snapshot
 
 
@@ -115,7 +115,7 @@ async def list_merchant_payments(
         elapsed = [snapshot.payment.id for snapshot in found if _is_elapsed(snapshot)]
         if not elapsed:
             break
-        await expire_if_due(database, database.id_generator, *elapsed)
+        await expire_if_due(database, *elapsed)
         source = database  # what was just changed is there
     page = found[: wanted.limit]
     last = page[-1].payment if len(found) > wanted.limit else None

@@ -23,7 +23,6 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import TERMINAL, Payment
 from payintent.domain.quote import Quote
 from payintent.domain.session import Session, SessionStatus
-from payintent.id_generator import IdGenerator
 from payintent.payments.expire import checkout_expired_error, require_not_ended
 from payintent.payments.settle import complete_selections
 from payintent.payments.transitions import lock_payments
@@ -76,9 +75,8 @@ class SessionOpener:
     Two selections of one payment never do: the second has to see what the first has done.
     """
 
-    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._id_generator = id_generator
         self._counting: Batcher[UUID, int] = Batcher(
             alone=self._count_alone,
             together=partial(new_sessions.count_batch, database),
@@ -163,7 +161,7 @@ class SessionOpener:
             except RefusedError as refused:
                 outcomes[selection.payment_id] = refused
             else:
-                session_id = self._id_generator.new_session_id()
+                session_id = self._database.id_generator.new_session_id()
                 outcomes[selection.payment_id] = _opening(selection, session_id, locked.now)
         return outcomes
 
@@ -206,7 +204,7 @@ class SessionOpener:
             and payment.status not in TERMINAL
             and not payment.is_past_expiry(locked.now)
         ]
-        changed = await complete_selections(tx, self._id_generator, wanted, locked.now)
+        changed = await complete_selections(tx, wanted, locked.now)
         present = {payment.id: payment for payment in changed}
         late = [(payment, session) for payment, session in created if payment.id not in present]
         await _mark_late(tx, late, locked.now)

@@ -18,7 +18,6 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.record_dispute import take_dispute
@@ -80,9 +79,8 @@ class CallbackReceiver:
     A duplicate changes nothing, nor does a callback about nothing of ours.
     """
 
-    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._id_generator = id_generator
         self._settling = Batcher(
             alone=self._settle_alone,
             together=self._settle,
@@ -136,7 +134,7 @@ class CallbackReceiver:
         await self._settle_known(tx, fresh)
         for received, payment_id in fresh:
             if payment_id is None:
-                await _keep_unknown(tx, self._id_generator, received)
+                await _keep_unknown(tx, received)
         return results
 
     async def _settle_known(self, tx: Tx, fresh: Sequence[tuple[_Received, UUID | None]]) -> None:
@@ -148,14 +146,14 @@ class CallbackReceiver:
         if len({item.payment_id for item in reported}) < len(reported):
             raise _SharedPaymentError
         if reported:
-            await settle_sessions(tx, self._id_generator, reported)
+            await settle_sessions(tx, reported)
 
     async def _receive_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [received])
             if not result.fresh:
                 return result
-            disputed_id = await take_dispute(tx, self._id_generator, received.account_id, report)
+            disputed_id = await take_dispute(tx, received.account_id, report)
         return CallbackResult(True, result.payment_id or disputed_id)
 
     async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
@@ -169,7 +167,7 @@ class CallbackReceiver:
         async with self._database.transaction() as tx:
             fresh = bool(await callbacks.add(tx, [_new_callback(received)]))
             if fresh and ours and report:
-                await settle_refund(tx, self._id_generator, refund_id, report)
+                await settle_refund(tx, refund_id, report)
         return CallbackResult(fresh, found[1] if found and ours else None)
 
 
@@ -200,13 +198,13 @@ def _new_callback(received: _Received) -> NewCallback:
     )
 
 
-async def _keep_unknown(tx: Tx, id_generator: IdGenerator, received: _Received) -> None:
+async def _keep_unknown(tx: Tx, received: _Received) -> None:
     """Store a capture of an unknown session, and open a case."""
     account_id, callback = received.account_id, received.callback
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
-    kept = await captures.add_unknown(tx, id_generator.new_id(), account_id, callback.id, money)
+    kept = await captures.add_unknown(tx, tx.id_generator.new_id(), account_id, callback.id, money)
     if kept is None:
         return
     origin = MoneyOrigin(merchant_id=kept.merchant_id, payment_id=None, session_id=None)
@@ -214,7 +212,6 @@ async def _keep_unknown(tx: Tx, id_generator: IdGenerator, received: _Received) 
     note = f"callback {callback.id} names {named or 'no session'}, which is not known"
     case_id = await open_case(
         tx,
-        id_generator,
         CaseKind.UNKNOWN_REFERENCE,
         origin,
         capture_id=kept.id,
@@ -224,16 +221,14 @@ async def _keep_unknown(tx: Tx, id_generator: IdGenerator, received: _Received) 
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 
-async def apply_waiting_callbacks(database: Database, id_generator: IdGenerator, limit: int) -> int:
+async def apply_waiting_callbacks(database: Database, limit: int) -> int:
     """Apply callbacks whose session was stored after they came; returns how many."""
     done = 0
     for waiting in await callbacks.list_waiting(database, limit):
         report = _report(waiting.report)
         async with database.transaction() as tx:
             if await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):
-                await settle_session(
-                    tx, id_generator, waiting.payment_id, waiting.session_id, report
-                )
+                await settle_session(tx, waiting.payment_id, waiting.session_id, report)
                 done += 1
     return done
 

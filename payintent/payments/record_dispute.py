@@ -9,7 +9,6 @@ from payintent.domain import ids
 from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.dispute import Dispute, follow
 from payintent.domain.gateway import DisputeReport
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.transitions import lock_payments
@@ -20,9 +19,7 @@ from payintent.storage.database import Tx
 _log = get_logger("dispute")
 
 
-async def take_dispute(
-    tx: Tx, id_generator: IdGenerator, account_id: int, report: DisputeReport
-) -> UUID | None:
+async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
     """Apply a report, however late or out of order it comes; returns the payment, if any.
 
     The payment is locked first, then the capture, then the dispute. A dispute of a capture that we
@@ -37,7 +34,7 @@ async def take_dispute(
     await captures.lock(tx, found.id)
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
-        await _open(tx, id_generator, account_id, found, report)
+        await _open(tx, account_id, found, report)
         return found.payment_id
     after = follow(before, report)
     if after != before:
@@ -49,9 +46,7 @@ async def take_dispute(
     return found.payment_id
 
 
-async def _open(
-    tx: Tx, id_generator: IdGenerator, account_id: int, found: FoundCapture, report: DisputeReport
-) -> None:
+async def _open(tx: Tx, account_id: int, found: FoundCapture, report: DisputeReport) -> None:
     origin = MoneyOrigin(
         merchant_id=found.merchant_id,
         payment_id=found.payment_id,
@@ -59,7 +54,6 @@ async def _open(
     )
     case_id = await open_case(
         tx,
-        id_generator,
         CaseKind.DISPUTE,
         origin,
         capture_id=found.id,
@@ -68,7 +62,7 @@ async def _open(
     )
     assert case_id is not None  # noqa: S101 - the dispute is new, and it is the subject
     dispute = Dispute(
-        id=id_generator.new_id(),
+        id=tx.id_generator.new_id(),
         capture_id=found.id,
         case_id=case_id,
         account_id=account_id,

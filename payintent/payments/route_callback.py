@@ -14,9 +14,7 @@ class CallbackRouter:
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         self._sessions = SessionCells(cells)
-        self._receivers = cells.each(
-            lambda database: CallbackReceiver(database, database.id_generator)
-        )
+        self._receivers = cells.each(CallbackReceiver)
 
     async def receive(
         self, account_id: int, callback: VerifiedCallback, body: bytes

@@ -199,9 +199,7 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
     database = context.cells.of(snapshot.payment.id)
     async with database.transaction() as tx:
-        payment = await settle_session(
-            tx, database.id_generator, snapshot.payment.id, session.id, report
-        )
+        payment = await settle_session(tx, snapshot.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)

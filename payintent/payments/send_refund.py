@@ -67,9 +67,8 @@ class RefundSender:
             refund = ids.format_id(ids.REFUND, due.refund.id)
             _log.warning("refund_unanswered", refund=refund, why=answer.detail)
         else:
-            database = self._database(due)
-            async with database.transaction() as tx:
-                await settle_refund(tx, database.id_generator, due.refund.id, answer)
+            async with self._database(due).transaction() as tx:
+                await settle_refund(tx, due.refund.id, answer)
         await self._next(due, answer)
 
     def _database(self, due: DueRefund) -> Database:
@@ -184,14 +183,12 @@ class RefundSender:
     async def _hand_over(self, due: DueRefund) -> None:
         """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
         refund = due.refund
-        database = self._database(due)
-        async with database.transaction() as tx:
+        async with self._database(due).transaction() as tx:
             present = await refunds.lock(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
             opened = await open_case(
                 tx,
-                database.id_generator,
                 CaseKind.RECONCILIATION,
                 refund_origin(refund),
                 capture_id=refund.capture_id,

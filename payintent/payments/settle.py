@@ -29,17 +29,15 @@ class ReportedSession:
 
 
 async def settle_session(
-    tx: Tx, id_generator: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
+    tx: Tx, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
     """Apply a report: however often, late or out of order it comes, it takes effect once."""
     reported = ReportedSession(payment_id, session_id, report)
-    [payment] = await settle_sessions(tx, id_generator, [reported])
+    [payment] = await settle_sessions(tx, [reported])
     return payment
 
 
-async def settle_sessions(
-    tx: Tx, id_generator: IdGenerator, reported: Sequence[ReportedSession]
-) -> list[Payment]:
+async def settle_sessions(tx: Tx, reported: Sequence[ReportedSession]) -> list[Payment]:
     """Apply reports about different payments, as `settle_session` does; gives the payments.
 
     The payments are locked first, then the sessions; all is written in this transaction.
@@ -47,9 +45,9 @@ async def settle_sessions(
     locked = await settlements.load(
         tx, [item.payment_id for item in reported], dict(map(_reference, reported))
     )
-    found = [await _settle(tx, id_generator, locked, item) for item in reported]
+    found = [await _settle(tx, locked, item) for item in reported]
     decided = [settlement for settlement in found if settlement is not None]
-    changed = await apply_settlements(tx, id_generator, decided, locked.now)
+    changed = await apply_settlements(tx, decided, locked.now)
     selected = [settlement.payment for settlement in decided if settlement.payment is not None]
     present = locked.payments | {payment.id: payment for payment in (*selected, *changed)}
     return [present[item.payment_id] for item in reported]
@@ -59,9 +57,7 @@ def _reference(item: ReportedSession) -> tuple[UUID, str | None]:
     return item.session_id, item.report.capture.reference if item.report.capture else None
 
 
-async def _settle(
-    tx: Tx, id_generator: IdGenerator, locked: LockedRecords, item: ReportedSession
-) -> Settlement | None:
+async def _settle(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
     """Decide on a report; None where its money was reported before."""
     report = item.report
     payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
@@ -72,14 +68,12 @@ async def _settle(
         # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
-        [payment] = await complete_selections(tx, id_generator, [(payment, session)], locked.now)
+        [payment] = await complete_selections(tx, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
-    return _decide(id_generator, payment, session, report, earlier, locked.now)
+    return _decide(tx.id_generator, payment, session, report, earlier, locked.now)
 
 
-async def apply_settlements(
-    tx: Tx, id_generator: IdGenerator, decided: Sequence[Settlement], at: datetime
-) -> list[Payment]:
+async def apply_settlements(tx: Tx, decided: Sequence[Settlement], at: datetime) -> list[Payment]:
     """Write what reports of gateways, or transfers of a chain, do; gives the payments that changed.
 
     Statuses and events come first, then the money with its cases, then the sessions. A case is
@@ -96,18 +90,16 @@ async def apply_settlements(
         for item in decided
         if item.payment is not None and item.decision.trigger is not None
     ]
-    changed = await apply_transitions(tx, requests, id_generator)
+    changed = await apply_transitions(tx, requests)
     for case in await settlements.save(tx, decided, at):
         if case.capture_id is not None:
             merchant_id = case.origin.merchant_id
-            await auto_refund_case(
-                tx, id_generator, case.kind, case.id, case.capture_id, merchant_id
-            )
+            await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
     return changed
 
 
 async def complete_selections(
-    tx: Tx, id_generator: IdGenerator, opened: Sequence[tuple[Payment, Session]], now: datetime
+    tx: Tx, opened: Sequence[tuple[Payment, Session]], now: datetime
 ) -> list[Payment]:
     """Make opening sessions their payments' own; those that they replace are to be closed."""
     if not opened:
@@ -117,7 +109,7 @@ async def complete_selections(
         TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
         for payment, session in opened
     ]
-    changed = await apply_transitions(tx, moves, id_generator)
+    changed = await apply_transitions(tx, moves)
     previous = [payment.session_id for payment, _ in opened if payment.session_id is not None]
     if previous:
         await sessions.mark_closing(tx, previous, now)

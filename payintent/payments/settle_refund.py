@@ -8,7 +8,6 @@ from payintent.domain.case import CaseKind
 from payintent.domain.gateway import RefundReport
 from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, decide_refund
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
@@ -18,9 +17,7 @@ from payintent.storage.database import Tx
 _log = get_logger("settle_refund")
 
 
-async def settle_refund(
-    tx: Tx, id_generator: IdGenerator, refund_id: UUID, report: RefundReport
-) -> RefundEffect:
+async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
     """Apply a report: however often, late or out of order it comes, it takes effect once.
 
     The payment is locked first, then the capture, then the refund.
@@ -28,11 +25,11 @@ async def settle_refund(
     payment, refund, now = await _lock(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
-        await _succeed(tx, id_generator, payment, refund, report, now)
+        await _succeed(tx, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
     elif effect is RefundEffect.CONTRADICT:
-        await _contradict(tx, id_generator, refund)
+        await _contradict(tx, refund)
     elif report.reference is not None and refund.reference is None:
         await refunds.set_reference(tx, refund.id, report.reference)
     return effect
@@ -52,12 +49,7 @@ async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, dateti
 
 
 async def _succeed(
-    tx: Tx,
-    id_generator: IdGenerator,
-    payment: Payment | None,
-    refund: Refund,
-    report: RefundReport,
-    now: datetime,
+    tx: Tx, payment: Payment | None, refund: Refund, report: RefundReport, now: datetime
 ) -> None:
     await refunds.mark_succeeded(tx, refund, report.reference, now)
     if refund.case_id is not None:
@@ -72,20 +64,15 @@ async def _succeed(
         at=now,
         refunded=refund.amount,
     )
-    await apply_transitions(tx, [move], id_generator)
+    await apply_transitions(tx, [move])
 
 
-async def _contradict(tx: Tx, id_generator: IdGenerator, refund: Refund) -> None:
+async def _contradict(tx: Tx, refund: Refund) -> None:
     """Keep what was said, and let a person look: the money is elsewhere than we have told."""
     failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
     opened = await open_case(
-        tx,
-        id_generator,
-        kind,
-        refund_origin(refund),
-        capture_id=refund.capture_id,
-        refund_id=refund.id,
+        tx, kind, refund_origin(refund), capture_id=refund.capture_id, refund_id=refund.id
     )
     if opened is not None:
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

@@ -39,9 +39,7 @@ async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedP
     return await payments.lock(tx, payment_ids)
 
 
-async def apply_transitions(
-    tx: Tx, requests: Sequence[TransitionRequest], id_generator: IdGenerator
-) -> list[Payment]:
+async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
     """Change the status of locked payments, at most once each, and record their events.
 
     Raises `INVALID_TRANSITION` where the table has no such transition; then nothing is written.
@@ -61,7 +59,7 @@ async def apply_transitions(
                 status=transitions[move.payment.id].to,
                 at=move.at,
                 session_id=_selected(move),
-                receipt_id=id_generator.new_id()
+                receipt_id=tx.id_generator.new_id()
                 if move.trigger is PaymentTrigger.CONFIRM
                 else None,
                 failure_reason=move.reason,
@@ -76,7 +74,7 @@ async def apply_transitions(
             f"{len(requests) - len(after)} of {len(requests)} payments were not locked"
         )
     events = [
-        _event(after[move.payment.id], move, kind, id_generator)
+        _event(after[move.payment.id], move, kind, tx.id_generator)
         for move in requests
         if (kind := transitions[move.payment.id].event) is not None
     ]

@@ -52,7 +52,7 @@ async def post_passkey(visit: Visit) -> Response:
         return await _access_page(visit, "This passkey could not be added. Try again.")
     async with service.database.transaction() as tx:
         added = await members.add_passkey(
-            tx, service.id_generator.new_id(), session.member_id, new.public_key, new.use
+            tx, tx.id_generator.new_id(), session.member_id, new.public_key, new.use
         )
     if not added:
         return await _access_page(visit, "This passkey could not be added. Try again.")

@@ -177,7 +177,7 @@ async def _open_session(app: AppContext, tx: Tx, member_id: UUID) -> str:
     """Store a session of a member and return the value of its cookie."""
     token = new_token()
     digest = session_digest(app.service.encryption, token)
-    await member_sessions.add(tx, app.service.id_generator.new_id(), member_id, digest)
+    await member_sessions.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
 
 

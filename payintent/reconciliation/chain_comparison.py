@@ -21,7 +21,6 @@ from payintent.domain.errors import (
 )
 from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.reconciliation.chain_cells import (
     CellAwayError,
@@ -62,7 +61,6 @@ class ChainComparison:
 
     settings: Settings
     database: Database  # of cell 0, which has the runs as well
-    id_generator: IdGenerator
     open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
     others: Mapping[int, Database] = field(default_factory=dict[int, Database])  # of other cells
 
@@ -72,7 +70,6 @@ class _Work:
     """A run that is ours, of a contract of a chain."""
 
     database: Database
-    id_generator: IdGenerator
     others: Mapping[int, Database]
     reader: ChainReader
     chain: ChainRecord
@@ -122,7 +119,6 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
             claimed, run = begun
             work = _Work(
                 database=database,
-                id_generator=context.id_generator,
                 others=context.others,
                 reader=reader,
                 chain=chain,
@@ -155,7 +151,7 @@ async def _begin(
     holdings = await read_holdings(reader, tokens, contract.receiver, chain.refunders, last)
     of_others = await sum_ledgers(context.others, chain.slug, contract.receiver, last)
     run = BlockRun(
-        run_id=context.id_generator.new_id(),
+        run_id=context.database.id_generator.new_id(),
         first_block=contract.next_block,
         last_block=last,
         next_block=contract.next_block,
@@ -223,7 +219,7 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None
-        compared.append(await _compare_in(tx, work, work.id_generator, run, parts[0], compared))
+        compared.append(await _compare_in(tx, work, run, parts[0], compared))
         for of_cell in compared:
             await reconciliation_runs.add_sums(tx, run.run_id, of_cell.sums)
         run = replace(
@@ -256,26 +252,20 @@ async def _compare_others(
     for cell, database in work.others.items():
         with naming_cell(cell):
             async with database.transaction() as tx:
-                ids = database.id_generator
-                of_cell = await _compare_in(tx, work, ids, run, parts[cell], compared)
+                of_cell = await _compare_in(tx, work, run, parts[cell], compared)
         compared.append(of_cell)
     return compared
 
 
 async def _compare_in(
-    tx: Tx,
-    work: _Work,
-    id_generator: IdGenerator,
-    run: BlockRun,
-    piece: LogPiece,
-    before: Sequence[_Compared],
+    tx: Tx, work: _Work, run: BlockRun, piece: LogPiece, before: Sequence[_Compared]
 ) -> _Compared:
     """Compare a cell's part of a piece with that cell, after those before, and open its cases."""
     sums = await _find_differences(tx, work, run, piece)
     counts = await reconciliation.count_differences(tx)
     found = sum(count for (_, what), count in counts.items() if what != "lines")
     check_count(found + sum(each.differences for each in before))
-    opened = await _open_cases(tx, work, id_generator)
+    opened = await _open_cases(tx, work)
     return _Compared(differences=found, opened=opened, sums=sums)
 
 
@@ -311,9 +301,9 @@ def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[st
     return named | set(currencies.values())
 
 
-async def _open_cases(tx: Tx, work: _Work, id_generator: IdGenerator) -> int:
+async def _open_cases(tx: Tx, work: _Work) -> int:
     differences = await reconciliation.list_differences(tx, OPENED_MAX)
-    new = make_cases(id_generator, work.chain.slug, differences, is_timed=False)
+    new = make_cases(tx.id_generator, work.chain.slug, differences, is_timed=False)
     opened = await cases.open_cases(tx, new)
     await reconciliation.request_inquiries(tx)
     return len(opened)
@@ -326,7 +316,7 @@ async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
     receiver = f"0x{work.contract.receiver.hex()}"
     new = [
         NewCase(
-            id=work.id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             kind=CaseKind.RECONCILIATION,
             origin=UNKNOWN_ORIGIN,
             # The same text each day, while as much is missing: it identifies the case.

@@ -18,7 +18,6 @@ from payintent.reconciliation.difference_cases import (
     make_cases,
 )
 from payintent.reconciliation.listed_payouts import (
-    PayoutRecorder,
     PayoutTally,
     describe_payout,
     make_payout_cases,
@@ -104,10 +103,10 @@ class ComparedFile:
         """Make a case of each difference, in its cell; refuse more than a day can have."""
         check_count(self.found.found)
         made = [
-            make_cases(cell.id_generator, self.found.provider, differences)
+            make_cases(cell.tx.id_generator, self.found.provider, differences)
             for cell, differences in zip(compared, self.differences, strict=True)
         ]
-        made[0] += make_payout_cases(compared[0].id_generator, self.payouts)
+        made[0] += make_payout_cases(compared[0].tx.id_generator, self.payouts)
         return made
 
     async def write(self, compared: Sequence[ComparedCell]) -> ReconciliationResult:
@@ -180,11 +179,9 @@ async def _find_period(
 
 
 async def compare_file(
-    compared: Sequence[ComparedCell],
-    comparison: ReconciliationInput,
-    recorder: PayoutRecorder | None,
+    compared: Sequence[ComparedCell], comparison: ReconciliationInput, recorded_by: str | None
 ) -> ComparedFile:
-    """Load the file, find the differences, and record its payouts where there is a recorder.
+    """Load the file, find the differences, and record its payouts where somebody records them.
 
     Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
     """
@@ -204,7 +201,9 @@ async def compare_file(
         for cell in compared
     ]
     counts = sum((side.counts for side in sides), Counter[tuple[str, str]]())
-    settled, sums = await settle_lines(control, comparison.provider, accounts[0], payouts, recorder)
+    settled, sums = await settle_lines(
+        control, comparison.provider, accounts[0], payouts, recorded_by
+    )
     differences = [side.differences for side in sides]
     subjects = [
         describe_difference(comparison.provider, found)

@@ -12,14 +12,12 @@ from prometheus_client import Counter
 
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.settlement_file import FileLayout
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.reconciliation.compare import (
     ReconciliationInput,
     ReconciliationResult,
     compare_file,
 )
-from payintent.reconciliation.listed_payouts import PayoutRecorder
 from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
@@ -53,16 +51,6 @@ class ReconciliationContext:
     def database(self) -> Database:
         """Return control's database, which has the runs and the payouts."""
         return self.cells.control
-
-    @property
-    def id_generator(self) -> IdGenerator:
-        """Return where ids of runs and payouts come from."""
-        return self.database.id_generator
-
-    @property
-    def recorder(self) -> PayoutRecorder:
-        """Return who records the payouts of lists."""
-        return PayoutRecorder(id_generator=self.id_generator, who=WHO)
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -127,7 +115,7 @@ async def compare_list(
 
 async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> None:
     new = NewRun(
-        id=context.id_generator.new_id(),
+        id=context.database.id_generator.new_id(),
         account_id=file.account_id,
         source=file.source,
         name=file.name,
@@ -185,7 +173,7 @@ async def _compare(
         if not await reconciliation_runs.lock(tx, run):
             return None
         async with open_compared(context.cells, tx) as compared:
-            result = await compare_file(compared, comparison, context.recorder)
+            result = await compare_file(compared, comparison, WHO)
             found = await result.write(compared)
         ended = RunEnd(
             status="differs" if found.found else "matched",

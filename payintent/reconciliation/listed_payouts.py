@@ -36,14 +36,6 @@ class PayoutTally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutRecorder:
-    """Who records payouts, and where their ids come from."""
-
-    id_generator: IdGenerator
-    who: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutAccount:
     """A gateway's account that payouts came from, and whose it is; None: the operator's."""
 
@@ -77,16 +69,18 @@ async def settle_payouts(
     tx: Tx,
     account: PayoutAccount,
     listed: Sequence[ListedPayout],
-    recorder: PayoutRecorder | None,
+    recorded_by: str | None,
 ) -> SettledPayouts:
-    """Record the payouts that were never recorded; without a recorder say what would be."""
+    """Record the payouts that were never recorded; where nobody does, say what would be."""
     settled = SettledPayouts()
     references = [payout.reference for payout in listed]
     recorded = await gateway_payouts.find_last(tx, account.id, references)
     # In one order, so that two lists with the same payouts do not wait for each other.
     for payout in sorted(listed, key=lambda payout: payout.reference):
         found = recorded.get(payout.reference)
-        if found is None and (recorder is None or await _record(tx, account, payout, recorder)):
+        if found is None and (
+            recorded_by is None or await _record(tx, account, payout, recorded_by)
+        ):
             settled.new.append(payout)
             continue
         if found is None:  # somebody has recorded it meanwhile
@@ -132,12 +126,10 @@ def describe_payout(payout: ListedPayout) -> str:
     return f"payout {_told(payout.reference)}: {_money(payout, with_fee=True)}"
 
 
-async def _record(
-    tx: Tx, account: PayoutAccount, payout: ListedPayout, recorder: PayoutRecorder
-) -> bool:
+async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str) -> bool:
     new = NewGatewayPayout(
         payout=GatewayPayout(
-            id=recorder.id_generator.new_id(),
+            id=tx.id_generator.new_id(),
             account_id=account.id,
             merchant_id=account.merchant_id,
             amount_minor=payout.amount_minor,
@@ -147,7 +139,7 @@ async def _record(
         ),
         reference=payout.reference,
         paid_on=payout.paid_on,
-        recorded_by=recorder.who,
+        recorded_by=recorded_by,
     )
     try:
         return await record_gateway_payout(tx, new)

@@ -144,7 +144,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
         await _record_payouts(comparison, account, written.payouts)
         name = _name(day)
         new = NewRun(
-            id=comparison.context.id_generator.new_id(),
+            id=comparison.context.database.id_generator.new_id(),
             account_id=account.account_id,
             source=SOURCE,
             name=name,
@@ -262,5 +262,5 @@ async def _settle(
         id=account.account_id, provider=account.provider, merchant_id=account.merchant_id
     )
     async with context.database.transaction() as tx:
-        settled = await settle_payouts(tx, paying, [payout], context.recorder)
-        await cases.open_cases(tx, make_payout_cases(context.id_generator, settled.different))
+        settled = await settle_payouts(tx, paying, [payout], WHO)
+        await cases.open_cases(tx, make_payout_cases(tx.id_generator, settled.different))

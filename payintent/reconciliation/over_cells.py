@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
-from payintent.id_generator import IdGenerator
 from payintent.reconciliation.difference_cases import OPENED_MAX
 from payintent.storage import cell_records, reconciliation_cells
 from payintent.storage.cells import Cells
@@ -20,11 +19,10 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ComparedCell:
-    """A cell and the transaction in which its records are compared; ids of cases are its own."""
+    """A cell and the transaction in which its records are compared."""
 
     number: int
     tx: Tx
-    id_generator: IdGenerator
 
 
 @asynccontextmanager
@@ -35,11 +33,11 @@ async def open_compared(cells: Cells, control: Tx) -> AsyncGenerator[list[Compar
     in a cell already is not opened twice. Raises `StorageUnavailableError` for a cell that is away.
     """
     async with AsyncExitStack() as stack:
-        compared = [ComparedCell(0, control, cells.control.id_generator)]
+        compared = [ComparedCell(0, control)]
         for number, database in cells.items():
             if number != 0:
                 tx = await stack.enter_async_context(database.transaction())
-                compared.append(ComparedCell(number, tx, database.id_generator))
+                compared.append(ComparedCell(number, tx))
         yield compared
 
 

@@ -7,7 +7,6 @@ from payintent.domain.settlement_file import PayoutLine, ProviderFileLine
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
     PayoutAccount,
-    PayoutRecorder,
     SettledPayouts,
     settle_payouts,
     sum_payouts,
@@ -71,7 +70,7 @@ async def settle_lines(
     provider: str,
     account_id: int,
     lines: Sequence[PayoutLine],
-    recorder: PayoutRecorder | None,
+    recorded_by: str | None,
 ) -> tuple[SettledPayouts, list[ReconciliationSum]]:
     """Record payouts, or say what would be recorded, and sum what each side says of them."""
     if not lines:
@@ -83,5 +82,5 @@ async def settle_lines(
         merchant_id=None if paying is None else paying.merchant_id,
     )
     payouts = [line.payout for line in lines]
-    settled = await settle_payouts(tx, account, payouts, recorder)
+    settled = await settle_payouts(tx, account, payouts, recorded_by)
     return settled, await sum_payouts(tx, account_id, payouts)

@@ -69,11 +69,16 @@ class Tx:
     """One open transaction. Its holder must not use the network."""
 
     def __init__(
-        self, connection: Connection, pool: ConnectionPool, payer_sealing: PayerSealing
+        self,
+        connection: Connection,
+        pool: ConnectionPool,
+        payer_sealing: PayerSealing,
+        id_generator: IdGenerator,
     ) -> None:
         self._connection = connection
         self._pool = pool
         self.payer_sealing = payer_sealing
+        self.id_generator = id_generator  # of the database's cell: makes the ids of its rows
         self.wakes_delivery = False  # set where an event is recorded
         self.after_commit: list[Callable[[], None]] = []  # called once it has committed
 
@@ -194,7 +199,7 @@ class Database:
             token = in_transaction.set(True)
             try:
                 async with transaction(connection, lock_timeout_ms):
-                    tx = Tx(connection, self._pool, self.payer_sealing)
+                    tx = Tx(connection, self._pool, self.payer_sealing, self.id_generator)
                     yield tx
             finally:
                 in_transaction.reset(token)

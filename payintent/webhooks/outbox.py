@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from payintent.domain.delivery import CircuitReport, DeliveryResult, OutgoingDelivery
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
-from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.storage import callback_secrets, endpoint_outages, outbox
 from payintent.storage.callback_secrets import CallbackSecretRecord
@@ -23,7 +22,6 @@ class DatabaseOutbox:
 
     database: Database
     encryption: Encryption
-    id_generator: IdGenerator
     lease_s: float
     others: Sequence[Database] = ()  # of other cells, where a merchant may have deliveries too
 
@@ -91,7 +89,7 @@ class DatabaseOutbox:
 
     def _attempted(self, result: DeliveryResult) -> outbox.AttemptRecord:
         return outbox.AttemptRecord(
-            id=self.id_generator.new_id(),
+            id=self.database.id_generator.new_id(),
             event_id=result.delivery.event_id,
             number=result.delivery.attempts + 1,
             url=result.delivery.url,

@@ -7,7 +7,6 @@ everything else stays as it is.
 import base64
 
 from payintent.config import Settings
-from payintent.id_generator import IdGenerator
 from payintent.payments.close_statements import close_day
 from payintent.storage import statement_closing
 from payintent.storage.database import Database, Tx
@@ -27,7 +26,7 @@ async def end_day(database_url: str, merchant_id: int) -> None:
             raise ValueError("something writes entries for long")
         async with database.transaction() as tx:
             await _turn_clock_on(tx, merchant_id)
-            await close_day(tx, IdGenerator(), merchant_id, watermark)
+            await close_day(tx, merchant_id, watermark)
             await tx.fetch("DROP SCHEMA later CASCADE")
     finally:
         await database.close()

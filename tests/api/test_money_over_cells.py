@@ -62,7 +62,7 @@ class Served:
         """Let something be owed since some days ago, and close the days that are over."""
         database = self.two.world.service.cells.at(cell)
         await database.fetch(_EARLIER, self.two.world.merchant_id, satang, days)
-        while await close_due_days(database, database.id_generator):
+        while await close_due_days(database):
             pass
 
     async def add_own_account(self) -> None:

@@ -92,7 +92,7 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
     service = api.world.service
     async with api.world.database.transaction() as tx:
-        await expire_processing(tx, api.world.id_generator, 10, 0)
+        await expire_processing(tx, 10, 0)
     api.world.gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
     for ask in await sessions.claim_due(api.world.database, 10, 60, []):
         await service.session_inquirer.inquire(ask)

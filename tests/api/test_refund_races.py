@@ -179,8 +179,8 @@ async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_le
     world = api.world
     declined = RefundReport(state=GatewayRefundState.DECLINED)
     settles = [
-        lambda tx: settle_refund(tx, world.id_generator, first, declined),
-        lambda tx: settle_refund(tx, world.id_generator, uuid_of(second), DONE),
+        lambda tx: settle_refund(tx, first, declined),
+        lambda tx: settle_refund(tx, uuid_of(second), DONE),
     ]
     async with held(world, settles[0]) as settling:
         asked = asyncio.create_task(ask(api, created, amount="1590.00"))  # more than was left

@@ -75,7 +75,7 @@ async def _resolve_all(world: World) -> None:
 
 async def _close_days(world: World) -> None:
     await world.move_clock(3 * _DAY_S)
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
 
 

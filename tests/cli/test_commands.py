@@ -160,7 +160,7 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
 async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     [listed] = (await _off(run, "webhooks", "list", "--state", "skipped", "--json")).json
     assert (listed["type"], listed["state"]) == ("payment.cancelled", "skipped")
     shown = (await _off(run, "webhooks", "show", listed["event_id"], "--json")).json

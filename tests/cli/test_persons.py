@@ -120,7 +120,7 @@ async def _waiting(world: World) -> str:
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
     async with world.database.transaction() as tx:
-        return ids.format_id(ids.REFUND, (await refund_case(tx, world.id_generator, *named)).id)
+        return ids.format_id(ids.REFUND, (await refund_case(tx, *named)).id)
 
 
 def test_two_tokens_at_one_terminal_are_two_persons(

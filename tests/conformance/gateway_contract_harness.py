@@ -70,7 +70,7 @@ class ContractHarness(Harness):
             locked = await payments.lock(tx, [payment.id])
             await new_sessions.add(tx, [session], 30.0, 20)
             opened = [(locked.payments[0], session)]
-            await complete_selections(tx, service.id_generator, opened, locked.now)
+            await complete_selections(tx, opened, locked.now)
 
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         session = await self._session(request)

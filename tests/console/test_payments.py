@@ -68,7 +68,7 @@ async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> 
 async def cancelled(world: World) -> Payment:
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     return payment
 
 

@@ -122,7 +122,7 @@ async def _one_of_each(world: World) -> None:
     cancelled, expired = await world.create(), await world.create()
     await world.perform(CancelPayment(payment_id=format_id(PAYMENT, cancelled.id)))
     await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", expired.id)
-    await expire_due_pending(world.database, world.id_generator, 10)
+    await expire_due_pending(world.database, 10)
 
 
 async def _rows(visitor: Visitor, address: str) -> int:

@@ -237,7 +237,7 @@ async def _happen(settings: Settings) -> None:
     payment = await world.create()
     await finalized(world, log_of(None), log_of(None))
     async with service.database.transaction() as tx:
-        await cancel_by_merchant(tx, service.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     await service.close()
 
 
@@ -280,7 +280,7 @@ async def _wait_for_somebody(settings: Settings) -> None:
     async with service.database.transaction() as tx:
         for row in rows:
             named = (row["id"], row["capture_id"], POLICY, _ELSEWHERE)
-            await refund_case(tx, service.id_generator, *named)
+            await refund_case(tx, *named)
     await service.close()
 
 

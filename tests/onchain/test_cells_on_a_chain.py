@@ -296,7 +296,6 @@ async def _compare(both: CellsOnChain) -> RunDetails:
     comparison = ChainComparison(
         service.settings,
         service.database,
-        service.id_generator,
         open_reader,
         {cell: database for cell, database in service.cells.items() if cell},
     )

@@ -45,7 +45,7 @@ async def decide(world: World) -> None:
     """Let the expiry and the janitor do what is due."""
     for _ in range(3):
         async with world.database.transaction() as tx:
-            await expire_processing(tx, world.id_generator, 500, 0.0)
+            await expire_processing(tx, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
         for ask in await sessions.claim_due(world.database, 500, 60.0, []):
             await world.service.session_inquirer.inquire(ask)
@@ -54,7 +54,7 @@ async def decide(world: World) -> None:
 async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:
     methods = await offer_tokens(world)
     await bill(world, methods["USDT"])
-    step = chain_alarm(world.database, world.id_generator)
+    step = chain_alarm(world.database)
     with capture_logs() as told:
         await step()
         await let_lapse(world)
@@ -78,14 +78,14 @@ async def test_a_process_that_starts_beside_an_unwatched_chain_alarms_too(world:
     await offer_tokens(world)
     await let_lapse(world)
     with capture_logs() as told:
-        await chain_alarm(world.database, world.id_generator)()
+        await chain_alarm(world.database)()
     assert [one["event"] for one in told] == ["chain_unwatched"]
 
 
 async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: World) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["USDT"])
-    step = chain_alarm(world.database, world.id_generator)
+    step = chain_alarm(world.database)
     await let_lapse(world)
     cases_told: list[Any] = []
     for moved_s, cases in (
@@ -106,7 +106,7 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
 
 async def look(world: World) -> None:
     """Let the worker look at all chains, once."""
-    await chain_alarm(world.database, world.id_generator)()
+    await chain_alarm(world.database)()
 
 
 @pytest.fixture

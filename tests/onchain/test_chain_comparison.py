@@ -36,7 +36,7 @@ def _comparison(ground: ChainWorld) -> ChainComparison:
         del settings, chain
         return open_chain_reader(ground.slug, [ground.chain.url], config_of(ground.slug))
 
-    return ChainComparison(service.settings, service.database, service.id_generator, open_reader)
+    return ChainComparison(service.settings, service.database, open_reader)
 
 
 async def _compare(ground: ChainWorld) -> RunDetails:

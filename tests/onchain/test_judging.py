@@ -148,7 +148,7 @@ async def test_a_payment_that_was_cancelled_before_any_selection_has_no_session(
 ) -> None:
     payment = await ground.world.create()
     async with ground.world.database.transaction() as tx:
-        await cancel_by_merchant(tx, ground.world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     assert await ground.world.rows("SELECT FROM session") == []
 
 

@@ -512,7 +512,7 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
     [case] = await ground.world.rows("SELECT id, capture_id FROM money_case")
     world = ground.world
     async with world.database.transaction() as tx:
-        refund = await refund_case(tx, world.id_generator, case["id"], case["capture_id"], "ann")
+        refund = await refund_case(tx, case["id"], case["capture_id"], "ann")
     assert refund.destination == ground.payer.lower()
     await refunding.turn()
     await ground.final()

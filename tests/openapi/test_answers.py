@@ -126,7 +126,7 @@ async def _list_statements(api: Api, created: Answer) -> Answer:
     await paid(api)
     await api.world.move_clock(24 * 3600)
     service = api.world.service
-    while await close_due_days(service.database, service.id_generator):
+    while await close_due_days(service.database):
         pass
     answer = await api.send("GET", "/v1/statements?limit=1&currency=THB", headers=api.bearer())
     assert len(answer.json["data"]) == 1

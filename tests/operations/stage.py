@@ -593,6 +593,6 @@ async def _event(world: World) -> Any:
     """Let something happen at the first merchant, which has no callback URL."""
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]

@@ -148,7 +148,7 @@ async def test_the_former_cells_statements_end_with_the_transfer(moved: Moved) -
     await moved.world.move_clock(2 * _DAY_S)
     found = list[Any]()
     for database in moved.cells:
-        await close_due_days(database, database.id_generator)
+        await close_due_days(database)
         [statement] = await statements.list_statements(
             database, StatementFilter(merchant_id=moved.merchant_id), 10
         )

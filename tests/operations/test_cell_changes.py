@@ -150,7 +150,7 @@ async def test_a_drained_cell_without_anything_open_is_closed_and_can_be_read(
         await _close(drained)
     cell = drained.service.cells.at(1)
     await cell.fetch("UPDATE payment SET expires_at = clock() - interval '1 second'")
-    await expire_due_pending(cell, cell.id_generator, 10)
+    await expire_due_pending(cell, 10)
     await cell.fetch("UPDATE delivery SET state = 'skipped'")
     await drained.perform(CloseCell(number=1))
     assert await drained.status(payment) == "EXPIRED"

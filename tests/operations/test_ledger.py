@@ -119,7 +119,7 @@ async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: 
     await tell(world, session_id)
     await forget(world)
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, world.id_generator, 10)
+    await apply_waiting_callbacks(world.database, 10)
     await world.perform(BackfillLedger())
     assert await world.perform(CheckLedger()) == []
     assert net(await balances(world)).keys() == {

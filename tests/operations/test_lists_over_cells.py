@@ -49,7 +49,7 @@ class Two:
         payment = await self.world.create()
         database = self.world.service.cells.of(payment.id)
         async with database.transaction() as tx:
-            await cancel_by_operator(tx, database.id_generator, payment.id)
+            await cancel_by_operator(tx, payment.id)
 
 
 @pytest.fixture

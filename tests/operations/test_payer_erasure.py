@@ -124,7 +124,7 @@ async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world:
         other.id,
     )
     await world.move_clock(2 * DAY_S)
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
     before = await found(world)
     assert set(before) == set(WORDS)

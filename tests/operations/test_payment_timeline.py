@@ -155,7 +155,7 @@ async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
         reason="fraudulent",
     )
     async with world.database.transaction() as tx:
-        await take_dispute(tx, world.id_generator, world.account_id, report)
+        await take_dispute(tx, world.account_id, report)
     await world.service.submit(
         ResolveCase(case_id=case_id, resolution="dismiss", note="it went back"), ADA
     )
@@ -198,7 +198,7 @@ async def test_what_two_people_did_names_both(world: World) -> None:
 async def test_who_cancelled_is_told(world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_buyer(tx, world.id_generator, payment.id)
+        await cancel_by_buyer(tx, payment.id)
     entries = await timeline(world, payment)
     assert whats(entries) == ["created", "cancelled"]
     assert one(entries, "cancelled").text == "by the buyer"

@@ -76,7 +76,7 @@ async def _refunded(world: World, reference: str | None, state: GatewayRefundSta
     async with world.database.transaction() as tx:
         for number, one in enumerate(made):
             report = RefundReport(state=state, reference=None if number else reference)
-            await settle_refund(tx, world.id_generator, one, report)
+            await settle_refund(tx, one, report)
     return made
 
 

@@ -65,7 +65,7 @@ async def _settle(world: World, refund_id: str, state: GatewayRefundState) -> No
     parsed = ids.parse_id(ids.REFUND, refund_id)
     assert parsed is not None
     async with world.database.transaction() as tx:
-        await settle_refund(tx, world.id_generator, parsed, RefundReport(state=state))
+        await settle_refund(tx, parsed, RefundReport(state=state))
 
 
 async def _captures(world: World) -> list[tuple[int, int, int]]:
@@ -131,11 +131,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     session = (await world.select(payment)).session
     async with world.database.transaction() as tx:
         case_id = await open_case(
-            tx,
-            world.id_generator,
-            kind,
-            session_origin(payment, session.id),
-            capture_id=capture_id,
+            tx, kind, session_origin(payment, session.id), capture_id=capture_id
         )
     assert case_id is not None
     return ids.format_id(ids.CASE, case_id)
@@ -311,4 +307,4 @@ async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(worl
     async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
         with pytest.raises(RefusedError, match="refund the payment"):
-            await refund_case(tx, world.id_generator, case_id, capture["id"], "Grace")
+            await refund_case(tx, case_id, capture["id"], "Grace")

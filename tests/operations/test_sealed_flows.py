@@ -51,7 +51,7 @@ async def bought(api: Api) -> Answer:
 async def closed_statement(world: World) -> ExportStatement:
     """Close the day; gives what exports its only statement."""
     await world.move_clock(_DAY_S)
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
     [row] = await world.rows("SELECT id FROM statement")
     return ExportStatement(statement_id=ids.format_id(ids.STATEMENT, row["id"]))

@@ -210,7 +210,7 @@ async def test_statements_of_three_cells_add_up_to_what_is_owed(three: Three) ->
     assert await three.owed() == (0, 0, owed)
     await three.world.move_clock(2 * _DAY_S)
     for database in three.cells:
-        while await close_due_days(database, database.id_generator):
+        while await close_due_days(database):
             pass
     listed = await three.world.perform(ListStatements(merchant_id=three.world.merchant_id))
     closing = sorted(int(statement.closing.replace(".", "")) for statement in listed)

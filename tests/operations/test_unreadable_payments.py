@@ -101,7 +101,7 @@ async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_t
         assert (await world.report(created[0], selected.id, money)).status is PaymentStatus.PAID
         await world.move_clock(3600)
         async with world.database.transaction() as tx:
-            assert await expire_pending(tx, world.id_generator, 10) == 2
+            assert await expire_pending(tx, 10) == 2
         assert [await newer.status(one) for one in (created[1], own)] == ["EXPIRED", "EXPIRED"]
         claimed = await due_events(world)
         assert [one.payment_id for one in claimed] == [own.id]

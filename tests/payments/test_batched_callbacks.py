@@ -179,8 +179,8 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
 ) -> None:
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    database = Database(patient(world.database.settings))
-    receiver = CallbackReceiver(database, world.id_generator)
+    database = Database(patient(world.database.settings), id_generator=world.id_generator)
+    receiver = CallbackReceiver(database)
     async with held(world, lambda tx: lock_payments(tx, [chosen[1][0].id])) as first:
         leading, *tasks = start(world, receiver, *callbacks)
         await asyncio.gather(leading, tasks[0], tasks[2])
@@ -198,7 +198,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(chosen)]
-    other = CallbackReceiver(world.database, world.id_generator)
+    other = CallbackReceiver(world.database)
     key = NewCallback(
         account_id=world.account_id,
         callback_id="1",
@@ -230,9 +230,8 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
         held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        receiver = CallbackReceiver(
-            Database(world.database.settings, pool=pool), world.id_generator
-        )
+        settings, ids = world.database.settings, world.id_generator
+        receiver = CallbackReceiver(Database(settings, pool=pool, id_generator=ids))
         tasks = [
             asyncio.create_task(receiver.receive(world.account_id, callback, b"{}"))
             for callback in callbacks

@@ -197,8 +197,8 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
 ) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
-    database = Database(patient(world.database.settings))
-    opener = SessionOpener(database, world.id_generator)
+    database = Database(patient(world.database.settings), id_generator=world.id_generator)
+    opener = SessionOpener(database)
     async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
         leading, *tasks = start(
             opener, *(selection(payment, quote) for payment in (payments[3], *payments[:3]))
@@ -286,7 +286,8 @@ async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_
         held(world, lambda tx: lock_payments(tx, [payments[0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
-        opener = SessionOpener(Database(world.database.settings, pool=pool), world.id_generator)
+        settings, ids = world.database.settings, world.id_generator
+        opener = SessionOpener(Database(settings, pool=pool, id_generator=ids))
         tasks = start(opener, *(selection(payment, quote) for payment in payments))
         proxy.freeze_after(b"COMMIT")
         await proxy.holding()

@@ -150,9 +150,7 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
-        await auto_refund_case(
-            tx, world.id_generator, kind, row["id"], row["capture_id"], payment.merchant_id
-        )
+        await auto_refund_case(tx, kind, row["id"], row["capture_id"], payment.merchant_id)
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
 
 
@@ -203,7 +201,7 @@ async def test_a_declined_refund_leaves_its_case_open_for_another(world: World) 
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     world.gateway.answer_refund = DONE
     async with world.database.transaction() as tx:
-        await refund_case(tx, world.id_generator, row["id"], row["capture_id"], "ann")
+        await refund_case(tx, row["id"], row["capture_id"], "ann")
     await work(world)
     assert await case(world) == ("REFUNDED", "ann")
 
@@ -223,7 +221,7 @@ async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -
 async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
     async with world.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
-        await refund_case(tx, world.id_generator, case_id, capture_id, "ann")
+        await refund_case(tx, case_id, capture_id, "ann")
 
 
 async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: World) -> None:
@@ -291,7 +289,7 @@ async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: Worl
     await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:
-        await refund_case(tx, world.id_generator, row["id"], row["capture_id"], "ann")
+        await refund_case(tx, row["id"], row["capture_id"], "ann")
         assert (await captures.lock(tx, row["capture_id"])).left_minor == 0
         with pytest.raises(RefusedError):
-            await refund_case(tx, world.id_generator, uuid4(), row["capture_id"], "bob")
+            await refund_case(tx, uuid4(), row["capture_id"], "bob")

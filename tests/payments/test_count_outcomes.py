@@ -68,7 +68,7 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
     await hear(world, refund.id, DONE)
     undecided = await world.create()
     async with database.transaction() as tx:
-        await cancel_by_buyer(tx, world.id_generator, undecided.id)
+        await cancel_by_buyer(tx, undecided.id)
     for _ in range(3):
         await count_outcomes(database)
     assert counted() == {
@@ -88,7 +88,7 @@ async def test_what_is_rolled_back_never_counts(world: World, counted: Counted) 
     payment = await world.create()
     with suppress(ZeroDivisionError):
         async with world.database.transaction() as tx:
-            await cancel_by_buyer(tx, world.id_generator, payment.id)
+            await cancel_by_buyer(tx, payment.id)
             raise ZeroDivisionError
     await _count(world)
     assert counted() == {}

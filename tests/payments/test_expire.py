@@ -31,11 +31,10 @@ CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 async def sweep(world: World, limit: int = 500) -> int:
     """Run the worker's step once; gives how many payments it touched."""
-    id_generator = world.id_generator
     async with world.database.transaction() as tx:
-        pending = await expire_pending(tx, id_generator, limit)
+        pending = await expire_pending(tx, limit)
     async with world.database.transaction() as tx:
-        return pending + await expire_processing(tx, id_generator, limit, PATIENCE_S)
+        return pending + await expire_processing(tx, limit, PATIENCE_S)
 
 
 async def ask_all(world: World) -> int:
@@ -78,9 +77,7 @@ async def test_two_workers_expire_a_backlog_together_and_each_payment_once(world
     await world.move_clock(TTL_S)
     more = [True]
     while any(more):
-        more = await asyncio.gather(
-            *(expire_due_pending(world.database, world.id_generator, 1) for _ in range(2))
-        )
+        more = await asyncio.gather(*(expire_due_pending(world.database, 1) for _ in range(2)))
     for payment in made:
         assert await world.status(payment) == "EXPIRED"
         assert await world.events(payment) == ["payment.expired"]
@@ -93,25 +90,25 @@ async def test_a_step_expires_a_part_of_a_backlog_and_says_that_there_is_more(
     for _ in range(40):
         await world.create()
     await world.move_clock(TTL_S)
-    steps = [await expire_due_pending(world.database, world.id_generator, 1) for _ in "123"]
+    steps = [await expire_due_pending(world.database, 1) for _ in "123"]
     assert steps == [True, False, False]
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 40
 
 
-async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(world: World) -> None:
+async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = [await world.create() for _ in range(6)]
     await world.move_clock(TTL_S)
     times = [1, 1]  # the third event gets no id, nor does a later one
-
-    async def expire(id_generator: IdGenerator) -> bool:
-        return await expire_due_pending(world.database, id_generator, 1)
-
-    with pytest.raises(IndexError):
-        await expire(IdGenerator(times.pop, world.cell))
+    with monkeypatch.context() as patch:
+        patch.setattr(world.database, "id_generator", IdGenerator(times.pop, world.cell))
+        with pytest.raises(IndexError):
+            await expire_due_pending(world.database, 1)
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 2
-    assert not await expire(world.id_generator)
+    assert not await expire_due_pending(world.database, 1)
     for payment in made:
         assert await world.events(payment) == ["payment.expired"]
 
@@ -133,14 +130,14 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
 async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
     world: World, by_buyer: bool
 ) -> None:
-    payment, id_generator = await world.create(), world.id_generator
+    payment = await world.create()
     await world.move_clock(TTL_S)
     with pytest.raises(RefusedError, match="EXPIRED") as refused:
         async with world.database.transaction() as tx:
             await (
-                cancel_by_buyer(tx, id_generator, payment.id)
+                cancel_by_buyer(tx, payment.id)
                 if by_buyer
-                else cancel_by_merchant(tx, id_generator, payment, None)
+                else cancel_by_merchant(tx, payment, None)
             )
     assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
@@ -191,7 +188,7 @@ async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World
     assert seen.payment.status == "PROCESSING"
     with pytest.raises(RefusedError, match="PROCESSING"):
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
     assert await world.events(payment) == []
 
 

@@ -211,12 +211,12 @@ class History(RuleBasedStateMachine):
             self.told.add((session_id, report.capture.reference))
 
     async def _cancel(self, number: int, by_buyer: bool) -> None:
-        payment, id_generator = self._payment(number), self.world.id_generator
+        payment = self._payment(number)
         async with self.world.database.transaction() as tx:
             if by_buyer:
-                await cancel_by_buyer(tx, id_generator, payment.id)
+                await cancel_by_buyer(tx, payment.id)
             else:
-                await cancel_by_merchant(tx, id_generator, payment, None)
+                await cancel_by_merchant(tx, payment, None)
         if not by_buyer:
             self.cancelled.add(payment.id)
 
@@ -232,7 +232,7 @@ class History(RuleBasedStateMachine):
         for ask in await sessions.claim_due(self.world.database, 100, 60, []):
             with suppress(Broken):
                 await service.session_inquirer.inquire(ask)
-        await apply_waiting_callbacks(self.world.database, self.world.id_generator, 100)
+        await apply_waiting_callbacks(self.world.database, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
         await asked(self.world, self._paid(number), amount, key)

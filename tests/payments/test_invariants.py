@@ -70,7 +70,7 @@ async def _expired(world: World) -> tuple[Payment, UUID]:
 async def _cancelled(world: World) -> tuple[Payment, UUID]:
     payment, session_id = await crash_in_selection(world)
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     return payment, session_id
 
 

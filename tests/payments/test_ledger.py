@@ -63,7 +63,7 @@ async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing
     payment, session_id = await selected(world)
 
     async def settle(tx: Any) -> None:
-        await settle_session(tx, world.id_generator, payment.id, session_id, EXACT)
+        await settle_session(tx, payment.id, session_id, EXACT)
 
     async def again() -> None:
         async with world.database.transaction() as tx:
@@ -153,7 +153,7 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
     await resolve(world, "dismiss")
     assert await balances(world) == {}
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, world.id_generator, 10)
+    await apply_waiting_callbacks(world.database, 10)
     assert await agrees(world)
     assert (await balances(world))["merchant_payable"] < 0
 

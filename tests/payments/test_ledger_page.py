@@ -95,7 +95,7 @@ async def _adopted(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await add_session(world, session_id)
-    await apply_waiting_callbacks(world.database, world.id_generator, 10)
+    await apply_waiting_callbacks(world.database, 10)
 
 
 async def _settled(world: World) -> None:

@@ -110,10 +110,10 @@ async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
 async def test_only_a_pending_payment_can_be_cancelled(world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     assert await world.events(payment) == ["payment.cancelled"]
     other = await world.create()
     await world.select(other)
     with pytest.raises(RefusedError, match="PROCESSING"):
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, other, None)
+            await cancel_by_merchant(tx, other, None)

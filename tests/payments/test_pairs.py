@@ -167,7 +167,7 @@ class Pair:
             )
             assert payment_id is not None
             async with self.world.database.transaction() as tx:
-                await settle_session(tx, self.world.id_generator, payment_id, session_id, report)
+                await settle_session(tx, payment_id, session_id, report)
 
     async def succeed(self, side: Side) -> None:
         """Let the buyer pay there, and the news come in twice."""
@@ -429,7 +429,7 @@ async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, firs
         for side in (pair.first, pair.second):
             await _crash_in_selection(pair, payment, side)
         async with stage.world.database.transaction() as tx:
-            await cancel_by_merchant(tx, stage.world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
         await pair.succeed(pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")

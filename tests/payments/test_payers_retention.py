@@ -42,7 +42,7 @@ async def exported(world: World) -> list[str]:
 async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
     payments = [await bought(world) for _ in range(3)]
     await world.move_clock(2 * DAY_S)
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
     kept, statements = await books(world), await exported(world)
     columns = "SELECT id, amount, currency, status, refunded_amount, paid_at, updated_at, version"

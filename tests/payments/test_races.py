@@ -37,11 +37,11 @@ def locks(payment: Payment) -> Any:
 
 
 def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
-    return lambda tx: cancel_by_merchant(tx, world.id_generator, payment, key)
+    return lambda tx: cancel_by_merchant(tx, payment, key)
 
 
 def settles(world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT) -> Any:
-    return lambda tx: settle_session(tx, world.id_generator, payment.id, session_id, report)
+    return lambda tx: settle_session(tx, payment.id, session_id, report)
 
 
 def start(world: World, work: Any) -> asyncio.Task[Any]:
@@ -106,7 +106,7 @@ async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) 
 
 async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
     payment = await world.create()
-    async with held(world, lambda tx: cancel_by_buyer(tx, world.id_generator, payment.id)) as first:
+    async with held(world, lambda tx: cancel_by_buyer(tx, payment.id)) as first:
         second = start(world, cancels(world, payment))
         await until_waiting(world, second)
         await first.commit()
@@ -154,7 +154,7 @@ async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: Worl
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
-    assert await start(world, lambda tx: expire_pending(tx, world.id_generator, 10)) == 1
+    assert await start(world, lambda tx: expire_pending(tx, 10)) == 1
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
     [session] = await world.rows("SELECT life FROM session")
@@ -230,11 +230,11 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.move_clock(1801)
-    await start(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
+    await start(world, lambda tx: expire_processing(tx, 10, 30))
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
-    expiry = held(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
+    expiry = held(world, lambda tx: expire_processing(tx, 10, 30))
     async with expiry as first:
         second = start_callback(world, session.id, "one")
         await until_waiting(world, second)
@@ -251,7 +251,7 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
     await world.move_clock(1801)
 
     async def expire() -> int:
-        return await start(world, lambda tx: expire_processing(tx, world.id_generator, 10, 30))
+        return await start(world, lambda tx: expire_processing(tx, 10, 30))
 
     async with held(world, settles(world, payment, session.id)) as first:
         assert await expire() == 0
@@ -265,10 +265,7 @@ async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> No
     payment = await world.create()
     await world.move_clock(1801)
     async with held(world, locks(payment)) as first:
-        both = [
-            asyncio.create_task(expire_if_due(world.database, world.id_generator, payment.id))
-            for _ in range(2)
-        ]
+        both = [asyncio.create_task(expire_if_due(world.database, payment.id)) for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()
         await asyncio.gather(*both)

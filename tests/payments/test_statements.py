@@ -62,7 +62,7 @@ async def enter(writer: asyncpg.Connection, world: World, amount: int, ago_s: in
 
 
 async def close(world: World) -> None:
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
 
 
@@ -198,7 +198,7 @@ async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
     await close(world)
     await world.move_clock(2 * DAY_S)
     async with world.database.transaction() as tx:
-        await close_day(tx, world.id_generator, world.merchant_id, seen_early)
+        await close_day(tx, world.merchant_id, seen_early)
     assert await balance(world) == 300
     await enter(writer, world, 400)
     await world.move_clock(3 * DAY_S)

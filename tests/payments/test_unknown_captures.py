@@ -39,7 +39,7 @@ async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
 
 
 async def apply(world: World) -> int:
-    return await apply_waiting_callbacks(world.database, world.id_generator, 10)
+    return await apply_waiting_callbacks(world.database, 10)
 
 
 async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
@@ -185,9 +185,7 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
-    async with held(
-        world, lambda tx: settle_session(tx, world.id_generator, payment.id, session_id, EXACT)
-    ) as first:
+    async with held(world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)) as first:
         giving_back = asyncio.create_task(resolve(world, case, "refund"))
         await until_waiting(world, giving_back)
         await first.commit()
@@ -207,7 +205,7 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with held(
         world,
-        lambda tx: refund_case(tx, world.id_generator, row["id"], row["capture_id"], "Grace"),
+        lambda tx: refund_case(tx, row["id"], row["capture_id"], "Grace"),
     ) as first:
         told = asyncio.create_task(world.report(payment, session_id, EXACT))
         await until_waiting(world, told)

@@ -16,7 +16,7 @@ _MADE_EARLIER = """
 async def close_a_day(world: World, adjustments: int = 1) -> str:
     """Enter adjustments of two days ago, and close their day; gives the id of the statement."""
     await world.rows(_MADE_EARLIER, world.merchant_id, 1_234_567, adjustments)
-    while await close_due_days(world.database, world.id_generator):
+    while await close_due_days(world.database):
         pass
     [row] = await world.rows(
         "SELECT id FROM statement WHERE merchant_id = $1 ORDER BY number DESC LIMIT 1",

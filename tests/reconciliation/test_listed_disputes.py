@@ -45,7 +45,7 @@ async def hear(
     )
     service = shop.world.service
     async with service.database.transaction() as tx:
-        await take_dispute(tx, service.id_generator, shop.account_id, report)
+        await take_dispute(tx, shop.account_id, report)
 
 
 async def won(shop: Shop, payment: Payment, reference: str) -> None:

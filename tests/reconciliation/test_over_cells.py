@@ -128,7 +128,7 @@ async def _refund(
             await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
         else:
             report = RefundReport(state=state, reference=reference)
-            await settle_refund(tx, database.id_generator, refund_id, report)
+            await settle_refund(tx, refund_id, report)
     return refund_id
 
 
@@ -246,7 +246,7 @@ async def test_disputed_money_is_compared_in_its_cell_and_counted_once(
             )
             database = service.cells.at(cell)
             async with database.transaction() as tx:
-                await take_dispute(tx, database.id_generator, two.world.account_id, report)
+                await take_dispute(tx, two.world.account_id, report)
     path = put(
         *(f"payment,cap-{cell},,1590.00,THB,{_AT}" for cell in (0, 1)),
         *(f"dispute,dispute-{cell},,10.00,THB,{_AT}" for cell in (0, 1)),

@@ -24,7 +24,7 @@ async def _read(world: World) -> CellFacts:
 async def test_a_cell_counts_what_is_open_and_what_is_new(world: World) -> None:
     made = [await world.create() for _ in range(3)]
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, made[0], None)
+        await cancel_by_merchant(tx, made[0], None)
     facts = await _read(world)
     assert (facts.open_payments, facts.created) == (2, 3)
     await world.move_clock(61)
@@ -49,7 +49,7 @@ async def test_a_cell_says_what_has_waited_longest(world: World) -> None:
     for _ in range(2):
         payment = await world.create()
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
         await world.rows(
             "INSERT INTO callback (account_id, callback_id, report) VALUES ($1, $2, '{}')",
             world.account_id,

@@ -82,6 +82,17 @@ async def test_the_generator_of_a_guarded_database_is_that_of_its_cell(world: Wo
     await database.close()
 
 
+async def test_a_transaction_makes_the_ids_of_its_databases_cell(world: World) -> None:
+    async def prove() -> None:
+        pass
+
+    database = Database(world.service.settings, id_generator=IdGenerator(cell=3))
+    for view in (database, database.guarded_by(prove)):
+        async with view.transaction() as tx:
+            assert ids.cell_of_timed(tx.id_generator.new_id()) == 3
+    await database.close()
+
+
 @pytest.fixture
 async def second(world: World, databases: Databases) -> AsyncIterator[World]:
     """Cell 1: another database with the same merchant."""

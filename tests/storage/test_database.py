@@ -29,9 +29,9 @@ async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> No
             await holder.fetch("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
             with pytest.raises(LockTimeoutError):
                 async with service.database.transaction() as tx:
-                    await cancel_by_merchant(tx, service.id_generator, payment, None)
+                    await cancel_by_merchant(tx, payment, None)
         async with service.database.transaction() as tx:
-            await cancel_by_merchant(tx, service.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
     await holder.close()
 
 
@@ -98,7 +98,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
 
     async def cancel_and_fail() -> None:
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
             assert in_transaction.get()
             raise ZeroDivisionError
 
@@ -108,7 +108,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
     assert await world.status(payment) == "PENDING"
     assert (await world.events(payment), woken) == ([], [])
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
         assert woken == []
     assert woken == [None]
 
@@ -120,7 +120,7 @@ async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: Worl
     move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
     with pytest.raises(ConcurrentChangeError):
         async with world.database.transaction() as tx:
-            await apply_transitions(tx, [move], world.id_generator)
+            await apply_transitions(tx, [move])
     assert await world.status(payment) == "PROCESSING"
     assert await world.events(payment) == []
 
@@ -137,7 +137,7 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
                 TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
                 for one in both
             ]
-            await apply_transitions(tx, moves, world.id_generator)
+            await apply_transitions(tx, moves)
 
     with pytest.raises(ConcurrentChangeError):
         await expire_both()
@@ -154,7 +154,7 @@ async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: W
         late = TransitionRequest(
             payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
         )
-        [expired] = await apply_transitions(tx, [late], world.id_generator)
+        [expired] = await apply_transitions(tx, [late])
     assert (selected.version, expired.version) == (2, 3)
     assert expired.updated_at == selected.updated_at > payment.updated_at
 

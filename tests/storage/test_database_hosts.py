@@ -279,7 +279,7 @@ async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
 
         async def cancel() -> None:
             async with database.transaction() as tx:
-                await cancel_by_merchant(tx, world.id_generator, payment, None)
+                await cancel_by_merchant(tx, payment, None)
                 await killer.execute(
                     "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                     "WHERE application_name = 'payintent-lock-watch:bsc' "

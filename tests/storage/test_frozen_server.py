@@ -168,7 +168,7 @@ async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled
 
     async def cancel() -> None:
         async with database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
             proxy.freeze_after(b"COMMIT")
 
     cancelling = await withheld(proxy, cancel())
@@ -187,7 +187,7 @@ async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
 
     async def cancel() -> None:
         async with database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
             proxy.freeze_after(b"COMMIT")
 
     cancelling = await withheld(proxy, cancel())

@@ -94,12 +94,12 @@ class History:
         await self.world.report(payment, session.id, declined())
 
     async def _cancel(self) -> None:
-        payment, id_generator = await self._created(), self.world.id_generator
+        payment = await self._created()
         async with self.world.database.transaction() as tx:
             if self._chance.random() < 0.5:
-                await cancel_by_buyer(tx, id_generator, payment.id)
+                await cancel_by_buyer(tx, payment.id)
             else:
-                await cancel_by_merchant(tx, id_generator, payment, None)
+                await cancel_by_merchant(tx, payment, None)
 
     async def _expire(self) -> None:
         await self._created()
@@ -199,7 +199,7 @@ async def test_what_was_committed_late_is_counted_when_its_hour_is_closed(
 ) -> None:
     payment, database = await world.create(), world.database
     async with database.transaction() as tx:
-        await cancel_by_buyer(tx, world.id_generator, payment.id)
+        await cancel_by_buyer(tx, payment.id)
         await clock.move(10_000)
         await hourly_figures.count_next(database)
     await clock.move(10_000)

@@ -17,7 +17,7 @@ SAME: dict[str, Any] = {"request_hash": b"the same request"}
 
 async def _cancel(world: World, payment: Payment, key: UUID) -> bool:
     async with world.database.transaction() as tx:
-        return await cancel_by_merchant(tx, world.id_generator, payment, key)
+        return await cancel_by_merchant(tx, payment, key)
 
 
 async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:

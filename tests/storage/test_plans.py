@@ -95,7 +95,7 @@ async def _do_all(work: Work) -> None:
     await worker_steps.prune(database, service.settings)
     await worker_steps._retain(database, service.settings)
     await worker_metrics.measure(service)
-    await apply_waiting_callbacks(database, service.id_generator, limit)
+    await apply_waiting_callbacks(database, limit)
     await sessions.claim_due(database, limit, 60.0, [])
     await refunds.claim_due(database, limit, 60.0, [])
     await hourly_figures.count_next(database)

@@ -129,7 +129,7 @@ async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None
     known = await chains.list_contracts(world.database, chain)
     async with world.database.transaction() as tx:
         contracts = {one.address: one for one in known}
-        await settle_transfers(tx, world.id_generator, chain, logs, contracts)
+        await settle_transfers(tx, chain, logs, contracts)
 
 
 def session_path(session: Session) -> str:

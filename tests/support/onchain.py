@@ -176,9 +176,9 @@ class ChainWorld:
         database = database or self.world.database
         while True:
             async with database.transaction() as tx:
-                await expire_pending(tx, database.id_generator, 500)
+                await expire_pending(tx, 500)
             async with database.transaction() as tx:
-                await expire_processing(tx, database.id_generator, 500, patience_s)
+                await expire_processing(tx, 500, patience_s)
             asks = await sessions.claim_due(database, 500, 60.0, [])
             for ask in asks:
                 await service.session_inquirer.inquire(ask)

@@ -176,7 +176,7 @@ class World:
         """Let the provider say something of a session."""
         database = self.service.cells.of(payment.id)
         async with database.transaction() as tx:
-            return await settle_session(tx, database.id_generator, payment.id, session_id, report)
+            return await settle_session(tx, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
         """Read or write with a query of the test's own, in control where it is about that alone."""

@@ -63,7 +63,7 @@ async def _arrange(world: World) -> Stage:
         payment = await world.create()
         if number == 0:
             async with world.database.transaction() as tx:
-                await cancel_by_merchant(tx, world.id_generator, payment, None)
+                await cancel_by_merchant(tx, payment, None)
     tokens = {
         "Ada": await world.operator_token("Ada"),
         "Vic": await world.operator_token("Vic", Role.VIEWER),

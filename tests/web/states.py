@@ -281,7 +281,7 @@ async def cancelled(gallery: Gallery) -> Visit:
     world = gallery.shop
     payment = await world.create()
     async with world.database.transaction() as tx:
-        await cancel_by_buyer(tx, world.id_generator, payment.id)
+        await cancel_by_buyer(tx, payment.id)
     return _of(payment, texts=("cancelled",))
 
 

@@ -323,7 +323,7 @@ async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothi
     assert "/select?" in desk.page.url
     await desk.is_heard(1)
     async with desk.world.database.transaction() as tx:
-        await cancel_by_buyer(tx, desk.world.id_generator, payment.id)  # in another tab
+        await cancel_by_buyer(tx, payment.id)  # in another tab
     await desk.sees("The payment was cancelled")
     assert "/select" not in desk.page.url
     await desk.page.reload()

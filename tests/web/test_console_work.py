@@ -144,7 +144,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     [case] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", short.id)
     ended = await world.create(payer_uid="ann")
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, ended, None)
+        await cancel_by_merchant(tx, ended, None)
     [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", ended.id)
     await outbox.record(world.database, [_refused_attempt(world, event["id"], url)])
     return Subjects(

@@ -129,7 +129,6 @@ def outbox_of(world: World) -> DatabaseOutbox:
     return DatabaseOutbox(
         database=world.database,
         encryption=service.encryption,
-        id_generator=world.id_generator,
         lease_s=service.settings.webhook_lease_s,
     )
 
@@ -163,7 +162,7 @@ async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
         async with world.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.id_generator, payment, None)
+            await cancel_by_merchant(tx, payment, None)
     return made
 
 
@@ -406,7 +405,6 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
     losing = Unanswered(
         database=of.database,
         encryption=of.encryption,
-        id_generator=of.id_generator,
         lease_s=of.lease_s,
     )
     await resting_dispatcher(world, losing)._record(results)
@@ -470,7 +468,7 @@ async def elsewhere(world: World, other: Shop) -> None:
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.id_generator, payment, None)
+        await cancel_by_merchant(tx, payment, None)
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 
