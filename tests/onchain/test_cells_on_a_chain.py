@@ -133,7 +133,6 @@ async def _on_chain(
         others,
         {PROVIDER: adapter},
         placed=1,
-        awaits_copies=False,
         **poll,
     )
     async with made as two, FaultyNode(ground.chain.url) as node:

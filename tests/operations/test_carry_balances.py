@@ -97,7 +97,7 @@ class Moved:
 
 @pytest.fixture
 async def moved(world: World, databases: Databases) -> AsyncIterator[Moved]:
-    opened = two_cells(world, databases, awaits_copies=False, api_key_cache_s=0.0)
+    opened = two_cells(world, databases, api_key_cache_s=0.0)
     async with opened as two:
         merchant_id = (await two.world.other_merchant()).merchant.id
         payment = await two.pay(merchant_id)

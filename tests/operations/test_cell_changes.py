@@ -10,6 +10,7 @@ import pytest
 from payintent.domain.errors import RefusedError
 from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
 from payintent.operations import cell_changes
+from payintent.operations import copy_tables as copying
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cell_changes import AddCell, CloseCell, DrainCell
 from payintent.operations.merchant_moves import MoveMerchant
@@ -22,6 +23,7 @@ from tests.payments.refunding import asked, paid
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables, with_cells
 from tests.support.databases import Databases
+from tests.support.two_cells import wait_for_nobody
 from tests.support.world import ACTOR, World
 
 pytestmark = OF_CELLS
@@ -29,6 +31,12 @@ _SLOW_CLOCK = (
     "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql "
     "RETURN clock_timestamp() - interval '1 minute'"
 )
+
+
+@pytest.fixture(autouse=True)
+def _nobody_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody copies but the commands themselves, so that others would wait in vain."""
+    monkeypatch.setattr(copying, "wait_until_copied", wait_for_nobody)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ async def two(
     monkeypatch.setattr(submit, "_COPIED_S", 0.1)
     for who in ("Ada", "Alan", "Eve"):
         await world.operator_token(who)
-    async with two_cells(world, databases, api_key_cache_s=0.0) as made:
+    async with two_cells(world, databases, awaits_copies=True, api_key_cache_s=0.0) as made:
         yield made
 
 

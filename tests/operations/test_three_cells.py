@@ -107,7 +107,7 @@ class Three:
 
 @pytest.fixture
 async def three(world: World, databases: Databases) -> AsyncIterator[Three]:
-    made = several_cells(world, databases, (1, 2), awaits_copies=False, api_key_cache_s=0.0)
+    made = several_cells(world, databases, (1, 2), api_key_cache_s=0.0)
     async with made as cells_of:
         yield Three(cells_of)
 

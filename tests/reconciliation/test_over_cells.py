@@ -320,7 +320,7 @@ async def _in_three(two: SeveralCells) -> dict[int, int]:
 async def test_lines_of_three_cells_are_parted_among_them_and_wait_for_each(
     world: World, databases: Databases, put: Put, tmp_path: Path
 ) -> None:
-    async with several_cells(world, databases, (1, 2), awaits_copies=False) as three:
+    async with several_cells(world, databases, (1, 2)) as three:
         merchants = await _in_three(three)
         for cell, merchant_id in merchants.items():
             payment = await _pay(three, merchant_id, f"same-{cell}")

@@ -117,13 +117,13 @@ async def several_cells(
     gateways: Mapping[str, Gateway] | None = None,
     *,
     placed: int | None = None,
-    awaits_copies: bool = True,
+    awaits_copies: bool = False,
     **changes: Any,
 ) -> AsyncIterator[SeveralCells]:
     """Add cells beside cell 0, which has whatever there is, and place the merchant of the tests.
 
-    Nobody copies but moves and the test itself; for whom an operation would wait in vain, unless it
-    does not.
+    Nobody copies but moves and the test itself. So an operation waits for copies, some seconds and
+    in vain, only where the test wants to see that.
     """
     control_url = world.service.settings.database_url
     urls = {number: databases.take(WORLD_TEMPLATE) for number in others}
