@@ -2,9 +2,10 @@
 
 Two merchants create, each with so many clients; in two cells each of them has its own. Both
 installations have two API processes, and are measured in turns. One host runs everything, so that
-its cores are what all of them end at. One cell is measured with one of the merchants too: creates
-share statements with what comes meanwhile in their cell, so a cell with half the load has smaller
-batches, which cost more. Where cells have hosts of their own each has its whole load.
+its cores are what all of them end at; with few clients (`--clients 4`) one cell leaves some free.
+One cell is measured with one of the merchants too: creates share statements with what comes
+meanwhile in their cell, so a cell with half the load has smaller batches, which cost more. Where
+cells have hosts of their own each has its whole load.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from payintent.storage import migrations_runner
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 
-_CLIENTS = 64  # of each merchant: enough to keep all cores busy
+CLIENTS = 64  # of each merchant: enough to keep all cores busy
 _WARM_S = 1.0
 _PROCESSES = 2
 _COPIED_S = 5.0  # until the other cell and all processes know it
@@ -72,9 +73,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """An installation whose API runs."""
+    """An installation whose API runs, and how many clients each merchant has."""
 
     installation: Installation
+    clients: int
 
     def measure(self, seconds: float, merchants: int = 2) -> Round:
         """Create for so many merchants at once."""
@@ -95,7 +97,7 @@ class _Running:
         return Plan(
             port=self.installation.world.ports.api,
             pid=0,
-            clients=_CLIENTS,
+            clients=self.clients,
             warm_s=_WARM_S,
             measured_s=seconds,
             request=request("POST", "/v1/payments", headers, CREATE_BODY.encode()),
@@ -104,14 +106,14 @@ class _Running:
         )
 
 
-def measure(extent: Extent, var_dir: Path, console: Console) -> list[Turn]:
+def measure(extent: Extent, clients: int, var_dir: Path, console: Console) -> list[Turn]:
     """Measure one cell and two, in turns."""
     places = own_servers(var_dir)
     with ExitStack() as stack:
         alone = stack.enter_context(places("cell"))
         control, other = (stack.enter_context(places(name)) for name in ("control", "other"))
-        one = stack.enter_context(_one_cell(alone))
-        two = stack.enter_context(_two_cells(control, other))
+        one = _Running(stack.enter_context(_one_cell(alone)), clients)
+        two = _Running(stack.enter_context(_two_cells(control, other)), clients)
         turns: list[Turn] = []
         for number in range(1, extent.rounds + 1):
             turn = Turn(
@@ -129,14 +131,14 @@ def measure(extent: Extent, var_dir: Path, console: Console) -> list[Turn]:
 
 
 @contextmanager
-def _one_cell(place: Place) -> Iterator[_Running]:
+def _one_cell(place: Place) -> Iterator[Installation]:
     installation = _install(place)
     with installation.api(processes=_PROCESSES):
-        yield _Running(installation)
+        yield installation
 
 
 @contextmanager
-def _two_cells(control: Place, other: Place) -> Iterator[_Running]:
+def _two_cells(control: Place, other: Place) -> Iterator[Installation]:
     """Place the second merchant in the cell of the second server."""
     installation = _install(control)
     settings = {"PAYINTENT_CELLS": json.dumps({"1": {"url": other.url}})}
@@ -146,7 +148,7 @@ def _two_cells(control: Place, other: Place) -> Iterator[_Running]:
         moved = str(installation.world.kept["merchants"][1]["id"])
         _command(installation, settings, "merchant", "move", moved, "--to", "1")
         asyncio.run(_let_a_day_go_by(control.url))
-        yield _Running(installation)
+        yield installation
 
 
 def _install(place: Place) -> Installation:
@@ -200,19 +202,19 @@ def _busy_s() -> float:
     return (sum(ticks.values()) - ticks["idle"] - ticks["iowait"]) / os.sysconf("SC_CLK_TCK")
 
 
-def table(turns: Sequence[Turn], cores: int) -> Table:
+def table(turns: Sequence[Turn], clients: int, cores: int) -> Table:
     """Show the medians, and the ratios within each turn."""
     shown = Table(title="creates, by the clients of each cell")
     for name in ("", "clients of a cell", "creates", "busy cores"):
         shown.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for name, clients, rounds in (
-        ("one cell", _CLIENTS, [turn.half for turn in turns]),
-        ("one cell", 2 * _CLIENTS, [turn.one for turn in turns]),
-        ("two cells on two servers", _CLIENTS, [turn.two for turn in turns]),
+    for name, of_a_cell, rounds in (
+        ("one cell", clients, [turn.half for turn in turns]),
+        ("one cell", 2 * clients, [turn.one for turn in turns]),
+        ("two cells on two servers", clients, [turn.two for turn in turns]),
     ):
         per_s = statistics.median(each.per_s for each in rounds)
         busy = statistics.median(each.busy for each in rounds)
-        shown.add_row(name, str(clients), f"{per_s:,.0f}/s", f"{busy:.2f} of {cores}")
+        shown.add_row(name, str(of_a_cell), f"{per_s:,.0f}/s", f"{busy:.2f} of {cores}")
     each = statistics.median(turn.two.per_s / turn.half.per_s for turn in turns)
     both = statistics.median(turn.two.per_s / turn.one.per_s for turn in turns)
     shown.add_row("ratio, as many clients for a cell", "", f"{each:.2f}", "", style="bold")
@@ -224,12 +226,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.cells", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
-    extent = QUICK if parser.parse_args().quick else FULL
+    parser.add_argument("--clients", type=int, default=CLIENTS, help="of each merchant")
+    given = parser.parse_args()
+    extent = QUICK if given.quick else FULL
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=100)
-    turns = measure(extent, var_dir, console)
-    console.print(table(turns, len(os.sched_getaffinity(0))))
+    turns = measure(extent, given.clients, var_dir, console)
+    console.print(table(turns, given.clients, len(os.sched_getaffinity(0))))
 
 
 if __name__ == "__main__":

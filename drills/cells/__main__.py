@@ -124,8 +124,9 @@ async def _run_all(
 ) -> None:
     async with scene.running(folder, pooled=faults[0].pooled) as made:
         drill = Drill(made, options.rate)
-        for number in range(1, options.runs + 1):
-            for fault in faults:
+        # A merchant that was moved needs its former cell for a day of keys: moves come last.
+        for fault in faults:
+            for number in range(1, options.runs + 1):
                 runs.append(await drill.run(fault))
                 report.show_run(runs[-1], number, console)
 

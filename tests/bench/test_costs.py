@@ -48,7 +48,7 @@ def test_two_cells_are_compared_with_one_within_each_turn() -> None:
         for half, one, two in ((900, 1000, 1100), (2400, 2000, 2400), (600, 500, 400))
     ]
     printed = io.StringIO()
-    Console(file=printed, width=100).print(cells.table(turns, 2))
+    Console(file=printed, width=100).print(cells.table(turns, 64, 2))
     lines = [line for line in printed.getvalue().splitlines() if line.startswith("│")]
     wanted = (
         ("64", "900/s", "1.70 of 2"),
