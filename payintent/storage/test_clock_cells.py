@@ -20,7 +20,8 @@ async def advance(cells: Cells, merchant_id: int, seconds: int) -> tuple[int, Mo
     async with AsyncExitStack() as others, cells.control.transaction() as control:
         advanced_s = await test_clock.advance(control, merchant_id, seconds)
         moved = await test_clock.move_times(control, merchant_id, seconds)
-        # Read under the clock's lock, which a move takes before it opens the next place.
+        # Read under the clock's lock. A move takes it before it opens the next place, unless the
+        # clock was never moved: then there is no row to lock, and nothing to catch up with.
         [place] = await merchant_cells.find_places(control, [merchant_id])
         for number in sorted({place.cell, *place.others} - {0}):
             cell = await others.enter_async_context(cells.at(number).transaction())
