@@ -61,8 +61,8 @@ test-citus: $(VENV)/dev ## The core with all merchants in a cell on a Citus clus
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
 
-test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
-	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) $(PYTEST_ARGS)
+test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## `make test` ten times, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
+	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }

@@ -1,4 +1,4 @@
-"""Run the whole suite again and again, on a quiet machine and on a busy one, and print a table.
+"""Run what `make test` runs again and again, quiet and with every core busy, and print a table.
 
 `make test-burn` does five of each; `RUNS=2` changes that, and `LOAD=busy` does one kind alone. A
 run that is not green is kept whole in `var/burn/`, and the command ends with 1.
