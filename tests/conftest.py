@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
@@ -40,12 +38,12 @@ from tests.support.databases import (
 from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
 from tests.support.filled import WORLD_ENV
-from tests.support.listening import listening
 from tests.support.memory_folder import memory_folder
 from tests.support.operator_port import operator_port
 from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
-from tests.support.world import ARRANGED, Api, World, free_port, make_world
+from tests.support.serving import serving_api
+from tests.support.world import ARRANGED, Api, World, make_world
 
 if is_database():
     copy_at_once()
@@ -290,16 +288,8 @@ async def world(service: Service, gateway: FakeGateway, arranged: bool) -> World
 @pytest.fixture
 async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
     """The API on a real socket, in this loop."""
-
-    async def opened(_: Settings) -> Service:
-        return world.service
-
-    port = free_port()
-    app = build_app(settings, opened)
-    async with listening(make_server(app, settings, "127.0.0.1", port)):
-        async with Api(f"http://127.0.0.1:{port}", world, app) as client:
-            yield client
-        app.stopping()  # or streams would be waited for
+    async with serving_api(settings, world) as client:
+        yield client
 
 
 @pytest.fixture

@@ -6,15 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from payintent.api.server import make_server
-from payintent.app import build_app
-from payintent.config import Settings
-from payintent.service import Service
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables
 from tests.support.databases import Databases
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S, until
+from tests.support.serving import serving
 from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import Answer, Api, World, free_port
 
@@ -48,22 +44,15 @@ async def served(world: World, databases: Databases) -> AsyncIterator[Served]:
         other = await two.world.other_merchant()
         await copy_tables(two.world.service.cells)
         port = free_port()
-
-        async def opened(_: Settings) -> Service:
-            return two.world.service
-
-        settings = two.world.service.settings
-        app = build_app(settings, opened)
         base = f"http://127.0.0.1:{port}"
         async with (
-            listening(make_server(app, settings, "127.0.0.1", port)),
+            serving(two.world.service.settings, two.world.service, port),
             Api(base, replace(two.world, api_key=other.api_key)) as cell_0,
             Api(base, two.world) as cell_1,
         ):
             for api in (cell_0, cell_1):
                 assert (await api.create()).status == 201
             yield Served(two, cell_0, cell_1)
-            app.stopping()
 
 
 async def _payments(served: Served) -> int:

@@ -14,11 +14,11 @@ import uvloop
 
 from payintent.api.listener import stop_listening
 from payintent.api.server import DrainingServer, make_server
-from payintent.app import Application, build_app
+from payintent.app import Application
 from payintent.config import Settings
-from payintent.service import Service
 from tests.api.wire import Wire
 from tests.support.patience import PATIENCE_S, until
+from tests.support.serving import app_of
 from tests.support.world import World, free_port
 
 _CLIENTS = 40
@@ -53,11 +53,8 @@ class Running:
 
 @pytest.fixture
 async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
-    async def opened(_: Settings) -> Service:
-        return world.service
-
     port = free_port()
-    app = build_app(settings, opened)
+    app = app_of(settings, world.service)
     server = make_server(app, settings, "127.0.0.1", port)
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)

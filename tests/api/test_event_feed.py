@@ -13,19 +13,16 @@ import pytest
 
 from payintent.api.event_feed import WAIT_MAX_S
 from payintent.api.pagination import write_feed_cursor
-from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.merchants import SetCallbackUrl
-from payintent.service import Service
 from payintent.storage.event_feed import LOOKED_MAX, FeedPosition
 from tests.api.arrange import cancel, refusal
 from tests.api.refunding import paid
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, World
 
 DAY_S = 86_400
 TIME = "2026-11-21T08:00:00.000Z"
@@ -342,21 +339,13 @@ async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
 async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: World) -> None:
     """One request may be under way at a time, and four wait for an event meanwhile."""
     narrow = settings.model_copy(update={"requests_max": 1, "request_wait_s": PATIENCE_S})
-
-    async def opened(_: Settings) -> Service:
-        return world.service
-
-    port = free_port()
-    app = build_app(narrow, opened)
-    async with listening(make_server(app, narrow, "127.0.0.1", port)):
-        async with Api(f"http://127.0.0.1:{port}", world, app) as narrow_api:
-            waiting = [asyncio.create_task(read(narrow_api, "?wait=25")) for _ in range(4)]
-            await _until_subscribed(narrow_api, 4)
-            async with asyncio.timeout(WAIT_MAX_S / 2):
-                made = await end(narrow_api)
-            for answer in await asyncio.gather(*waiting):
-                assert payments_of(answer.json["data"]) == [made]
-        app.stopping()
+    async with serving_api(narrow, world) as narrow_api:
+        waiting = [asyncio.create_task(read(narrow_api, "?wait=25")) for _ in range(4)]
+        await _until_subscribed(narrow_api, 4)
+        async with asyncio.timeout(WAIT_MAX_S / 2):
+            made = await end(narrow_api)
+        for answer in await asyncio.gather(*waiting):
+            assert payments_of(answer.json["data"]) == [made]
 
 
 async def _until_subscribed(api: Api, count: int = 1) -> None:

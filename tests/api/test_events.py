@@ -18,12 +18,11 @@ from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.context import AppContext
 from payintent.api.middleware import CommonHeaders
 from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.operations.fraud import AddFraudRule
-from payintent.service import Service
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.patience import PATIENCE_S
+from tests.support.serving import app_of
 from tests.support.world import Answer, Api, World, free_port
 
 LOOK_S = 0.02
@@ -51,10 +50,7 @@ class Running:
 
 @pytest.fixture
 async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
-    async def opened(_: Settings) -> Service:
-        return world.service
-
-    running = Running(build_app(settings, opened), free_port())
+    running = Running(app_of(settings, world.service), free_port())
     serving = make_server(running.app, settings, "127.0.0.1", running.port)
     task = asyncio.create_task(serving.serve())
     while not serving.started:

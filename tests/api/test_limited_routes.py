@@ -10,8 +10,6 @@ from uuid import uuid4
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain.fraud import FraudRuleKind, RiskLevel
 from payintent.domain.rate_limit import RateLimitClass
@@ -19,12 +17,11 @@ from payintent.operations.fraud import AddFraudRule
 from payintent.operations.keys import IssueApiKey
 from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
 from payintent.payments.lookup import PaymentLookup
-from payintent.service import Service
 from tests.api.arrange import count, document, post, refusal
 from tests.api.fault_proxy import FaultProxy
 from tests.support.clock import StoppedClock
-from tests.support.listening import listening
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, World
 
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 
@@ -38,15 +35,9 @@ async def clock(world: World) -> StoppedClock:
 @asynccontextmanager
 async def serving(settings: Settings, world: World, clock: StoppedClock) -> AsyncIterator[Api]:
     """The API with settings of its own, on the world's service and on this clock."""
-
-    async def opened(_: Settings) -> Service:
-        return world.service
-
-    port, app = free_port(), build_app(settings, opened)
-    async with listening(make_server(app, settings, "127.0.0.1", port)):
-        app._app.state.context.limiter._monotonic = clock.monotonic  # type: ignore[attr-defined]
-        async with Api(f"http://127.0.0.1:{port}", world) as client:
-            yield client
+    async with serving_api(settings, world) as client:
+        client.context.limiter._monotonic = clock.monotonic
+        yield client
 
 
 @pytest.fixture

@@ -6,25 +6,21 @@ from typing import Any
 
 import pytest
 
-from payintent.api.server import make_server
-from payintent.app import build_app
-from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import DisputeReport, DisputeState
 from payintent.domain.member import MemberRole
 from payintent.operations.accounts import AddAccount
 from payintent.operations.chains import ListChains
 from payintent.payments.close_statements import close_due_days
-from payintent.service import Service
 from payintent.storage.merge_lists import cells_away
 from payintent.storage.onchain import chains
 from tests.portal.person import Person, member, words
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables
 from tests.support.databases import Databases
-from tests.support.listening import listening
+from tests.support.serving import serving_api
 from tests.support.two_cells import TwoCells, two_cells
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.world import Answer, Api, World
 
 pytestmark = OF_CELLS
 _EARLIER = """
@@ -104,21 +100,12 @@ class Served:
 
 @pytest.fixture
 async def served(world: World, databases: Databases) -> AsyncIterator[Served]:
-    async with two_cells(world, databases, api_key_cache_s=0.0) as two:
-        port = free_port()
-
-        async def opened(_: Settings) -> Service:
-            return two.world.service
-
-        settings = two.world.service.settings
-        app = build_app(settings, opened)
-        async with (
-            listening(make_server(app, settings, "127.0.0.1", port)),
-            Api(f"http://127.0.0.1:{port}", two.world) as api,
-        ):
-            finance, developer = await member(api, MemberRole.FINANCE), await member(api)
-            yield Served(two, api, finance, developer)
-            app.stopping()
+    async with (
+        two_cells(world, databases, api_key_cache_s=0.0) as two,
+        serving_api(two.world.service.settings, two.world) as api,
+    ):
+        finance, developer = await member(api, MemberRole.FINANCE), await member(api)
+        yield Served(two, api, finance, developer)
 
 
 async def test_statements_and_what_is_owed_are_of_all_cells_or_say_what_they_lack(

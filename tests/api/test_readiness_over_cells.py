@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from payintent.api.server import make_server
-from payintent.app import Application, build_app
-from payintent.config import Settings
+from payintent.app import Application
 from payintent.domain.errors import PermissionDeniedError
-from payintent.service import Service
 from payintent.storage import migrations_runner
 from tests.api.arrange import refusal
 from tests.support.cell_schema import OF_CELLS
 from tests.support.databases import Databases
-from tests.support.listening import listening
 from tests.support.patience import until
+from tests.support.serving import serving
 from tests.support.two_cells import TwoCells, two_cells
 from tests.support.world import Answer, Api, World, free_port
 
@@ -46,18 +43,12 @@ class Served:
 @pytest.fixture
 async def served(world: World, databases: Databases) -> AsyncIterator[Served]:
     async with two_cells(world, databases) as two:
-        port, settings = free_port(), two.world.service.settings
-
-        async def opened(_: Settings) -> Service:
-            return two.world.service
-
-        app = build_app(settings, opened)
+        port, service = free_port(), two.world.service
         async with (
-            listening(make_server(app, settings, "127.0.0.1", port)),
+            serving(service.settings, service, port) as app,
             Api(f"http://127.0.0.1:{port}", two.world) as api,
         ):
             yield Served(two, app, api)
-            app.stopping()
 
 
 async def test_with_all_its_cells_a_process_is_ready_and_names_none(served: Served) -> None:

@@ -4,24 +4,23 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.payments.settle_refund import settle_refund
-from payintent.service import Service, open_service
+from payintent.service import open_service
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import ask, capture_of, kept, paid, read, send, uuid_of
 from tests.payments.staging import held
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Answer, Api, World, free_port, patient
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, World, patient
 
 DONE = RefundReport(state=GatewayRefundState.DONE)
 _TOO_MUCH = (409, "REFUND_EXCEEDS_REMAINING")
@@ -37,15 +36,7 @@ async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
     """The API of another process: a service and connections of its own."""
     settings = world.service.settings.model_copy(update=changes)
     service = await open_service(settings, {"fake": world.gateway})
-
-    async def opened(_: Settings) -> Service:
-        return service
-
-    port = free_port()
-    async with (
-        listening(make_server(build_app(settings, opened), settings, "127.0.0.1", port)),
-        Api(f"http://127.0.0.1:{port}", world) as api,
-    ):
+    async with serving_api(settings, replace(world, service=service)) as api:
         yield api
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,9 +15,7 @@ from starlette.routing import Route
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.key_uses import KeyUses
-from payintent.api.server import make_server
 from payintent.api.viewer import ViewerReader
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain import api_key
 from payintent.domain.errors import RefusedError
@@ -26,9 +25,9 @@ from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, World
 
 _UNAUTHORIZED = (401, "UNAUTHORIZED")
 _FORBIDDEN = (403, "FORBIDDEN")
@@ -270,15 +269,7 @@ async def test_a_method_of_another_merchant_cannot_be_selected(api: Api) -> None
 async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
     """Serve the API by a service of its own, as another process would."""
     service = await open_service(settings, {"fake": world.gateway})
-
-    async def opened(_: Settings) -> Any:
-        return service
-
-    port = free_port()
-    async with (
-        listening(make_server(build_app(settings, opened), settings, "127.0.0.1", port)),
-        Api(f"http://127.0.0.1:{port}", world) as api,
-    ):
+    async with serving_api(settings, replace(world, service=service)) as api:
         yield api
 
 

@@ -9,19 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from payintent.api.server import make_server
-from payintent.app import build_app
-from payintent.config import Settings
 from payintent.domain.errors import StorageUnavailableError
 from payintent.operations.keys import IssueApiKey
-from payintent.service import Service
 from payintent.storage import test_clock_cells
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables
 from tests.support.databases import Databases
-from tests.support.listening import listening
+from tests.support.serving import serving_api
 from tests.support.two_cells import TwoCells, two_cells
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.world import Answer, Api, World
 
 pytestmark = OF_CELLS
 
@@ -78,20 +74,9 @@ async def served(world: World, databases: Databases) -> AsyncIterator[Served]:
     async with two_cells(world, databases, api_key_cache_s=0.0) as two:
         test = await two.world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
         await copy_tables(two.world.service.cells)
-        port = free_port()
-
-        async def opened(_: Settings) -> Service:
-            return two.world.service
-
-        settings = two.world.service.settings
-        app = build_app(settings, opened)
         side = replace(two.world, merchant_id=test.merchant_id, api_key=test.api_key)
-        async with (
-            listening(make_server(app, settings, "127.0.0.1", port)),
-            Api(f"http://127.0.0.1:{port}", side) as api,
-        ):
+        async with serving_api(side.service.settings, side) as api:
             yield Served(two, api)
-            app.stopping()
 
 
 async def test_what_waits_in_a_former_cell_is_moved_as_what_waits_in_the_present_one(

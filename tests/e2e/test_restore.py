@@ -18,8 +18,6 @@ import msgspec
 import pytest
 from pydantic import SecretStr
 
-from payintent.api.server import make_server
-from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import (
@@ -43,11 +41,11 @@ from tests.e2e import drill
 from tests.payments.refunding import asked, kept, paid, work
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
-from tests.support.listening import listening
 from tests.support.memory_folder import memory_folder
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.patience import until
-from tests.support.world import Api, World, free_port
+from tests.support.serving import serving_api
+from tests.support.world import Api, World
 
 pytestmark = pytest.mark.e2e
 
@@ -189,22 +187,6 @@ async def working(service: Service) -> AsyncIterator[None]:
         await loops
 
 
-@asynccontextmanager
-async def serving(world: World) -> AsyncIterator[Api]:
-    """Serve the API on the restored database."""
-
-    async def opened(_: Settings) -> Service:
-        return world.service
-
-    port = free_port()
-    settings = world.service.settings
-    app = build_app(settings, opened)
-    async with listening(make_server(app, settings, "127.0.0.1", port)):
-        async with Api(f"http://127.0.0.1:{port}", world) as api:
-            yield api
-        app.stopping()
-
-
 async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is_sent_twice(
     moment: Moment, new_cluster: Postgres, settings: Settings, chain_url: str, tmp_path: Path
 ) -> None:
@@ -226,7 +208,7 @@ async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is
         await back.perform(RevokeApiKey(public_id=await moment.key_id(back)))
         assert (await back.perform(AskRefundsFirst())).refunds == 1
         await back.move_clock(_INQUIRED_WITHIN_S)
-        async with serving(back) as api, working(service):
+        async with serving_api(service.settings, back) as api, working(service):
             await _comes_back_by_itself(back, moment)
             await _is_told_of_a_session_it_lost(api, moment)
             await _goes_back_from_its_case(back, moment)

@@ -16,13 +16,13 @@ from tests.support.chain import fetched_anvil
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.serving import serving
 from tests.support.world import Api, World, free_port, make_world
 from tests.web import sdk_desk
 from tests.web.buyer import GATEWAY, SHOP, other_sites
 from tests.web.gallery import Gallery, open_gallery, server_url
 from tests.web.sdk_desk import Desk
 from tests.web.sdk_shop import running_shop
-from tests.web.serving import serving
 from tests.web.till import Till, make_till
 from tests.web.wallet import Wallet
 

@@ -16,8 +16,9 @@ from tests.support.cells import add_cell, place_merchant, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import FakeGateway
 from tests.support.patience import until
+from tests.support.serving import serving_operator
 from tests.support.world import World, make_world
-from tests.web.console_gallery import ConsoleGallery, serving
+from tests.web.console_gallery import ConsoleGallery
 from tests.web.gallery import gallery_settings, own_database
 
 _AWAY = 2
@@ -44,7 +45,7 @@ async def open_cells(server_url: str) -> AsyncIterator[ConsoleGallery]:
         settings = with_cells(settings, {1: first, _AWAY: proxy.url})
         service = await open_service(settings, {"fake": gateway})
         stage = await _arrange(replace(world, service=service))
-        async with serving(settings, service) as base:
+        async with serving_operator(settings, service) as base:
             await proxy.stop()
             await until(lambda: cell_views.list_away(service.cells), "it is noticed")
             with patch.object(cell_views, "name_database", _name_as_in_the_docs):

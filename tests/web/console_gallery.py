@@ -8,19 +8,15 @@ from uuid import UUID
 from playwright.async_api import BrowserContext, Page
 from pydantic import SecretStr
 
-from payintent.api.middleware import CommonHeaders
-from payintent.api.server import make_server
-from payintent.app import build_app, build_operator_app
-from payintent.config import Settings
 from payintent.domain.delivery import CircuitReport
 from payintent.domain.operator import Role
-from payintent.service import Service, open_service
+from payintent.service import open_service
 from payintent.storage import endpoint_outages, hourly_figures, outbox
 from payintent.storage.outbox import AttemptRecord
 from tests.operations.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
 from tests.support.fakes import FakeGateway, captured
-from tests.support.listening import listening
-from tests.support.world import World, free_port, make_world
+from tests.support.serving import serving_operator
+from tests.support.world import World, make_world
 from tests.web.gallery import gallery_settings, own_database
 
 
@@ -183,7 +179,7 @@ async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
             await _fill(world, stage)
             await _count(world)
-            async with serving(settings, production) as base:
+            async with serving_operator(settings, production) as base:
                 yield ConsoleGallery(base, stage)
         await service.close()
 
@@ -233,21 +229,3 @@ async def _count(world: World) -> None:
     await world.move_clock(round(hourly_figures.SETTLED_S) + 1)
     while await hourly_figures.count_next(world.database):
         pass
-
-
-@asynccontextmanager
-async def serving(settings: Settings, service: Service) -> AsyncIterator[str]:
-    """Serve the operator's port of a service, beside the API that opens it."""
-
-    async def opened(_: Settings) -> Service:
-        return service
-
-    operator = build_operator_app()
-    public = build_app(settings, opened, operator)
-    ports = free_port(), free_port()
-    servers = (
-        make_server(public, settings, "127.0.0.1", ports[0]),
-        make_server(CommonHeaders(operator), settings, "127.0.0.1", ports[1], lifespan=False),
-    )
-    async with listening(servers[0]), listening(servers[1]):
-        yield f"http://127.0.0.1:{ports[1]}"

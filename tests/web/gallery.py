@@ -35,9 +35,9 @@ from tests.support.chain import fetched_anvil
 from tests.support.contracts import add_contract, contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.serving import serving
 from tests.support.world import ALL_FIAT, World, free_port, make_world
 from tests.web.beside import beside
-from tests.web.serving import serving
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"

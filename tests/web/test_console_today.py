@@ -3,23 +3,19 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.api.server import make_server
-from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
 from payintent.service import Service
 from tests.console.test_chains import CURSOR, REASON
 from tests.console.test_today import count
 from tests.payments.refunding import paid
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import World, free_port
+from tests.support.serving import serving_operator
+from tests.support.world import World
 from tests.web import checks
 from tests.web.visiting import SMALL_PX, screen
 
@@ -57,28 +53,12 @@ _FONTS_MAX = 4  # a whole browser takes its time for each
 _SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-@asynccontextmanager
-async def operating(settings: Settings, service: Service) -> AsyncGenerator[str]:
-    """Serve the operator's port beside the API; gives its address."""
-
-    async def opened(_: Settings) -> Service:
-        return service
-
-    ours, ports = build_operator_app(), (free_port(), free_port())
-    app = build_app(settings, opened, ours)
-    api = make_server(app, settings, "127.0.0.1", ports[0])
-    console = make_server(CommonHeaders(ours), settings, "127.0.0.1", ports[1], lifespan=False)
-    async with listening(api), listening(console):
-        yield f"http://127.0.0.1:{ports[1]}"
-        app.stopping()  # or streams would be waited for
-
-
 @fixture(loop_scope=LOOP)
 async def page(
     settings: Settings, service: Service, world: World, browser: Browser
 ) -> AsyncGenerator[Page]:
     """The console, signed in."""
-    async with operating(settings, service) as base:
+    async with serving_operator(settings, service) as base:
         context = await screen(browser, base_url=base)
         page = await context.new_page()
         await page.goto("/")
@@ -192,7 +172,7 @@ async def _confirm(page: Page) -> None:
 async def test_without_scripts_the_figures_are_there(
     settings: Settings, service: Service, world: World, browser: Browser
 ) -> None:
-    async with operating(settings, service) as base:
+    async with serving_operator(settings, service) as base:
         context = await screen(browser, base_url=base, java_script_enabled=False)
         page = await context.new_page()
         await page.goto("/")

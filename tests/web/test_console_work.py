@@ -11,10 +11,6 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import CommonHeaders
-from payintent.api.server import make_server
-from payintent.app import build_app, build_operator_app
-from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.operator import Role
 from payintent.payments.cancel import cancel_by_merchant
@@ -27,9 +23,9 @@ from tests.e2e.merchant import Receiver
 from tests.operations.stage import out_of_the_sandbox, waiting_refunds
 from tests.support.contracts import bill, offer_tokens
 from tests.support.fakes import captured
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import World, free_port
+from tests.support.serving import serving_operator
+from tests.support.world import World
 from tests.web.visiting import screen
 
 LOOP = "session"
@@ -111,17 +107,11 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
 @fixture(loop_scope=LOOP)
 async def console(world: World) -> AsyncIterator[str]:
     """Serve the console of an installation that is no sandbox; gives its address."""
-    async with out_of_the_sandbox(world) as service:
-
-        async def opened(_: Settings) -> Service:
-            return service
-
-        settings, app = service.settings, build_operator_app()
-        ports = free_port(), free_port()
-        api = make_server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
-        ours = make_server(CommonHeaders(app), settings, "127.0.0.1", ports[1], lifespan=False)
-        async with listening(api), listening(ours):
-            yield f"http://127.0.0.1:{ports[1]}"
+    async with (
+        out_of_the_sandbox(world) as service,
+        serving_operator(service.settings, service) as base,
+    ):
+        yield base
 
 
 @fixture(loop_scope=LOOP)

@@ -14,8 +14,8 @@ from payintent.evm import abi
 from payintent.operations.chains import SetChain
 from payintent.service import Service
 from tests.support.onchain import ChainWorld
+from tests.support.serving import serving
 from tests.support.world import free_port
-from tests.web.serving import serving
 from tests.web.till import Till, choose
 from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Wallet, WalletError
 

@@ -1,0 +1,57 @@
+"""The service of a test on real sockets, in the loop of the test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
+from payintent.app import Application, build_app, build_operator_app
+from payintent.config import Settings
+from payintent.service import Service
+from tests.support.listening import listening
+from tests.support.world import Api, World, free_port
+
+_HOST = "127.0.0.1"
+
+
+def app_of(settings: Settings, service: Service, operator: Starlette | None = None) -> Application:
+    """Build the application of a service that is open already."""
+
+    async def opened(_: Settings) -> Service:
+        return service
+
+    return build_app(settings, opened, operator)
+
+
+@asynccontextmanager
+async def serving(settings: Settings, service: Service, port: int) -> AsyncIterator[Application]:
+    """Serve page and API on a port of this machine; gives the application."""
+    app = app_of(settings, service)
+    async with listening(make_server(app, settings, _HOST, port)):
+        yield app
+        app.stopping()  # or streams would be waited for
+
+
+@asynccontextmanager
+async def serving_api(settings: Settings, world: World) -> AsyncIterator[Api]:
+    """Serve the API of a world; gives a client with its merchant's key."""
+    port = free_port()
+    async with (
+        serving(settings, world.service, port) as app,
+        Api(f"http://{_HOST}:{port}", world, app) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def serving_operator(settings: Settings, service: Service) -> AsyncIterator[str]:
+    """Serve the operator's port of a service, beside the API that opens it; gives its address."""
+    operator, ports = build_operator_app(), (free_port(), free_port())
+    app = app_of(settings, service, operator)
+    api = make_server(app, settings, _HOST, ports[0])
+    ours = make_server(CommonHeaders(operator), settings, _HOST, ports[1], lifespan=False)
+    async with listening(api), listening(ours):
+        yield f"http://{_HOST}:{ports[1]}"
+        app.stopping()
