@@ -1613,7 +1613,7 @@ ALTER TABLE ONLY public.cell_transfer
     ADD CONSTRAINT cell_transfer_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.chain_contract
-    ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
+    ADD CONSTRAINT chain_contract_once UNIQUE (chain, address) DEFERRABLE;
 
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_pkey PRIMARY KEY (account_id);
@@ -1754,7 +1754,7 @@ ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_mode UNIQUE (id, livemode);
 
 ALTER TABLE ONLY public.merchant
-    ADD CONSTRAINT merchant_one_test_side UNIQUE (live_merchant);
+    ADD CONSTRAINT merchant_one_test_side UNIQUE (live_merchant) DEFERRABLE;
 
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);

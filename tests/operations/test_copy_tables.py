@@ -8,16 +8,12 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.api.server import make_server
-from payintent.app import build_app
-from payintent.config import Settings
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.chains import SetChain
 from payintent.operations.copy_tables import CellCopier, open_copiers, wait_until_copied
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
 from payintent.operations.tax_rates import RemoveTaxRate, SetTaxRate
-from payintent.service import Service
 from payintent.storage import configuration, copied_tables
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
@@ -29,8 +25,8 @@ from tests.support.copying import (
     locked_copies,
     set_tax_rate,
 )
-from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
+from tests.support.serving import serving
 from tests.support.world import World, free_port
 
 
@@ -107,6 +103,44 @@ async def test_more_changes_than_are_read_at_once_are_copied_by_whole_tables(
     await assert_equal(pair)
 
 
+_LOSE_CONTRACT = """
+    DELETE FROM chain_cursor;
+    DELETE FROM chain_contract;
+    DELETE FROM provider_account WHERE provider = 'gateway_contract'
+"""
+
+
+async def test_a_contract_that_was_lost_and_added_again_is_copied_anew(pair: Pair) -> None:
+    await _add_contract(pair.control, block=70, cursor=900)
+    await pair.copier().step()
+    for statement in _LOSE_CONTRACT.split(";"):
+        await pair.control.fetch(statement)
+    await _add_contract(pair.control, block=70, cursor=900)  # of another account
+    await _copy_anew(pair)
+
+
+async def test_a_test_side_that_was_lost_and_made_again_is_copied_anew(pair: Pair) -> None:
+    await pair.control.fetch(_ADD_TEST_SIDE)
+    await pair.copier().step()
+    await pair.control.fetch("DELETE FROM merchant WHERE NOT livemode")
+    await pair.control.fetch(_ADD_TEST_SIDE)
+    await _copy_anew(pair)
+
+
+_ADD_TEST_SIDE = """
+    INSERT INTO merchant (name, livemode, live_merchant)
+    SELECT 'Test', false, min(id) FROM merchant WHERE livemode
+"""
+
+
+async def _copy_anew(pair: Pair) -> None:
+    """Let the cell's copies be made anew, of a control that has forgotten how its rows changed."""
+    async with pair.cell.transaction() as tx:
+        await copied_tables.forget_copy(tx)
+    await pair.copier().step()
+    await assert_equal(pair)
+
+
 async def test_another_schema_on_either_side_has_whole_tables_copied(pair: Pair) -> None:
     await pair.copier().step()
     for database in (pair.control, pair.cell):
@@ -129,17 +163,11 @@ async def test_control_is_never_written_by_a_copier(pair: Pair) -> None:
 
 
 async def test_an_api_copies_as_long_as_it_runs(world: World, pair: Pair) -> None:
-    settings = world.service.settings
     cells = Cells(pair.control, pair.cell)
-
-    async def opened(_: Settings) -> Service:
-        return replace(world.service, cells=cells)
-
-    app = build_app(settings, opened)
-    async with listening(make_server(app, settings, "127.0.0.1", free_port())):
+    service = replace(world.service, cells=cells)
+    async with serving(service.settings, service, free_port()):
         assert await wait_until_copied(cells, PATIENCE_S) == []
         await assert_equal(pair)
-        app.stopping()
 
 
 async def test_one_cell_has_no_copier_and_notes_nothing(world: World) -> None:
