@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -58,22 +59,24 @@ async def take_files(context: ReconciliationContext, source: FileSource) -> None
     if await waits_for_cells(context):
         return
     try:
-        listed = await source.list_files()
+        async with aclosing(source.walk_files()) as pages:
+            async for page in pages:
+                for file in await reconciliation_runs.list_new_files(context.database, page):
+                    await _take_file(context, source, file)
     except SourceUnavailableError as error:
         SOURCE_FAILURES.labels(source.name).inc()
         _log.warning("reconciliation_source_unavailable", source=source.name, why=str(error))
-        return
-    for file in await reconciliation_runs.list_new_files(context.database, listed):
-        try:
-            async with source.open(file) as path:
-                await _take(context, file, path)
-        except (OSError, SourceUnavailableError) as error:
-            SOURCE_FAILURES.labels(source.name).inc()
-            _log.warning(
-                "reconciliation_file_unavailable", file=file.name, why=type(error).__name__
-            )
-        except LockTimeoutError:
-            _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
+
+
+async def _take_file(context: ReconciliationContext, source: FileSource, file: FoundFile) -> None:
+    try:
+        async with source.open(file) as path:
+            await _take(context, file, path)
+    except (OSError, SourceUnavailableError) as error:
+        SOURCE_FAILURES.labels(source.name).inc()
+        _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
+    except LockTimeoutError:
+        _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
 
 
 async def waits_for_cells(context: ReconciliationContext) -> bool:

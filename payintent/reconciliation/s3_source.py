@@ -17,7 +17,6 @@ from yarl import URL
 from payintent.config import Settings
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.sources import (
-    FILES_MAX,
     SourceUnavailableError,
     is_file_name,
     parse_account_id,
@@ -59,18 +58,16 @@ class S3Source:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def list_files(self) -> list[FoundFile]:
-        """List the files of accounts; raises `SourceUnavailableError`."""
-        found: list[FoundFile] = []
+    async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
+        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`."""
         query = {"list-type": "2", "prefix": self._prefix}
         while True:
             page = _parse_page(await self._get_page(query))
-            for key, tag in page.tags.items():
-                file = self._file_of(key, tag)
-                if file is not None:
-                    found.append(file)
-            if page.next_token is None or len(found) >= FILES_MAX:
-                return found[:FILES_MAX]
+            files = (self._file_of(key, tag) for key, tag in page.tags.items())
+            if found := [file for file in files if file is not None]:
+                yield found
+            if page.next_token is None:
+                return
             query["continuation-token"] = page.next_token
 
     @asynccontextmanager

@@ -1,14 +1,15 @@
 """Where gateways' files are taken from; each source has a folder for each account."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import Protocol
 
 from payintent.storage.reconciliation_runs import FoundFile
 
-FILES_MAX = 10_000  # that one look takes; more wait for the next
+_PAGE_FILES = 1_000
 _NAME_MAX = 200
 _ACCOUNT_DIGITS_MAX = 18
 #: Endings of files that are still being written.
@@ -24,8 +25,11 @@ class FileSource(Protocol):
 
     name: str
 
-    async def list_files(self) -> list[FoundFile]:
-        """List the files of accounts; raises `SourceUnavailableError`."""
+    def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
+        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`.
+
+        Files stay where they are after their comparison, so there may be very many.
+        """
         ...
 
     def open(self, file: FoundFile) -> AbstractAsyncContextManager[Path]:
@@ -45,12 +49,16 @@ class FolderSource:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    async def list_files(self) -> list[FoundFile]:
-        """List the files of accounts; raises `SourceUnavailableError`."""
+    async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
+        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`."""
         try:
-            return await asyncio.to_thread(self._list)
+            paths = await asyncio.to_thread(self._list_paths)
         except OSError as error:
             raise SourceUnavailableError(error.strerror or type(error).__name__) from error
+        for start in range(0, len(paths), _PAGE_FILES):
+            page = await asyncio.to_thread(self._find, paths[start : start + _PAGE_FILES])
+            if page:
+                yield page
 
     @asynccontextmanager
     async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
@@ -60,24 +68,31 @@ class FolderSource:
     async def close(self) -> None:
         """Do nothing: no file stays open."""
 
-    def _list(self) -> list[FoundFile]:
+    def _list_paths(self) -> list[tuple[int, Path]]:
+        """List what may be files, each with its account."""
+        return [
+            (account_id, path)
+            for account in sorted(self._folder.iterdir())
+            if (account_id := parse_account_id(account.name)) is not None and account.is_dir()
+            for path in sorted(account.iterdir())
+            if is_file_name(path.name)
+        ]
+
+    def _find(self, paths: Sequence[tuple[int, Path]]) -> list[FoundFile]:
+        """Find the files of these; what is none, or has gone since, is left out."""
         found: list[FoundFile] = []
-        for account in sorted(self._folder.iterdir()):
-            account_id = parse_account_id(account.name)
-            if account_id is None or not account.is_dir():
-                continue
-            for path in sorted(account.iterdir()):
-                if not is_file_name(path.name) or not path.is_file():
-                    continue
+        for account_id, path in paths:
+            try:
                 status = path.stat()
+            except OSError:
+                continue
+            if S_ISREG(status.st_mode):
                 version = f"{status.st_size}-{status.st_mtime_ns}"
                 found.append(
                     FoundFile(
                         source=self.name, account_id=account_id, name=path.name, version=version
                     )
                 )
-                if len(found) == FILES_MAX:
-                    return found
         return found
 
 

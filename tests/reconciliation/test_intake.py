@@ -25,7 +25,7 @@ from payintent.operations.reconciliation_runs import (
     RetryReconciliationRun,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import intake
+from payintent.reconciliation import intake, sources
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
@@ -159,6 +159,16 @@ async def test_what_is_no_finished_file_of_an_account_is_left_alone(
     assert await _take(world, tmp_path) == []
 
 
+async def test_a_new_file_is_taken_however_many_were_taken_before(
+    world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files stay in their folder: those of before are looked at first, each time."""
+    monkeypatch.setattr(sources, "_PAGE_FILES", 2)
+    for number in range(5):
+        put(f"payment,cap-{number},,1.00,THB,{_AT}", name=f"{number}.csv")
+        assert len(await _take(world, tmp_path)) == number + 1
+
+
 async def test_the_same_content_under_another_name_is_not_compared_again(
     world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +191,7 @@ async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
     new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts) == ("running", 1)
-    [file] = await FolderSource(str(tmp_path)).list_files()
+    [[file]] = [page async for page in FolderSource(str(tmp_path)).walk_files()]
     await reconciliation_runs.mark_taken(world.service.cells.control, file, new.id)
     await world.rows(_LEFT)
     [run] = await _take(world, tmp_path)

@@ -187,7 +187,7 @@ async def test_all_pages_of_a_list_are_read_below_a_prefix(store: Store) -> None
         await store.put(f"gate+ways/{other}", LINE)
     await store.put("1/above.csv", LINE)
     source = store.source("/gate+ways")
-    found = await source.list_files()
+    found = [file async for page in source.walk_files() for file in page]
     assert sorted(file.name for file in found) == sorted(names)
     for file in found:
         async with source.open(file) as path:
@@ -201,12 +201,12 @@ async def test_what_was_put_over_a_file_since_it_was_listed_waits_for_the_next_l
 ) -> None:
     await store.put("1/a.csv", LINE)
     source = store.source()
-    [before] = await source.list_files()
+    [[before]] = [page async for page in source.walk_files()]
     await store.put("1/a.csv", LINE, LINE)
     with pytest.raises(SourceUnavailableError, match="412"):
         async with source.open(before):
             pytest.fail("it is another file")
-    [after] = await source.list_files()
+    [[after]] = [page async for page in source.walk_files()]
     assert after.version != before.version
     await source.close()
 
