@@ -186,7 +186,7 @@ async def auto_refund_case(
     """Refund a case at once where its merchant wants that and its kind allows it."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
-    if not await captures.has_auto_refund(tx, merchant_id):
+    if not await captures.has_auto_refund(tx, merchant_id, capture_id):
         return
     capture = await captures.lock(tx, capture_id)
     if capture.left_minor > 0:  # a gateway may report that it has taken nothing

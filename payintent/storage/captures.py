@@ -249,7 +249,25 @@ def _held(row: Row) -> LockedCapture:
     return LockedCapture(**values)
 
 
-async def has_auto_refund(tx: Tx, merchant_id: int) -> bool:
-    """Tell whether a merchant refunds at once what belongs to no payment."""
-    row = await tx.row("SELECT auto_refund FROM merchant WHERE id = $1", merchant_id)
-    return row is not None and row["auto_refund"]
+async def has_auto_refund(tx: Tx, merchant_id: int, capture_id: UUID) -> bool:
+    """Tell whether a merchant refunds at once what belongs to no payment, and this came once more.
+
+    A transaction is in one block: where it was in another one before, the chain has moved it, and
+    it has brought its money once.
+    """
+    row = await tx.row(
+        """
+        SELECT m.auto_refund AND NOT EXISTS (
+            SELECT
+            FROM capture c
+            JOIN chain_receipt r ON r.id = c.receipt_id
+            JOIN chain_receipt moved ON moved.chain = r.chain AND moved.tx_hash = r.tx_hash
+                AND moved.block_hash <> r.block_hash
+            WHERE c.id = $2) AS has_it
+        FROM merchant m
+        WHERE m.id = $1
+        """,
+        merchant_id,
+        capture_id,
+    )
+    return row is not None and row["has_it"]

@@ -4,6 +4,7 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.chains import ResumeChain
+from payintent.operations.merchants import SetMerchantProfile
 from tests.support.cell_schema import one_cell
 from tests.support.onchain import ChainWorld
 from tests.support.world import Api
@@ -68,6 +69,31 @@ async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWo
     assert (await ground.cursor()).halted is None
     await ground.final()
     assert await ground.dispositions() == ["credited"]
+
+
+async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_twice(
+    ground: ChainWorld,
+) -> None:
+    """Its log has another place in the block that it is in now, so that it is judged once more."""
+    world = ground.world
+    await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    before = (await ground.cursor()).block
+    await ground.pay(session)
+    await ground.final()
+    await world.rows("UPDATE chain_receipt SET log_index = log_index + 9, block_hash = sha256('')")
+    await world.rows("UPDATE capture SET reference = reference || '0'")  # which has the place too
+    await halted(ground)
+    await world.perform(ResumeChain(chain="native", block=before))
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+    assert await ground.cases() == ["DOUBLE_PAYMENT"]
+    assert await world.rows("SELECT FROM refund") == []
+    await ground.pay_otherwise(session, amount=10**18)  # this comes a second time
+    await ground.final()
+    assert await ground.cases() == ["DOUBLE_PAYMENT"] * 2
+    assert len(await world.rows("SELECT FROM refund")) == 1
 
 
 async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
