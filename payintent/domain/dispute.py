@@ -65,6 +65,16 @@ def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
     )
 
 
+def comes_back(before: Dispute, after: Dispute) -> bool:
+    """Tell whether a dispute that people were done with needs them again.
+
+    An answer is awaited where only a question was; or what was decided is decided otherwise.
+    """
+    if after.state is DisputeState.OPEN:
+        return before.state is not DisputeState.OPEN
+    return after.state is not before.state and _RANKS[before.state] == _RANKS[after.state]
+
+
 def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
     """Return how much of what is left of a payment no dispute holds, unrounded.
 

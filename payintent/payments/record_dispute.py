@@ -7,7 +7,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.case import CaseKind, MoneyOrigin
-from payintent.domain.dispute import Dispute, follow
+from payintent.domain.dispute import Dispute, comes_back, follow
 from payintent.domain.gateway import DisputeReport
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
@@ -39,6 +39,8 @@ async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID |
     after = follow(before, report)
     if after != before:
         await disputes.update(tx, after)
+        if comes_back(before, after):
+            await cases.reopen(tx, after.case_id)
         await cases.add_note(tx, after.case_id, _describe(after))
         _log.warning(
             "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state

@@ -342,6 +342,18 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
     return row["n"]
 
 
+async def reopen(tx: Tx, case_id: UUID) -> None:
+    """Open a case again that was closed; its notes stay."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'OPEN', closed_at = NULL, closed_by = NULL
+        WHERE id = $1 AND status <> 'OPEN'
+        """,
+        case_id,
+    )
+
+
 async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str) -> None:
     """Keep the case of a refund open, or open it again: a refund has one of its kind for ever."""
     await tx.fetch(

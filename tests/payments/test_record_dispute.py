@@ -182,6 +182,30 @@ async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: 
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
     closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
     assert closed.status == "ACCEPTED"
-    await hear(world, report(payment, state=DisputeState.LOST))  # still followed
+    await hear(world, report(payment, state=DisputeState.LOST))  # still followed, as was expected
     [case] = await world.perform(ListCases(status="ALL"))
     assert case.dispute.state == "lost"
+    assert case.status == "ACCEPTED"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (DisputeState.INQUIRY, DisputeState.OPEN),
+        (DisputeState.WON, DisputeState.LOST),
+        (DisputeState.LOST, DisputeState.WON),
+    ],
+)
+async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
+    world: World, before: DisputeState, after: DisputeState
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=before))
+    case = await the_case(world)
+    await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="over"))
+    await hear(world, report(payment, state=before, reason="other"))  # nothing to do
+    assert await world.perform(ListCases()) == []
+    await hear(world, report(payment, state=after))
+    again = await the_case(world)
+    assert (again.id, again.status, again.closed_by) == (case.id, "OPEN", None)
+    assert again.note.endswith(f"over; dispute {after}, money withdrawn")
