@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -75,8 +75,24 @@ def _adopt(plan: Plan, handed: Handover) -> "_Supervisor":
     ]
     handover.keep_to_this_program(handed)
     return _Supervisor(
-        plan, handed.open_board(), handed.open_sockets(), children, handed.unexpected_ends
+        bounded(plan, handed.slots),
+        handed.open_board(),
+        handed.open_sockets(),
+        children,
+        handed.unexpected_ends,
     )
+
+
+def bounded(plan: Plan, slots: int) -> Plan:
+    """Return a plan for a board that was made for another count, before the host had more cores.
+
+    One slot is the supervisor's, and one is for a process that takes another one's place.
+    """
+    most = slots - 2
+    if plan.count <= most:
+        return plan
+    _log.warning("processes_bounded", wanted=plan.count, count=most)
+    return replace(plan, count=most)
 
 
 class _Supervisor:

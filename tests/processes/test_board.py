@@ -1,11 +1,13 @@
 """Memory that processes share: nothing half written is read, and no process waits for another."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from payintent.processes.board import ABSENT, BYTES_MAX, Board, ConnectionShare
+from payintent.processes.supervisor import Plan, bounded
 
 
 @pytest.fixture
@@ -56,3 +58,16 @@ def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board
     assert [first.is_ahead(count) for count in (0, 3, 4, 5)] == [False, False, False, True]
     second.leave()
     assert not first.is_ahead(100)
+
+
+@pytest.mark.parametrize("began", [1, 2, 4])
+def test_a_board_that_is_taken_over_bounds_the_processes_of_a_host_with_more_cores(
+    began: int,
+) -> None:
+    """Each has a number, and there is one more for the process that takes another one's place."""
+    slots = 2 * began + 2
+    for wanted in range(1, 20):
+        plan = bounded(Plan(wanted, {}, signal.SIGTERM), slots)
+        assert plan.count == min(wanted, 2 * began)
+        numbers = range(1, slots)
+        assert len(numbers) > plan.count
