@@ -1754,7 +1754,7 @@ ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_mode UNIQUE (id, livemode);
 
 ALTER TABLE ONLY public.merchant
-    ADD CONSTRAINT merchant_one_test_side UNIQUE (live_merchant) DEFERRABLE;
+    ADD CONSTRAINT merchant_one_test_side UNIQUE (live_merchant);
 
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);

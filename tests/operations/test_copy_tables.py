@@ -119,20 +119,6 @@ async def test_a_contract_that_was_lost_and_added_again_is_copied_anew(pair: Pai
     await _copy_anew(pair)
 
 
-async def test_a_test_side_that_was_lost_and_made_again_is_copied_anew(pair: Pair) -> None:
-    await pair.control.fetch(_ADD_TEST_SIDE)
-    await pair.copier().step()
-    await pair.control.fetch("DELETE FROM merchant WHERE NOT livemode")
-    await pair.control.fetch(_ADD_TEST_SIDE)
-    await _copy_anew(pair)
-
-
-_ADD_TEST_SIDE = """
-    INSERT INTO merchant (name, livemode, live_merchant)
-    SELECT 'Test', false, min(id) FROM merchant WHERE livemode
-"""
-
-
 async def _copy_anew(pair: Pair) -> None:
     """Let the cell's copies be made anew, of a control that has forgotten how its rows changed."""
     async with pair.cell.transaction() as tx:

@@ -16,9 +16,9 @@ from tests.support.identity_provider import (
     IdentityProvider,
     identity_provider,
 )
+from tests.support.serving import serving_operator
 from tests.support.world import World
 from tests.web import checks
-from tests.web.test_console_today import operating
 from tests.web.visiting import screen
 
 LOOP = "session"
@@ -46,7 +46,7 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
             "oidc_roles": "payments-admins=admin",
         }
     )
-    async with operating(settings, _with(service, settings)) as base:
+    async with serving_operator(settings, _with(service, settings)) as base:
         context = await screen(browser, base_url=base)
         page = await context.new_page()
         await page.goto("/audit")
