@@ -164,8 +164,8 @@ bench-reconcile: $(VENV)/dev ## Compare a gateway's list of LINES=1000000 as a w
 bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of checkout, console and portal on a slow phone; ends with 1 beyond a budget
 	$(BIN)/python -m bench.web
 
-bench-cells: $(VENV)/dev ## Creates in one cell and in two cells on two servers, in turns; two minutes (CLIENTS=64 of each merchant)
-	$(BIN)/python -m bench.cells --clients $(or $(CLIENTS),64)
+bench-cells: $(VENV)/dev ## Creates in one cell and in two cells on two servers, in turns; four minutes (CLIENTS=64 of each merchant, HOST_CORES=0.2 of each server in the second part)
+	$(BIN)/python -m bench.cells --clients $(or $(CLIENTS),64) --host-cores $(or $(HOST_CORES),0.2)
 
 shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid"; STATES=docs: those of docs/console.md)
 	$(BIN)/python -m tests.web.shots $(STATES)

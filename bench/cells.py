@@ -6,6 +6,9 @@ its cores are what all of them end at; with few clients (`--clients 4`) one cell
 One cell is measured with one of the merchants too: creates share statements with what comes
 meanwhile in their cell, so a cell with half the load has smaller batches, which cost more. Where
 cells have hosts of their own each has its whole load.
+
+Hosts of their own are played then: each server is held to a part of a core, so that one cell ends
+at what its server has, and two cells have twice of it.
 """
 
 import argparse
@@ -27,6 +30,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.host_cores import HostCoresError, held_to, postmaster_of
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import CREATE_BODY, KEY, Plan, run_load
@@ -36,6 +40,7 @@ from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 
 CLIENTS = 64  # of each merchant: enough to keep all cores busy
+HOST_CORES = 0.2  # of each server: so few that the service has cores left when both are busy
 _WARM_S = 1.0
 _PROCESSES = 2
 _COPIED_S = 5.0  # until the other cell and all processes know it
@@ -106,28 +111,50 @@ class _Running:
         )
 
 
-def measure(extent: Extent, clients: int, var_dir: Path, console: Console) -> list[Turn]:
-    """Measure one cell and two, in turns."""
-    places = own_servers(var_dir)
-    with ExitStack() as stack:
-        alone = stack.enter_context(places("cell"))
-        control, other = (stack.enter_context(places(name)) for name in ("control", "other"))
-        one = _Running(stack.enter_context(_one_cell(alone)), clients)
-        two = _Running(stack.enter_context(_two_cells(control, other)), clients)
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Both installations, and the three servers below them."""
+
+    one: _Running
+    two: _Running
+    servers: Mapping[str, Place]
+
+    def measure(self, extent: Extent, console: Console) -> list[Turn]:
+        """Measure one cell and two, in turns."""
         turns: list[Turn] = []
         for number in range(1, extent.rounds + 1):
             turn = Turn(
-                half=one.measure(extent.round_s, merchants=1),
-                one=one.measure(extent.round_s),
-                two=two.measure(extent.round_s),
+                half=self.one.measure(extent.round_s, merchants=1),
+                one=self.one.measure(extent.round_s),
+                two=self.two.measure(extent.round_s),
             )
             turns.append(turn)
             console.print(
                 f"{number}: one cell {turn.half.per_s:,.0f}/s and {turn.one.per_s:,.0f}/s,"
                 f" two cells {turn.two.per_s:,.0f}/s"
             )
-        asyncio.run(_require_both_cells(control.url, other.url))
-    return turns
+        return turns
+
+    @contextmanager
+    def hosts_of(self, cores: float) -> Iterator[None]:
+        """Hold each server to so many cores meanwhile (HostCoresError)."""
+        with ExitStack() as stack:
+            for name, place in self.servers.items():
+                pid = postmaster_of(place.folder / "postgres")
+                stack.enter_context(held_to(cores, name, pid))
+            yield
+
+
+@contextmanager
+def rig(clients: int, var_dir: Path) -> Iterator[Rig]:
+    """Start one cell on a server of its own, and two cells on two others."""
+    places = own_servers(var_dir)
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(places(name)) for name in ("cell", "control", "other")}
+        one = stack.enter_context(_one_cell(servers["cell"]))
+        two = stack.enter_context(_two_cells(servers["control"], servers["other"]))
+        yield Rig(_Running(one, clients), _Running(two, clients), servers)
+        asyncio.run(_require_both_cells(servers["control"].url, servers["other"].url))
 
 
 @contextmanager
@@ -202,9 +229,10 @@ def _busy_s() -> float:
     return (sum(ticks.values()) - ticks["idle"] - ticks["iowait"]) / os.sysconf("SC_CLK_TCK")
 
 
-def table(turns: Sequence[Turn], clients: int, cores: int) -> Table:
+def table(title: str, turns: Sequence[Turn], clients: int) -> Table:
     """Show the medians, and the ratios within each turn."""
-    shown = Table(title="creates, by the clients of each cell")
+    cores = len(os.sched_getaffinity(0))
+    shown = Table(title=title)
     for name in ("", "clients of a cell", "creates", "busy cores"):
         shown.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, of_a_cell, rounds in (
@@ -222,18 +250,32 @@ def table(turns: Sequence[Turn], clients: int, cores: int) -> Table:
     return shown
 
 
+def report(measured: Rig, extent: Extent, clients: int, host_cores: float, out: Console) -> None:
+    """Measure with cores that all share, then with servers that have only their own."""
+    title = "creates; all processes share the cores"
+    out.print(table(title, measured.measure(extent, out), clients))
+    title = f"creates; each server has {host_cores:g} of a core, as on a host of its own"
+    try:
+        with measured.hosts_of(host_cores):
+            turns = measured.measure(extent, out)
+    except HostCoresError as error:
+        out.print(f"not measured with servers held to {host_cores:g} of a core: {error}")
+        return
+    out.print(table(title, turns, clients))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.cells", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="of each merchant")
+    parser.add_argument("--host-cores", type=float, default=HOST_CORES, help="of each server")
     given = parser.parse_args()
     extent = QUICK if given.quick else FULL
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    console = Console(width=100)
-    turns = measure(extent, given.clients, var_dir, console)
-    console.print(table(turns, given.clients, len(os.sched_getaffinity(0))))
+    with rig(given.clients, var_dir) as measured:
+        report(measured, extent, given.clients, given.host_cores, Console(width=100))
 
 
 if __name__ == "__main__":

@@ -143,6 +143,7 @@ class Service:
             test_only=self.accounts.test_only,
             credentials=self.accounts.credentials,
             optional_credentials=self.accounts.optional_credentials,
+            mistaken_mode=self.accounts.mistaken_mode,
             api_base=self.settings.api_base,
             portal_base=self.settings.portal_address,
             sends_mail=bool(self.settings.smtp_host),

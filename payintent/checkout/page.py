@@ -83,7 +83,7 @@ async def post_select(request: Request) -> Response:
         selected = await checkout.select_for_buyer(app, snapshot, request, selection)
     except RefusedError as refused:
         return await _page(request, app, await checkout.reread_checkout(request), refused, form)
-    return _onward(request, app, selected)
+    return await _onward(request, app, selected)
 
 
 @answers_with_pages
@@ -288,8 +288,7 @@ async def _load_quotes(
         return _OfferedQuotes([], "", set())
     quotes = await checkout.price_checkout(app, snapshot, request, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
-    opened = [await app.service.accounts.get(account_id) for account_id in accounts]
-    gateways = {web_origin(account.page_url) for account in opened if account is not None}
+    gateways = {await app.service.accounts.page_origin(account_id) for account_id in accounts}
     return _OfferedQuotes(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
     )
@@ -322,9 +321,16 @@ def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
     )
 
 
-def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
+async def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
+    """Send the buyer to the gateway's page, or to ours, which leads there by a press.
+
+    Browsers follow the answer to a form only to origins that our page named (form-action): a
+    gateway's page that is elsewhere than its adapter says is reached by a link.
+    """
     payment, session = selected.payment, selected.session
     action = next_action_fields(payment, session, app.service.settings.checkout_base)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
-        return RedirectResponse(action["redirect"]["url"], 303, HEADERS)
+        url: str = action["redirect"]["url"]
+        if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
+            return RedirectResponse(url, 303, HEADERS)
     return RedirectResponse(read_page_url(request, payment.checkout_id).current, 303, HEADERS)

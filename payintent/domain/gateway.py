@@ -6,7 +6,7 @@ never a failure, for the money may have moved; only a request that surely never 
 `NotContacted`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,11 +25,7 @@ class GatewayAccount:
     provider: str
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
-
-    @property
-    def page_url(self) -> str:
-        """Return the base URL of the gateway's pages: that of its API unless configured."""
-        return self.credentials.get("page_url") or self.base_url
+    livemode: bool = True  # False: test credentials, for test merchants alone
 
 
 class RefundSupport(StrEnum):
@@ -38,6 +34,15 @@ class RefundSupport(StrEnum):
     NONE = "none"
     WHOLE = "whole"  # all of it, once
     PARTS = "parts"
+
+
+_LIVE_IN_TEST = "address or credentials are live ones, and this is a test account"
+_TEST_IN_LIVE = "address or credentials are for tests, and this account is not: no money would come"
+
+
+def _no_livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
+    """Tell nothing: addresses and credentials of most gateways do not show it."""
+    del base_url, credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,11 @@ class GatewayCapabilities:
     refund_is_idempotent: bool = True
     #: The origins of its API, pages and scripts; an account's addresses must be among these.
     origins: frozenset[str] = frozenset()
+    #: By its API's base URL: the origin of its pages, where that is another one.
+    page_origins: Mapping[str, str] = field(default_factory=dict)
+    #: Tells from an account's base URL and credentials whether it moves money (True), is for
+    #: tests (False), or that neither shows (None).
+    livemode_of: Callable[[str, Mapping[str, str]], bool | None] = field(default=_no_livemode)
     #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
     remote: bool = True
     remote_refunds: bool = True  # somebody outside is asked for refunds
@@ -63,6 +73,18 @@ class GatewayCapabilities:
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
     #: Of the gateway's own files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()
+
+    def page_url(self, account: GatewayAccount) -> str:
+        """Return the base URL of the gateway's pages: that of its API where no other is known."""
+        given = account.credentials.get("page_url")
+        return given or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
+
+    def mistaken_mode(self, account: GatewayAccount) -> str | None:
+        """Say what is wrong where an account moves money and should not, or the reverse."""
+        found = self.livemode_of(account.base_url, account.credentials)
+        if found is None or found == account.livemode:
+            return None
+        return _LIVE_IN_TEST if found else _TEST_IN_LIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

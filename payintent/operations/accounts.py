@@ -8,11 +8,16 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewayAccount
 from payintent.domain.operator import Role
-from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, account_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.credentials import check_credentials, check_names
+from payintent.operations.credentials import (
+    check_credentials,
+    check_mode,
+    check_names,
+    check_origins,
+)
 from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
@@ -93,10 +98,18 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_web_url("base_url", self.base_url, sandbox=context.sandbox)
         check_credentials(self.credentials)
         check_names(context, self.provider, self.credentials)
-        _check_origins(context, self.provider, self.base_url, self.credentials)
+        check_origins(context, self.provider, self.base_url, self.credentials)
         _check_countries(context, self.provider, self.countries)
         await check_merchant(context.database, self.merchant_id)
-        await _check_mode(context, self.merchant_id, livemode=not self.test)
+        account = GatewayAccount(
+            id=0,
+            provider=self.provider,
+            base_url=self.base_url,
+            credentials=self.credentials,
+            livemode=not self.test,
+        )
+        check_mode(context, account)
+        await _check_owner(context, self.merchant_id, livemode=not self.test)
         if self.provider in context.test_only and not self.test:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
@@ -221,7 +234,15 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             return
         check_credentials(self.credentials)
         check_names(context, account.provider, self.credentials)
-        _check_origins(context, account.provider, self.base_url, self.credentials)
+        check_origins(context, account.provider, self.base_url, self.credentials)
+        changed = GatewayAccount(
+            id=account.id,
+            provider=account.provider,
+            base_url=self.base_url or account.base_url,
+            credentials=self.credentials,
+            livemode=account.livemode,
+        )
+        check_mode(context, changed)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Update what was given; all processes use it within seconds."""
@@ -329,28 +350,7 @@ async def seal_credentials(
     await accounts.set_credentials(tx, account.account_id, sealed)
 
 
-def _check_origins(
-    context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
-) -> None:
-    """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
-    if context.sandbox:
-        return
-    origins = context.origins.get(provider, frozenset())
-    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
-    if base_url is not None:
-        addresses["base_url"] = base_url
-    for name, url in addresses.items():
-        check_web_url(name, url, sandbox=False)
-        origin = web_origin(url)
-        if origin not in origins:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
-                "others are named in PAYINTENT_GATEWAY_ORIGINS",
-            )
-
-
-async def _check_mode(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
+async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
     merchant = None if owner is None else await merchants.get(context.database, owner)
     if merchant is not None and merchant.livemode != livemode:
         raise RefusedError(

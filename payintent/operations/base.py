@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import AccountCheck
+from payintent.domain.gateway import AccountCheck, GatewayAccount
 from payintent.domain.operator import Role
 from payintent.domain.retention import RetentionRule
 from payintent.domain.settlement_file import FileLayout
@@ -62,6 +62,8 @@ class OperationContext:
     #: Names of the credentials that an account of each provider must have.
     credentials: Mapping[str, frozenset[str]]
     optional_credentials: Mapping[str, frozenset[str]]  # names of those that it may have besides
+    #: Says what is wrong where an account moves money and should not, or the reverse.
+    mistaken_mode: Callable[[GatewayAccount], str | None] = field(repr=False)
     api_base: str  # the public address of the API, for gateways' callbacks
     portal_base: str  # the public address of the merchant portal
     sends_mail: bool  # there is a mail server

@@ -1,11 +1,13 @@
-"""Which credentials an account may have, and which it must, by its adapter's own declaration."""
+"""What an account's credentials and addresses may be, by its adapter's own declaration."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewayAccount
+from payintent.domain.web_origin import web_origin
 from payintent.operations.base import OperationContext
-from payintent.operations.validation import quote_input
+from payintent.operations.validation import check_web_url, quote_input
 
 _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
@@ -36,6 +38,33 @@ def check_names(context: OperationContext, provider: str, credentials: Mapping[s
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}"
         )
+
+
+def check_origins(
+    context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
+) -> None:
+    """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
+    if context.sandbox:
+        return
+    origins = context.origins.get(provider, frozenset())
+    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
+    if base_url is not None:
+        addresses["base_url"] = base_url
+    for name, url in addresses.items():
+        check_web_url(name, url, sandbox=False)
+        origin = web_origin(url)
+        if origin not in origins:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
+                "others are named in PAYINTENT_GATEWAY_ORIGINS",
+            )
+
+
+def check_mode(context: OperationContext, account: GatewayAccount) -> None:
+    """Refuse test credentials in an account that should move money, and the reverse."""
+    if mistake := context.mistaken_mode(account):
+        raise RefusedError(ErrorCode.BAD_REQUEST, mistake)
 
 
 def _named(name: str, allowed: frozenset[str]) -> str:

@@ -18,6 +18,7 @@ from payintent.domain.gateway import (
 from payintent.domain.merchant import Acceptance
 from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
+from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, open_account
 from payintent.payments.buyer_calls import BuyerCalls
 from payintent.payments.gateway_calls import GatewayCall, GatewayCallLog
@@ -163,7 +164,21 @@ class GatewayAccounts:
                 problem=AccountProblem.OTHER_GATEWAY,
                 detail=f"no adapter of {provider} is installed",
             )
-        return await connection.gateway.check_account(connection.account)
+        account = connection.account
+        if mistake := self.mistaken_mode(account):
+            return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mistake)
+        return await connection.gateway.check_account(account)
+
+    def mistaken_mode(self, account: GatewayAccount) -> str | None:
+        """Say what is wrong where an account moves money and should not, or the reverse."""
+        gateway = self.gateway(account.provider)
+        return gateway.capabilities.mistaken_mode(account) if gateway else None
+
+    async def page_origin(self, account_id: int) -> str | None:
+        """Return the origin where an account's buyers are sent; None for an unknown account."""
+        account = await self.get(account_id)
+        gateway = account and self.gateway(account.provider)
+        return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
 
     async def get(self, account_id: int) -> GatewayAccount | None:
         """Read an account and its credentials."""
@@ -182,6 +197,7 @@ class GatewayAccounts:
             provider=record.provider,
             base_url=record.base_url,
             credentials=credentials,
+            livemode=record.livemode,
         )
         self._accounts.set(account_id, account)
         return account

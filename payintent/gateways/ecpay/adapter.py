@@ -84,6 +84,8 @@ _FAILURES = {
     "10800001": FailureReason.DECLINED,  # ECPay's own fraud screening
 }
 
+_LIVE, _STAGE = "https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"
+
 
 class EcpayGateway:
     """ECPay, as a `Gateway`.
@@ -101,7 +103,8 @@ class EcpayGateway:
         countries=frozenset({"TW"}),
         refunds=RefundSupport.PARTS,
         refund_is_idempotent=False,
-        origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
+        origins=frozenset({_LIVE, _STAGE}),
+        livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
         layouts=LAYOUTS,
     )
 
@@ -124,7 +127,7 @@ class EcpayGateway:
         except ValueError as error:
             return SessionRejected(detail=str(error))
         redirect: dict[str, Any] = {
-            "url": account.page_url.rstrip("/") + _PAGE,
+            "url": self.capabilities.page_url(account).rstrip("/") + _PAGE,
             "method": "POST",
             "fields": sign_form(account, _order(account, request, units)),
             "expires_at": _rfc3339(request.expires_at),

@@ -1,5 +1,7 @@
 """The check of an account at Stripe: it retrieves the balance, which changes nothing."""
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
@@ -33,10 +35,15 @@ def mistaken_credentials(account: GatewayAccount) -> AccountCheck | None:
     for name, prefixes in PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
             return refused(f"{name} does not begin with {' or '.join(prefixes)}")
-    modes = {_mode(account, name) for name in ("secret_key", "publishable_key")}
+    modes = {is_live(account.credentials, name) for name in ("secret_key", "publishable_key")}
     if len(modes) > 1:
         return refused("secret_key and publishable_key are of different modes, test and live")
     return None
+
+
+def is_live(credentials: Mapping[str, str], name: str) -> bool:
+    """Tell whether a key is of live mode, such as `sk_live_…`; every other one is for tests."""
+    return "_live_" in credentials.get(name, "")[:9]
 
 
 def read_balance(
@@ -52,12 +59,8 @@ def read_balance(
         return refused(f"Stripe refuses secret_key: status {answer.status} {code}".rstrip())
     if answer.status != _OK or not _is_balance(answer.body):
         return not_understood(account, answer)
-    mode = _mode(account, "secret_key")
+    mode = "live" if is_live(account.credentials, "secret_key") else "test"
     return works(f"Stripe accepts secret_key, of {mode} mode; webhook_secret was not tried")
-
-
-def _mode(account: GatewayAccount, name: str) -> str:
-    return "live" if "_live_" in account.credentials.get(name, "")[:9] else "test"
 
 
 def _is_balance(body: bytes) -> bool:

@@ -31,7 +31,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
-from payintent.gateways.stripe.account_check import mistaken_credentials, read_balance
+from payintent.gateways.stripe.account_check import is_live, mistaken_credentials, read_balance
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
@@ -71,6 +71,13 @@ _REFUSALS = frozenset({"invalid_request_error", "card_error"})
 S = TypeVar("S", bound=Struct)
 R = TypeVar("R")
 
+_API = "https://api.stripe.com"
+
+
+def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
+    """Tell by the secret key; at another address than Stripe's no money moves with any key."""
+    return is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
+
 
 class StripeGateway:
     """Stripe, as a `Gateway`.
@@ -86,7 +93,8 @@ class StripeGateway:
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         optional_credentials=frozenset({"script_url"}),
         decimals=DECIMALS,
-        origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
+        origins=frozenset({_API, "https://js.stripe.com"}),
+        livemode_of=_livemode,
         callback_bytes_max=256 * 1024,  # an event contains the whole object, with its metadata
     )
 

@@ -43,6 +43,7 @@ from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusab
 from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.account_check import TwoC2pAccountCheck
+from payintent.gateways.twoc2p.addresses import LIVE, ORIGINS, PAGE_ORIGINS, SANDBOX
 from payintent.gateways.twoc2p.amounts import DECIMALS, format_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope, TwoC2pPayment, TwoC2pToken
@@ -93,14 +94,9 @@ class TwoC2pGateway:
         optional_credentials=frozenset({"page_url", "maintenance_url"}),
         countries=COUNTRIES,
         refund_is_idempotent=False,  # its documents promise nothing about a repeated refund
-        origins=frozenset(
-            {
-                "https://pgw.2c2p.com",
-                "https://t.2c2p.com",
-                "https://sandbox-pgw.2c2p.com",
-                "https://demo2.2c2p.com",
-            }
-        ),
+        origins=ORIGINS,
+        page_origins=PAGE_ORIGINS,
+        livemode_of=lambda base_url, _: {LIVE: True, SANDBOX: False}.get(base_url.rstrip("/")),
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:

@@ -22,6 +22,7 @@ from payintent.domain.gateway import (
 )
 from payintent.gateways.http_client import GatewayHttpClient, unusable
 from payintent.gateways.twoc2p import response_codes as codes
+from payintent.gateways.twoc2p.addresses import MAINTENANCE_PATH, MAINTENANCE_URLS
 from payintent.gateways.twoc2p.amounts import format_refund_amount, parse_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError
 
@@ -31,12 +32,6 @@ XML_BYTES_MAX = 40 * 1024  # a list of some 250 refunds
 DETAIL_CHARS_MAX = 200
 
 _OK = 200
-_PATH = "/PaymentAction/2.0/action"
-#: Base URLs of the maintenance API, where it is not beside the payment API.
-_ELSEWHERE = {
-    "https://pgw.2c2p.com": f"https://t.2c2p.com{_PATH}",
-    "https://sandbox-pgw.2c2p.com": f"https://demo2.2c2p.com/2C2PFrontend{_PATH}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +168,7 @@ class TwoC2pRefundApi:
 def _url(account: GatewayAccount) -> str:
     given = account.credentials.get("maintenance_url")
     base = account.base_url.rstrip("/")
-    return given or _ELSEWHERE.get(base) or f"{base}{_PATH}"
+    return given or MAINTENANCE_URLS.get(base) or f"{base}{MAINTENANCE_PATH}"
 
 
 def _invoice(request: GatewayRefundRequest) -> str:

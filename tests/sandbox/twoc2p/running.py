@@ -47,10 +47,12 @@ def accounts() -> list[Account]:
 
 
 @contextmanager
-def running_twoc2p(scale: float = SCALE) -> Generator[str]:
-    """Run an emulator in a thread of its own; gives its URL."""
+def running_twoc2p(scale: float = SCALE, *, pages_host: str = "127.0.0.1") -> Generator[str]:
+    """Run an emulator in a thread of its own; gives its URL. Its pages may be at another host."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = make_app(accounts(), read_private(pair("gateway")[0]), time_scale=scale)
+    pages = f"http://{pages_host}:{listener.getsockname()[1]}"
+    key = read_private(pair("gateway")[0])
+    app = make_app(accounts(), key, time_scale=scale, public_url=pages)
     server = uvicorn.Server(uvicorn.Config(app, ws="none", log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
