@@ -76,7 +76,8 @@ _SLOW_FOLDERS = {
 }
 #: What is long by nature and about what surrounds the service: `make test-long` runs it.
 _LONG_FILES = {
-    *("bench/test_bench_smoke.py", "bench/test_web.py"),  # whole benchmarks, with few rounds
+    # whole benchmarks, with few rounds
+    *("bench/test_bench_smoke.py", "bench/test_cells_smoke.py", "bench/test_web.py"),
     "clients/test_generated.py",  # compilers of other languages
     "e2e/test_install.py",  # a page of the docs, command by command
     "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox

@@ -5,6 +5,7 @@ All that is imported here is imported before the supervisor forks, so that its p
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 
 import uvloop
@@ -13,13 +14,14 @@ from prometheus_client import start_http_server
 from payintent.cli.common import STOPPING, fail
 from payintent.cli.supervised import Address, become_member
 from payintent.config import Settings
-from payintent.log import load_logging
+from payintent.log import get_logger, load_logging
 from payintent.processes.cores import usable_cores
 from payintent.processes.metrics_server import serve_metrics
 from payintent.processes.unsupervised import refuse_roll
 from payintent.workers import run_worker
 
 _METRICS = "metrics"
+_log = get_logger("process")
 
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
@@ -50,3 +52,6 @@ def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
             runner.run(run_worker(settings, on_started))
     except STOPPING as error:
         fail(str(error))
+    except Exception:  # noqa: BLE001 - a defect; its line is JSON as all of a log are
+        _log.exception("worker_failed")
+        sys.exit(1)

@@ -1,0 +1,23 @@
+"""A worker that ends for a defect says so in the log, as an API process does."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from payintent.cli import work
+from payintent.config import Settings
+
+
+async def _with_a_defect(*_: object) -> None:
+    raise ZeroDivisionError("a defect")
+
+
+def test_a_defect_that_ends_a_worker_is_a_line_of_the_log_and_a_status(
+    any_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "run_worker", _with_a_defect)
+    monkeypatch.setattr(work, "load_logging", lambda: None)  # it would end the capture
+    with capture_logs() as lines, pytest.raises(SystemExit) as ended:
+        work.work(any_settings, None, 1)
+    assert ended.value.code == 1
+    assert [(line["event"], line["log_level"]) for line in lines] == [("worker_failed", "error")]
+    assert lines[0]["exc_info"]
