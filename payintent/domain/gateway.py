@@ -62,7 +62,7 @@ class GatewayCapabilities:
     #: The origins of its API, pages and scripts; an account's addresses must be among these.
     origins: frozenset[str] = frozenset()
     #: By its API's base URL: the origin of its pages, where that is another one.
-    page_origins: Mapping[str, str] = field(default_factory=dict)
+    page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
     #: Tells from an account's base URL and credentials whether it moves money (True), is for
     #: tests (False), or that neither shows (None).
     livemode_of: Callable[[str, Mapping[str, str]], bool | None] = field(default=_no_livemode)

@@ -28,7 +28,7 @@ from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
-from payintent.payments.settle_refund import settle_refund
+from payintent.payments.settle_refund import lock_refund, settle_refund
 from payintent.storage import cases, refunds, sessions
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
@@ -107,11 +107,23 @@ class RefundSender:
 
     async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         if not await refunds.mark_sending(self._database(due), due.refund.id):
+            await self._decline_disputed(due)
             return None
         answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
             await refunds.mark_unsent(self._database(due), due.refund.id, due.refund.sent_at)
         return answer
+
+    async def _decline_disputed(self, due: DueRefund) -> None:
+        """End a refund that was never sent where a dispute gives the buyer its money already."""
+        async with self._database(due).transaction() as tx:
+            _, refund, _ = await lock_refund(tx, due.refund.id)
+            unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
+            if not unsent or not await refunds.is_disputed(tx, refund.capture_id):
+                return
+            report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
+            await settle_refund(tx, refund.id, report)
+        _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
 
     async def _read(
         self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown

@@ -18,11 +18,8 @@ _log = get_logger("settle_refund")
 
 
 async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
-    """Apply a report: however often, late or out of order it comes, it takes effect once.
-
-    The payment is locked first, then the capture, then the refund.
-    """
-    payment, refund, now = await _lock(tx, refund_id)
+    """Apply a report: however often, late or out of order it comes, it takes effect once."""
+    payment, refund, now = await lock_refund(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
         await _succeed(tx, payment, refund, report, now)
@@ -35,7 +32,8 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
     return effect
 
 
-async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
+async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
+    """Lock the payment first, then the capture, then the refund; returns the time too."""
     refund_before = await refunds.get(tx, refund_id)
     assert refund_before is not None  # noqa: S101 - refunds are never deleted
     payment = None

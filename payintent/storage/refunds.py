@@ -18,6 +18,11 @@ COLUMNS = """
     r.reference, r.requested_by, r.approved_by, r.note, r.inquiries, r.sent_at, r.created_at,
     r.updated_at
 """
+#: Of a capture `c`: a dispute holds money that a refund has reserved.
+DISPUTED = """
+    (c.disputed_minor > 0
+        AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
+"""
 _OF_PAYMENT_MAX = 1_000
 _LAST = UUID(int=2**128 - 1)
 
@@ -273,16 +278,31 @@ async def claim_due(
 
 
 async def mark_sending(database: Executor, refund_id: UUID) -> bool:
-    """Mark a refund as about to be sent; False where it does not wait for that any more."""
+    """Mark a refund as about to be sent; False where it does not wait for that any more.
+
+    False too where it was never sent and a dispute holds its money.
+    """
     row = await database.row(
         """
-        UPDATE refund
+        UPDATE refund r
         SET step = 'sent', sent_at = clock()
-        WHERE id = $1 AND step = 'queued'
-        RETURNING id
+        WHERE r.id = $1 AND r.step = 'queued' AND (
+            r.sent_at IS NOT NULL OR NOT EXISTS (
+                SELECT FROM capture c WHERE c.id = r.capture_id AND """
+        + DISPUTED
+        + """
+            )
+        )
+        RETURNING r.id
         """,
         refund_id,
     )
+    return row is not None
+
+
+async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
+    """Tell of a locked capture whether a dispute holds money that a refund has reserved."""
+    row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
     return row is not None
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from payintent.storage.database import Executor, Tx
+from payintent.storage.refunds import DISPUTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,9 @@ async def get(database: Executor, refund_id: UUID) -> RestingRefund:
             f.step IN ('queued', 'sent') AND f.next_at IS NULL AS resting,
             EXISTS (SELECT FROM chain_refund l
                 WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign') AS logged,
-            c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor AS disputed
+            """
+        + DISPUTED
+        + """ AS disputed
         FROM refund f
         JOIN capture c ON c.id = f.capture_id
         JOIN provider_account a ON a.id = c.account_id

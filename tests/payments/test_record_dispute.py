@@ -14,7 +14,7 @@ from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState,
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
 from payintent.payments.receive_callback import CallbackResult
-from tests.payments.refunding import asked, paid, work
+from tests.payments.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
 from tests.support.world import World
 
 DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -130,8 +130,8 @@ async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
 async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000.00")
-    await hear(world, report(payment))
     await work(world)
+    await hear(world, report(payment))
     seen = (await world.see(payment)).payment
     assert (seen.status, str(seen.refunded_amount)) == (
         "PARTIALLY_REFUNDED",
@@ -209,3 +209,49 @@ async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
     again = await the_case(world)
     assert (again.id, again.status, again.closed_by) == (case.id, "OPEN", None)
     assert again.note.endswith(f"over; dispute {after}, money withdrawn")
+
+
+async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_its_money(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    refund = await asked(world, payment, "1000")
+    await hear(world, report(payment))
+    await work(world)
+    assert world.gateway.refunds == []
+    ended = await kept(world, refund)
+    assert (ended.status, ended.failure_reason, ended.step) == ("FAILED", "DECLINED", "ended")
+    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+@pytest.mark.parametrize("state", [DisputeState.INQUIRY, DisputeState.WON])
+async def test_a_refund_goes_out_where_a_dispute_holds_nothing(
+    world: World, state: DisputeState
+) -> None:
+    payment = await paid(world)
+    await asked(world, payment)
+    await hear(world, report(payment, state=state, funds=DisputedFunds.UNTOUCHED))
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
+
+
+async def test_a_refund_goes_out_of_what_a_dispute_leaves(world: World) -> None:
+    payment = await paid(world)
+    await asked(world, payment, "1000")
+    await hear(world, report(payment, amount_minor=59000))
+    await work(world)
+    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "1000", "0", 100000, 0)
+
+
+async def test_a_refund_that_its_gateway_may_have_read_goes_on_under_a_dispute(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = PENDING
+    refund = await asked(world, payment)
+    await work(world)
+    await hear(world, report(payment))
+    await world.rows("UPDATE refund SET next_at = clock() WHERE id = $1", refund.id)
+    world.gateway.answer_inquire_refund = DONE
+    await work(world)
+    assert await world.status(payment) == "REFUNDED"
