@@ -301,7 +301,14 @@ async def _examine_replica(report: _Report, service: Service) -> None:
 
 
 async def _examine_copies(report: _Report, service: Service) -> None:
-    """Tell whether other cells' copies are of changes that cell 0 has: else it was restored."""
+    """Tell whether cell 0 knows of other cells, and of the changes that these have copies of.
+
+    Else it was restored.
+    """
+    if not service.settings.other_cells:
+        return
+    from payintent.operations.cell_changes import find_forgotten_cells
+
     for number, cell in service.cells.items():
         change = (await copied_tables.read_copy(cell)).change if number else None
         if change and await copied_tables.is_foreign(service.database, change):
@@ -310,6 +317,12 @@ async def _examine_copies(report: _Report, service: Service) -> None:
                 f"its copies are of change {change.number}, which cell 0 does not know: run "
                 f"payintent cell take-back {number}, or payintent cell copy-anew {number}",
             )
+    for number in await find_forgotten_cells(service.operation_context):
+        report.wrong(
+            f"cell-{number}",
+            "its database is a cell of this installation, which cell 0 does not know: run "
+            f"payintent cell take-back {number}",
+        )
 
 
 async def _examine_chains(report: _Report, chosen: Settings) -> None:

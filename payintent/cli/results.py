@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a command imports the operations of its own subject alone
     from payintent.operations.cases import CaseView
     from payintent.operations.chain_views import ChainView
     from payintent.operations.merchants import CreatedMerchant, CreateMerchant
-    from payintent.operations.payment_timeline import TimelineEntry
+    from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
     from payintent.operations.rate_limits import ClearRateLimit
     from payintent.operations.statements import StatementText
     from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
@@ -159,6 +159,21 @@ def _happened(entry: "TimelineEntry") -> str:
     return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
 
 
+def _timeline(page: "TimelinePage") -> Iterator[Part]:
+    """Show what happened, each with what was sent and how the answer to it began."""
+    if page.entries:
+        yield "\n".join(line for entry in page.entries for line in _happened_whole(entry)), ()
+    yield f"page {page.page} of {page.pages}", ()
+
+
+def _happened_whole(entry: "TimelineEntry") -> Iterator[str]:
+    yield _happened(entry)
+    if body := entry.details.get("body"):
+        yield wrap_at_terminal(f"     body: {one_line(body)}", 5)
+    if answer := entry.details.get("answer"):
+        yield wrap_at_terminal(f"     answer: {one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
+
+
 def _event(shown: "EventAttempts") -> Iterator[Part]:
     """Show the event, then each attempt with where it went and what was answered."""
     yield shown.event, ()
@@ -212,6 +227,7 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "chain.set": _chain,
     "case.show": _case,
     "payment.show": _payment,
+    "payment.timeline": _timeline,
     "webhooks.show": _event,
     "approval.approve": _approved,
     "reconciliation.show": lambda shown: iter(

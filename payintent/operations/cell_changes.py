@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from time import monotonic
 from typing import Annotated, ClassVar
@@ -194,6 +194,19 @@ async def check_installation(control: Database, cell: Database, number: int) -> 
     if found is not None and found.cell != number:
         raise RefusedError(ErrorCode.CONFLICT, f"its database is that of cell {found.cell}")
     return found is not None
+
+
+async def find_forgotten_cells(context: OperationContext) -> list[int]:
+    """List cells of this installation that control does not know any more, after a restore."""
+    control = context.cells.control
+    known = {cell.number for cell in await cell_records.list_cells(control)}
+    forgotten: list[int] = []
+    for number in sorted(control.settings.other_cells.keys() - known):
+        with suppress(RefusedError):  # it is away, or another's
+            async with opened_cell(context, number) as cell:
+                if await check_installation(control, cell, number):
+                    forgotten.append(number)
+    return forgotten
 
 
 async def _check_clocks(control: Database, cell: Database, number: int) -> None:

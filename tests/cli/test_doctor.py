@@ -123,8 +123,28 @@ def test_copies_of_a_change_that_cell_0_does_not_know_are_refused_with_what_to_d
     assert "payintent cell take-back 2" in text
 
 
-async def _add_cell(settings: Settings) -> None:
-    await make_new_cell(settings)
+def test_a_cell_that_cell_0_does_not_know_any_more_is_found(examine_all: _Doctor) -> None:
+    """Cell 0 was restored to a moment before: no copies of the cell are looked at then."""
+    settings = with_new_cell(examine_all.settings, 2)
+    cells = settings.cells.get_secret_value()
+    asyncio.run(make_new_cell(settings))
+    assert examine_all(PAYINTENT_CELLS=cells).status == 0, "it was not added yet"
+    asyncio.run(_add_cell(settings, is_made=True))
+    asyncio.run(_forget_cells(settings.database_url))
+    [(subject, text)] = examine_all.refusals(PAYINTENT_CELLS=cells)
+    assert subject == "cell-2"
+    assert "payintent cell take-back 2" in text
+
+
+async def _forget_cells(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("DELETE FROM cell WHERE number <> 0")
+    await connection.close()
+
+
+async def _add_cell(settings: Settings, *, is_made: bool = False) -> None:
+    if not is_made:
+        await make_new_cell(settings)
     service = await open_service(settings, {})
     await service.run_operation(AddCell(number=2), ACTOR)
     await service.close()

@@ -5,6 +5,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,8 @@ from typer import Exit
 
 from payintent.cli.results import print_result
 from payintent.config import Settings
+from payintent.operations.payment_details import ShowTimeline
+from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
 from payintent.operations.statements import ExportStatement, StatementText
 from tests.support.terminal import Terminal
 
@@ -217,3 +220,26 @@ def test_a_pdf_is_written_to_a_pipe_as_it_is_and_never_to_a_terminal(
         print_result(operation, exported, as_json=False)
     told = capsysbinary.readouterr()
     assert (told.out, b"write it to a file" in told.err) == (b"", True)
+
+
+def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    created = TimelineEntry(at=at, what="created", id=None, who=None, text="1590 THB", details={})
+    details = {"body": '{"type":"payment.paid"}', "answer": "busy,\ncome again"}
+    attempt = TimelineEntry(
+        at=at, what="attempt", id="01a1", who=None, text="attempt 1", details=details
+    )
+    page = TimelinePage(entries=[created, attempt], page=1, pages=3)
+    print_result(ShowTimeline(payment_id="pay_x"), page, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "2026-11-21 09:30:00.000Z created     1590 THB",
+        "2026-11-21 09:30:00.000Z attempt     01a1 attempt 1",
+        '     body: {"type":"payment.paid"}',
+        "     answer: busy, come again",
+        "",
+        "page 1 of 3",
+    ]
+    print_result(ShowTimeline(payment_id="pay_x"), page, as_json=True)
+    assert len(json.loads(capsys.readouterr().out)["entries"]) == 2

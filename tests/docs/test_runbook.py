@@ -139,7 +139,7 @@ def test_every_event_that_is_to_be_seen_is_one_of_the_code() -> None:
 
 
 #: Outcomes of attempts, reasons of waiting refunds, and a field: no events.
-_OTHER_NAMES = {"http_error", "connect_error", "tls_error", "no_key", "another_chain"}
+_OTHER_NAMES = {"http_error", "connect_error", "tls_error", "bad_answer", "no_key", "another_chain"}
 _OTHER_NAMES |= {"no_contract", "requested_by"}
 
 

@@ -104,6 +104,7 @@ def _environment(url: str) -> dict[str, str]:
         "PGHOST": parts.hostname or "",
         "PGPORT": str(parts.port),
         "PGUSER": parts.username or "",
+        "OWNER": parts.username or "",
         "PGPASSWORD": unquote(parts.password or ""),
         "PGDATABASE": parts.path[1:],
         "DATABASE_URL": url,

@@ -1,6 +1,7 @@
 """Cell 0 is restored beside another cell, which goes on: what that knows is taken back first."""
 
 import asyncio
+import base64
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from pydantic import SecretStr
 
 from payintent.config import Settings
 from payintent.domain.errors import DatabaseRefusedError, ErrorCode, RefusedError
@@ -345,6 +347,27 @@ async def test_what_was_set_up_and_what_was_removed_since_is_taken_back(
         await world.perform(SetTaxRate(country="JP", rate=rate))
         await copy_tables(world.service.cells)
         assert await _are_equal(world.service.cells), "copies follow as ever"
+
+
+async def test_what_was_set_up_is_taken_back_by_a_ring_whose_first_key_is_newer_than_the_backup(
+    backups: Backups, copies: list[str]
+) -> None:
+    """The first command notes that the key writes, which is no change that would be lost."""
+    await _add_cell(backups)
+    url = await _back_up(backups.world, copies)
+    before = backups.settings.keyring.get_secret_value()
+    ring = f"newer:{base64.b64encode(b'n' * 32).decode()},{before}"
+    newer = {"keyring": SecretStr(ring)}
+    async with backups.opened(backups.settings.model_copy(update=newer)) as world:
+        await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
+        await copy_tables(world.service.cells)
+    settings = backups.restored(url).model_copy(update=newer)
+    async with backups.opened(settings):
+        pass  # as `payintent doctor`
+    async with backups.opened(settings) as world:
+        taken: TakenBack = await world.perform(TakeBack(number=1))
+        assert taken.rows["tax_rate"] == 1
+        assert await _are_equal(world.service.cells)
 
 
 async def test_a_cell_that_was_added_since_is_found_and_taken_back_from(
