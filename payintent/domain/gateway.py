@@ -6,6 +6,7 @@ never a failure, for the money may have moved; only a request that surely never 
 `NotContacted`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,10 @@ from uuid import UUID
 
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement_file import FileLayout
+
+#: A provider's name stands in addresses and answers; the database refuses another form too.
+PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+PROVIDER_NAME_FORM = "1 to 32 small letters, digits, _ and -"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from payintent.domain.gateway import Gateway, GatewayCapabilities
+from payintent.domain.gateway import (
+    PROVIDER_NAME,
+    PROVIDER_NAME_FORM,
+    Gateway,
+    GatewayCapabilities,
+)
 from payintent.gateways.http_client import GatewayHttpClient
 
 GROUP = "payintent.gateways"
@@ -53,6 +58,8 @@ def _load(entry: EntryPoint, http: GatewayHttpClient) -> Gateway:
         raise _unusable(entry, f"{type(error).__name__}: {error}") from error
     if getattr(gateway, "provider", None) != entry.name:
         raise _unusable(entry, f"its provider is {getattr(gateway, 'provider', None)!r}")
+    if not PROVIDER_NAME.fullmatch(entry.name):
+        raise _unusable(entry, f"its name must be {PROVIDER_NAME_FORM}")
     if not isinstance(getattr(gateway, "capabilities", None), GatewayCapabilities):
         raise _unusable(entry, "it has no GatewayCapabilities")
     if missing := [name for name in _OPERATIONS if not callable(getattr(gateway, name, None))]:

@@ -50,6 +50,7 @@ def _examine_accounts(
 ) -> Iterator[SetupFinding]:
     unbound: list[str] = []
     lacking: dict[tuple[str, str], list[str]] = {}
+    abandoned: dict[str, list[str]] = {}
     for account in listed:
         names, is_bound = _open(context.encryption, account)
         if not is_bound:
@@ -58,6 +59,14 @@ def _examine_accounts(
         if missing and account.enabled:
             key = account.provider, ", ".join(sorted(missing))
             lacking.setdefault(key, []).append(str(account.id))
+        if account.enabled and account.provider not in context.credentials:
+            abandoned.setdefault(account.provider, []).append(str(account.id))
+    for provider, ids in sorted(abandoned.items()):
+        text = (
+            f"accounts at {provider}, whose gateway is not installed here: {', '.join(ids)}; "
+            "install its package before anything starts"
+        )
+        yield SetupFinding("accounts", False, text)
     for (provider, names), ids in sorted(lacking.items()):
         text = f"accounts at {provider} without {names}, which sell nothing: {', '.join(ids)}"
         yield SetupFinding("accounts", False, text)
@@ -67,7 +76,7 @@ def _examine_accounts(
             f"{', '.join(unbound)}; run payintent keyring rotate"
         )
         yield SetupFinding("accounts", False, text)
-    if not lacking and not unbound:
+    if not lacking and not unbound and not abandoned:
         yield SetupFinding("accounts", True, f"{len(listed)}, with the credentials that they need")
 
 

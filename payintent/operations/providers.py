@@ -1,6 +1,5 @@
 """Providers: enabled or not for all merchants, and their names in the API."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import PROVIDER_NAME, PROVIDER_NAME_FORM
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
@@ -23,7 +23,6 @@ from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
 from payintent.storage.merge_lists import CellList, ask_cells
 
-_WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _Provider = Annotated[str, argument("As `provider list` shows it, such as stripe.", name="name")]
 
 
@@ -148,10 +147,8 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse a name that has not the form of one in the API."""
         del context
-        if not _WIRE_NAME.fullmatch(self.wire_name):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "wire_name has 1 to 32 small letters, digits, _ and -"
-            )
+        if not PROVIDER_NAME.fullmatch(self.wire_name):
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"wire_name has {PROVIDER_NAME_FORM}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Rename the provider; raise `NOT_FOUND` for an unknown one."""

@@ -84,6 +84,21 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
     ]
 
 
+async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody(
+    world: World, context: OperationContext
+) -> None:
+    """As after an upgrade into an environment without the gateway's package."""
+    left = {name: value for name, value in context.credentials.items() if name != "2c2p"}
+    context = replace(context, sandbox=True, credentials=left)
+    away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=away.pop()))
+    text = (
+        "accounts at 2c2p, whose gateway is not installed here: "
+        f"{', '.join(map(str, away))}; install its package before anything starts"
+    )
+    assert await examine_setup(context) == [SetupFinding("accounts", False, text)]
+
+
 async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     world: World, context: OperationContext
 ) -> None:
@@ -115,6 +130,7 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
         ("places", "PAYINTENT_API_BASE is on this machine"),
         ("service", "secrets belong to this database; this database role can change the audit log"),
         ("operators", "admins whose token works"),
+        ("accounts", "accounts at fake, whose gateway is not installed here"),
         ("accounts", f"accounts at 2c2p without {missing}, which sell nothing"),
         ("accounts", "accounts whose credentials are not bound to provider and base_url"),
     ]
