@@ -49,6 +49,15 @@ def test_haproxy_asks_every_database_each_second_and_cuts_what_leads_no_more() -
         assert f"server db{number} {address(host)}:5432 check port {STATUS_PORT}" in leader
 
 
+def test_lists_are_read_at_one_standby_at_a_time() -> None:
+    """The service asks one connection how far behind its standby is: others must lead there too."""
+    standbys = _HAPROXY.partition("listen standbys")[2]
+    assert "OPTIONS /replica?lag=1MB" in standbys
+    words = [line.split() for line in standbys.splitlines()]
+    for wanted in ("balance first", "stick-table type ip size 16", "stick on dst"):
+        assert wanted.split() in words
+
+
 def test_pgbouncer_leads_to_haproxy_and_has_no_comment_behind_a_value() -> None:
     """It takes what stands behind a value for a part of it, and does not start."""
     text = page("deploy/ha/pgbouncer.ini")
