@@ -38,6 +38,11 @@ def test_a_lease_is_longer_than_what_it_takes_to_renew_it() -> None:
     assert f"`ttl` ({dcs['ttl']} s)" in _PAGE
 
 
+def test_haproxy_does_not_stay_root() -> None:
+    everywhere = _HAPROXY.partition("\ndefaults\n")[0]
+    assert re.search(r"^    user haproxy\n    group haproxy$", everywhere, re.MULTILINE)
+
+
 def test_haproxy_asks_every_database_each_second_and_cuts_what_leads_no_more() -> None:
     [defaults] = re.findall(r"default-server (.+)", _HAPROXY)
     assert "inter 1s" in defaults
