@@ -315,6 +315,18 @@ async def _connect(url: str) -> Connection:
     return opened
 
 
+async def reopen_old(url: str) -> None:
+    """Let the old database take writes again, while the new server is away."""
+    try:
+        old = await _connect(url)
+        try:
+            await open_again(old, await old.fetchval("SELECT current_database()"))
+        finally:
+            await old.close()
+    except GONE as error:
+        raise StorageUnavailableError(f"the old server is away: {type(error).__name__}") from error
+
+
 async def fence(side: Connection, database: str) -> None:
     """Let a database take no writes of connections that begin from now on."""
     await side.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.id_generator import IdGenerator
-from payintent.storage.cell_move import CellMove, MovedTable, fence, open_again, open_move
+from payintent.storage.cell_move import (
+    CellMove,
+    MovedTable,
+    fence,
+    open_again,
+    open_move,
+    reopen_old,
+)
 from payintent.storage.driver import Connection
 
 ACTION = "cell.move"
@@ -76,7 +83,7 @@ async def finish(
     tables = [table for table in await move.tables() if not table.is_unlogged and table.is_followed]
     await asyncio.gather(*(_look_at(side, tables) for side in (move.old, move.new)))  # warms
     began = time.monotonic()
-    async with _undone(move, urls, hooks):
+    async with _undone(move, urls, hooks, new_is_closed=new["is_fenced"]):
         async with asyncio.timeout(stop_max_s):
             await hooks.pause()
             await _stop_writes(move, old["database"], who, why)
@@ -118,23 +125,30 @@ async def _await_little(move: CellMove) -> None:
 
 
 @asynccontextmanager
-async def _undone(move: CellMove, urls: tuple[str, str], hooks: Hooks) -> AsyncGenerator[None]:
+async def _undone(
+    move: CellMove, urls: tuple[str, str], hooks: Hooks, *, new_is_closed: bool
+) -> AsyncGenerator[None]:
     """Give the cell back to the old database where the block fails, on connections of its own."""
     try:
         yield
     except BaseException as error:
-        await asyncio.shield(_undo(move.cell, urls, hooks))
+        await asyncio.shield(_undo(move.cell, urls, hooks, new_is_closed=new_is_closed))
         if isinstance(error, TimeoutError):
             raise _refused("it took too long, and was undone: the old database goes on") from error
         raise
 
 
-async def _undo(cell: int, urls: tuple[str, str], hooks: Hooks) -> None:
-    async with open_move(cell, *urls) as again:
-        old, new = await again.facts()
-        await fence(again.new, new["database"])
-        await again.follow_again()
-        await open_again(again.old, old["database"])
+async def _undo(cell: int, urls: tuple[str, str], hooks: Hooks, *, new_is_closed: bool) -> None:
+    try:
+        async with open_move(cell, *urls) as again:
+            old, new = await again.facts()
+            await fence(again.new, new["database"])
+            await again.follow_again()
+            await open_again(again.old, old["database"])
+    except StorageUnavailableError:
+        if not new_is_closed:
+            raise
+        await reopen_old(urls[0])  # the new one, where it is away, takes no writes when it is back
     await hooks.resume()
 
 

@@ -95,6 +95,7 @@ def test_every_unit_is_hardened_in_one_place() -> None:
     for process in ("worker", "migrate"):  # %p is the unit's name before the @
         assert f"/etc/payintent/payintent-{process}.env" in _PAGE
     assert "AF_NETLINK" in hardened["RestrictAddressFamilies"]
+    assert "ProcSubset" not in hardened  # else no metric `process_…` is there
     for unit in _UNITS:  # the folder's name is what makes it hold for them
         assert unit.startswith("payintent-")
         assert not set(_Unit(unit)["Service"]) & set(hardened)

@@ -38,6 +38,11 @@ def test_a_lease_is_longer_than_what_it_takes_to_renew_it() -> None:
     assert f"`ttl` ({dcs['ttl']} s)" in _PAGE
 
 
+def test_haproxy_does_not_stay_root() -> None:
+    everywhere = _HAPROXY.partition("\ndefaults\n")[0]
+    assert re.search(r"^    user haproxy\n    group haproxy$", everywhere, re.MULTILINE)
+
+
 def test_haproxy_asks_every_database_each_second_and_cuts_what_leads_no_more() -> None:
     [defaults] = re.findall(r"default-server (.+)", _HAPROXY)
     assert "inter 1s" in defaults
@@ -47,6 +52,15 @@ def test_haproxy_asks_every_database_each_second_and_cuts_what_leads_no_more() -
     assert "OPTIONS /primary" in leader
     for number, host in enumerate(DATABASES, 1):
         assert f"server db{number} {address(host)}:5432 check port {STATUS_PORT}" in leader
+
+
+def test_lists_are_read_at_one_standby_at_a_time() -> None:
+    """The service asks one connection how far behind its standby is: others must lead there too."""
+    standbys = _HAPROXY.partition("listen standbys")[2]
+    assert "OPTIONS /replica?lag=1MB" in standbys
+    words = [line.split() for line in standbys.splitlines()]
+    for wanted in ("balance first", "stick-table type ip size 16", "stick on dst"):
+        assert wanted.split() in words
 
 
 def test_pgbouncer_leads_to_haproxy_and_has_no_comment_behind_a_value() -> None:

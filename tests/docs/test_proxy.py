@@ -141,6 +141,7 @@ def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
             "/v1/onchain/sessions/sess_0123***/transactions",
         ),
         ("/merchant/link/A-token_that-signs-in", "/merchant/link/***"),
+        ("/c/wallet/open/A-code_that-leads-to-a-checkout", "/c/wallet/open/***"),
         ("/v1/payments", "/v1/payments"),
         ("/c/static/checkout.css", "/c/static/checkout.css"),
     ],

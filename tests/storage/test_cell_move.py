@@ -148,10 +148,12 @@ async def _nothing() -> None:
     await asyncio.sleep(0)
 
 
-async def _finish(pair: Pair, hooks: Hooks | None = None, stop_max_s: float = 30.0) -> Switched:
+async def _finish(
+    pair: Pair, hooks: Hooks | None = None, stop_max_s: float = 30.0, undo_at: str = ""
+) -> Switched:
     async with open_move(pair.cell, pair.old, pair.new) as move:
         hooks = hooks or Hooks(_nothing, _nothing, _nothing)
-        urls = (pair.old, pair.new)
+        urls = (pair.old, undo_at or pair.new)
         return await finish(move, urls, hooks, "somebody", "larger", stop_max_s=stop_max_s)
 
 
@@ -218,7 +220,9 @@ async def test_triggers_do_not_act_again_and_sequences_go_on(pair: Pair) -> None
     assert await _value(pair.new, f"SELECT nextval({sequence})") == 4712
 
 
-async def test_a_difference_is_named_and_the_old_server_goes_on(pair: Pair) -> None:
+@pytest.mark.parametrize("undo_at", ["", "postgresql://a:b@127.0.0.1:1/away?sslmode=disable"])
+async def test_a_difference_is_named_and_the_old_server_goes_on(pair: Pair, undo_at: str) -> None:
+    """Also where the new server does not answer any more when it is undone."""
     await _follow(pair)
     tampering = await asyncpg.connect(pair.new)
     await tampering.execute("SET default_transaction_read_only = off")
@@ -231,7 +235,7 @@ async def test_a_difference_is_named_and_the_old_server_goes_on(pair: Pair) -> N
         await asyncio.sleep(0)
 
     with pytest.raises(RefusedError, match="something else in: installation"):
-        await _finish(pair, Hooks(_nothing, _nothing, resume))
+        await _finish(pair, Hooks(_nothing, _nothing, resume), undo_at=undo_at)
     assert resumed == ["resumed"]
     await _execute(
         pair.old, "INSERT INTO buyer_attempt (address_digest, merchant_id) VALUES ('\\x02', 1)"

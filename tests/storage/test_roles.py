@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -16,7 +17,16 @@ from payintent.cli import doctor
 from payintent.config import Settings
 from payintent.storage.migrations_runner import migrate
 from tests.docs.reading import blocks, page
-from tests.support.roles import OWNER, RUNNING, database_with_roles, run, statements
+from tests.support.roles import (
+    OWNER,
+    PASSWORD,
+    RUNNING,
+    database_with_roles,
+    making_roles,
+    run,
+    statements,
+    url_of,
+)
 from tools import sql_statements
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +86,24 @@ async def _planned(connection: asyncpg.Connection, statement: sql_statements.Sta
     else:
         async with connection.transaction():
             await connection.execute(statement.query)
+
+
+async def test_who_may_create_roles_and_databases_makes_them_without_being_a_superuser() -> None:
+    server, name = os.environ["TESTS_POSTGRES_URL"], f"made_{uuid4().hex[:8]}"
+    maker = f"{name}_maker"
+    await run(server, f"CREATE ROLE {maker} LOGIN CREATEROLE CREATEDB PASSWORD '{PASSWORD}'")
+    connection = await asyncpg.connect(url_of(maker, server, "postgres"))
+    try:
+        for statement in making_roles():
+            await connection.execute(statement.replace("payintent", name))
+        owner = "SELECT datdba::regrole::text FROM pg_database WHERE datname = $1"
+        assert await connection.fetchval(owner, name) == f"{name}_migrate"
+    finally:
+        await connection.close()
+        made = [f"{name}_{one}" for one in ("migrate", "api", "worker", "read")]
+        await run(server, f"DROP DATABASE IF EXISTS {name}")
+        await run(server, f"DROP ROLE IF EXISTS {', '.join(made)}")
+        await run(server, f"DROP ROLE {maker}")
 
 
 async def test_every_statement_of_the_service_is_allowed_to_the_api(roles: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from tests.docs.reading import page
 
 RUNNING = ("payintent_api", "payintent_worker", "payintent_read")
 OWNER = "payintent_migrate"
-_PASSWORD = "of-a-role"
+PASSWORD = "of-a-role"
 _LOCK = 0x526F6C65  # roles belong to the server, which all test processes share
 
 
@@ -21,10 +21,15 @@ def statements(title: str) -> str:
     return page(f"deploy/database/{title}.sql")
 
 
+def making_roles() -> list[str]:
+    """Give the statements that make roles and database, one by one."""
+    return [one for one in statements("roles").split(";\n") if one.strip()]
+
+
 def url_of(role: str, server_url: str, database: str) -> str:
     """Give the address of a database for a role."""
     parts = urlsplit(server_url)
-    place = f"{role}:{_PASSWORD}@{parts.hostname}:{parts.port}"
+    place = f"{role}:{PASSWORD}@{parts.hostname}:{parts.port}"
     return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
 
 
@@ -62,12 +67,12 @@ async def _make_roles(server_url: str, database: str) -> None:
     connection = await asyncpg.connect(server_url)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
-        for statement in statements("roles").split(";\n"):
+        for statement in making_roles():
             with suppress(asyncpg.DuplicateObjectError):
                 await connection.execute(
                     statement.replace("DATABASE payintent ", f'DATABASE "{database}" ')
                 )
         for role in (OWNER, *RUNNING):
-            await connection.execute(f"ALTER ROLE {role} PASSWORD '{_PASSWORD}'")
+            await connection.execute(f"ALTER ROLE {role} PASSWORD '{PASSWORD}'")
     finally:
         await connection.close()
