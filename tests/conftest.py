@@ -27,7 +27,7 @@ from tests.support.cell_schema import (
     keep_copiers_out,
     with_second_cell,
 )
-from tests.support.citus_cell import drop_schemas
+from tests.support.citus_cell import drop_schemas, set_up_roles
 from tests.support.databases import (
     TEMPLATE,
     WORLD_TEMPLATE,
@@ -111,6 +111,8 @@ def pytest_configure(config: pytest.Config) -> None:
         (folder / name).mkdir(mode=0o711)
         servers[name] = Postgres(folder / name / "data", durable=False)
         os.environ[name] = f"{servers[name].start()}?sslmode=disable"  # nothing there speaks TLS
+    if is_citus():
+        asyncio.run(set_up_roles())
     asyncio.run(_make_templates(os.environ[_ENV]))
 
     def stop() -> None:

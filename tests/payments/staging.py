@@ -19,7 +19,7 @@ _BLOCKED = """
 
 
 #: Who waits on a node of a Citus cluster waits for no one at its coordinator.
-_BLOCKED_ON_NODES = "SELECT count(*) FROM citus_lock_waits"
+BLOCKED_ON_NODES = "SELECT count(*) FROM citus_lock_waits"
 
 
 class _RolledBack(Exception):  # noqa: N818
@@ -74,7 +74,7 @@ async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncItera
 async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
     """Wait until so many backends are blocked by another; a task that ended did not wait."""
     watcher = await world.other_connection()
-    blocked = _BLOCKED_ON_NODES if is_citus() else _BLOCKED
+    blocked = BLOCKED_ON_NODES if is_citus() else _BLOCKED
     try:
         async with asyncio.timeout(PATIENCE_S):
             while await watcher.fetchval(blocked) < len(tasks):

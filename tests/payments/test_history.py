@@ -50,6 +50,7 @@ from payintent.storage import ledger_check, sessions
 from tests.domain.test_payment import EXPECTED
 from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
+from tests.support.cell_schema import is_citus
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
@@ -68,27 +69,51 @@ TABLES = """
     step, given, payment, session, capture, refund, money_case, dispute, event, delivery, callback,
     idempotency, gateway_outage, ledger_entry
 """
-LOG = """
+LOG = (
+    """
     CREATE TABLE step (number bigint GENERATED ALWAYS AS IDENTITY, payment_id uuid, before text,
-        after text);
+        after text)
+    """,
+    """
     CREATE FUNCTION log_step() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO step (payment_id, before, after) VALUES (NEW.id, OLD.status, NEW.status);
         RETURN NULL;
-    END $$;
+    END $$
+    """,
+    """
     CREATE TRIGGER log_step AFTER UPDATE OF status ON payment
-        FOR EACH ROW EXECUTE FUNCTION log_step();
-    CREATE TABLE given (capture_id uuid, held numeric, amount numeric);
+        FOR EACH ROW EXECUTE FUNCTION log_step()
+    """,
+    "CREATE TABLE given (capture_id uuid, held numeric, amount numeric)",
+    """
     CREATE FUNCTION log_given() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO given (capture_id, held, amount) VALUES (NEW.id,
             NEW.refunded_minor + NEW.reserved_minor + NEW.disputed_minor, NEW.amount_minor);
         RETURN NULL;
-    END $$;
+    END $$
+    """,
+    """
     CREATE TRIGGER log_given AFTER UPDATE ON capture FOR EACH ROW
         WHEN (NEW.refunded_minor + NEW.reserved_minor > OLD.refunded_minor + OLD.reserved_minor)
-        EXECUTE FUNCTION log_given();
-    ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only;
+        EXECUTE FUNCTION log_given()
+    """,
+    "ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only",
+)
+#: On Citus triggers are made on the node, and run with the path of whoever sent the statement.
+UNSAFE = "SET citus.enable_unsafe_triggers = on"
+PATHS = """
+    DO $$
+    DECLARE
+        trigger text;
+    BEGIN
+        FOREACH trigger IN ARRAY ARRAY ['log_step()', 'log_given()'] LOOP
+            EXECUTE format(
+                'ALTER FUNCTION %s SET search_path = %I, pg_temp', trigger, current_schema()
+            );
+        END LOOP;
+    END $$
 """
 PAYMENTS_MAX = 6
 SESSIONS = """
@@ -692,7 +717,8 @@ def stage(settings: Settings) -> Iterator[type[History]]:
         gateway = TalkingGateway()
         world = await make_world(await open_service(settings, {"fake": gateway}), gateway)
         connection = await world.other_connection()
-        await connection.execute(LOG)
+        for statement in (UNSAFE, *LOG, PATHS) if is_citus() else LOG:
+            await connection.execute(statement)
         await connection.close()
         return world
 

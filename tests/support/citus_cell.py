@@ -10,6 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
+from payintent.storage.database import Executor
 from payintent.storage.migrations_runner import FOLDER, migrate
 from tests.support.cell_schema import citus_url, in_schema
 
@@ -123,6 +124,24 @@ async def drop_schema(name: str) -> None:
                 return
     finally:
         await connection.close()
+
+
+async def run_on_nodes(database: Executor, statement: str) -> None:
+    """Run a statement on every node; `{schema}` in it is the schema of the cell."""
+    schema = await database.row("SELECT current_schema() AS name")
+    assert schema is not None
+    done = await database.fetch(
+        "SELECT success, result FROM run_command_on_workers($1)",
+        "SET citus.enable_ddl_propagation = off;" + statement.replace("{schema}", schema["name"]),
+    )
+    assert all(row["success"] for row in done), [tuple(row.values()) for row in done]
+
+
+async def set_up_roles() -> None:
+    """Have locks given up on the nodes too, as docs/scale.md says."""
+    connection = await asyncpg.connect(citus_url())
+    await connection.execute("ALTER ROLE CURRENT_USER SET lock_timeout = '2s'")
+    await connection.close()
 
 
 async def drop_schemas() -> None:

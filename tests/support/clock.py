@@ -1,5 +1,8 @@
 """A clock that stands still until a test moves it: the database's, and that of a process."""
 
+from payintent.storage.database import Database
+from tests.support.cell_schema import NUMBER, is_citus
+from tests.support.citus_cell import run_on_nodes
 from tests.support.world import World
 
 _START = "2026-11-21 08:00:00+00"
@@ -15,18 +18,29 @@ class StoppedClock:
     async def stop(self) -> "StoppedClock":
         """Let `clock()` read a table from now on."""
         for database in self._world.service.cells:  # which may be schemas of one database
-            await database.fetch("CREATE TABLE IF NOT EXISTS public.stopped_clock (at timestamptz)")
-            await database.fetch("DELETE FROM public.stopped_clock")
-            await database.fetch(f"INSERT INTO public.stopped_clock VALUES ('{_START}')")  # type: ignore[arg-type]
+            await _run(
+                database,
+                "CREATE TABLE IF NOT EXISTS public.stopped_clock (at timestamptz)",
+                "DELETE FROM public.stopped_clock",
+                f"INSERT INTO public.stopped_clock VALUES ('{_START}')",
+            )
         await self._world.set_clock("(SELECT at FROM public.stopped_clock)")
         return self
 
     async def move(self, ms: int) -> None:
         self._moved_ms += ms
-        at = f"timestamptz '{_START}' + $1 * interval '1 ms'"
+        at = f"timestamptz '{_START}' + {self._moved_ms} * interval '1 ms'"
         for database in self._world.service.cells:
-            await database.fetch(f"UPDATE public.stopped_clock SET at = {at}", self._moved_ms)  # type: ignore[arg-type]
+            await _run(database, f"UPDATE public.stopped_clock SET at = {at}")
 
     def monotonic(self) -> float:
         """Tell the seconds since it was stopped."""
         return self._moved_ms / 1000
+
+
+async def _run(database: Database, *statements: str) -> None:
+    """Run statements in a database, and on the nodes of a Citus cluster, where `clock()` is too."""
+    for statement in statements:
+        await database.fetch(statement)  # type: ignore[arg-type]
+        if is_citus() and database.id_generator.cell == NUMBER:
+            await run_on_nodes(database, statement)

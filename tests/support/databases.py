@@ -11,6 +11,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -132,6 +133,11 @@ class Databases:
 
     def close(self) -> None:
         """End the thread after the work that was given to it."""
+        if is_citus():  # whoever makes a schema holds a lock that dropping them needs
+            for stock in self._stocks.values():
+                while not stock.empty():
+                    with suppress(Exception):
+                        stock.get().result(_WAIT_S)
         for connection in self._connections:
             self._run(connection.close()).result(_WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -35,8 +35,9 @@ from payintent.storage import payment_methods, payments
 from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
 from payintent.storage.table_homes import TABLE_HOMES, TableHome
-from tests.support.cell_schema import NUMBER, is_database
+from tests.support.cell_schema import NUMBER, is_citus, is_database
 from tests.support.cells import copy_tables
+from tests.support.citus_cell import run_on_nodes
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -210,11 +211,11 @@ class World:
 
     async def set_clock(self, expression: str) -> None:
         """Let the clock of every cell's database tell something else."""
+        definition = f"clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN {expression}"
         for database in self.service.cells:
-            await database.fetch(
-                "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "  # type: ignore[arg-type]
-                f"RETURN {expression}"
-            )
+            await database.fetch(f"CREATE OR REPLACE FUNCTION {definition}")  # type: ignore[arg-type]
+            if is_citus() and database.id_generator.cell == NUMBER:
+                await run_on_nodes(database, "CREATE OR REPLACE FUNCTION {schema}." + definition)
 
     async def other_connection(self) -> asyncpg.Connection:
         """Open a connection to the merchant's cell past the service, to stage races with."""

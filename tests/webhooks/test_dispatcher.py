@@ -35,7 +35,9 @@ from payintent.webhooks.endpoint_windows import (
 from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
+from tests.payments.staging import BLOCKED_ON_NODES
 from tests.support import processes
+from tests.support.cell_schema import is_citus
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
@@ -418,7 +420,9 @@ async def waiting(world: World) -> int:
     Not by `pg_stat_activity`: a waiter that wakes to look again shows no wait for a moment.
     """
     [row] = await world.rows(
-        "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+        BLOCKED_ON_NODES
+        if is_citus()
+        else "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
         "WHERE NOT l.granted AND a.datname = current_database()"
     )
     return row["count"]
