@@ -225,6 +225,7 @@ def session_inquirers(
         lambda ask: ask.session.quote.account_id,
         service.session_inquirer.inquire,
         loads,
+        cell=database.id_generator.cell,
     )
 
 
@@ -239,6 +240,7 @@ def refund_submitters(
         lambda due: due.account_id,
         service.refund_sender.process,
         loads,
+        cell=database.id_generator.cell,
     )
 
 

@@ -63,7 +63,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     listeners: list[asyncio.Task[None]] = []
     for cell, database in service.cells.items():
         dispatcher = Dispatcher(
-            outbox_of(service, database), sender, windows, settings.webhook_poll_s
+            outbox_of(service, database), sender, windows, settings.webhook_poll_s, cell=cell
         )
         wake = service.event_notifiers.at(cell)
         listeners.append(asyncio.create_task(wake.listen(dispatcher.wake)))

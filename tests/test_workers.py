@@ -2,19 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from aiohttp import web
 from prometheus_client import Gauge
+from structlog.testing import capture_logs
 
 from payintent.domain.errors import CellRestsError, StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.operations.merchants import SetCallbackUrl
+from payintent.payments.inquire_sessions import SessionInquirer
 from payintent.payments.leased_tasks import AccountLoads, LeasedTaskRunner
+from payintent.payments.send_refund import RefundSender
 from payintent.storage import outbox
 from payintent.worker_metrics import CELL_UP, DELIVERIES, WaitingMeasures
+from payintent.worker_steps import refund_submitters, session_inquirers
 from payintent.workers import outbox_of
 from tests.payments.refunding import asked
 from tests.support.cell_schema import OF_CELLS
@@ -198,6 +203,39 @@ async def test_an_account_has_no_more_calls_at_once_for_more_cells() -> None:
     await runners[1].step()
     assert asked[-1] == []
     await runners[1].finish()
+
+
+async def test_what_a_worker_says_of_a_cell_that_is_away_names_it(
+    two: TwoCells, shops: Shops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(*_: object) -> None:
+        raise StorageUnavailableError("lost")
+
+    service = two.world.service
+    monkeypatch.setattr(SessionInquirer, "inquire", lose)
+    monkeypatch.setattr(RefundSender, "process", lose)
+    due = [(cell, await _work(two, cell, shops)) for cell in (0, 1)]
+    for cell, payments in due:
+        await _make_due(two, cell, payments)
+    with capture_logs() as lines:
+        for database in service.cells:
+            for make in (session_inquirers, refund_submitters):
+                runner = make(service, database)
+                await runner.step()
+                await runner.finish()
+    deferred = {(line["step"], line.get("cell")) for line in lines}
+    assert deferred == {(step, cell) for step in ("inquire", "refund") for cell in (None, 1)}
+    await two.away(1)
+    with capture_logs() as lines:
+        await outbox_of(service, service.cells.control).release(shops.merchants[0])
+        assert _away(lines) == [1]
+        async with working(service):
+            await until(lambda: len(_away(lines)) > 1, "the dispatcher of cell 1 says it too")
+    assert set(_away(lines)) == {1}
+
+
+def _away(lines: Sequence[MutableMapping[str, Any]]) -> list[int | None]:
+    return [line.get("cell") for line in lines if line["event"] == "outbox_away"]
 
 
 @pytest.mark.parametrize("away", [None, 0])

@@ -14,6 +14,7 @@ from payintent.operations.base import (
 )
 from payintent.operations.cell_views import CellView, read_cell_views
 from payintent.operations.fields import argument
+from payintent.operations.find_cell import require_cell
 from payintent.storage import copied_tables, lost_changes
 from payintent.storage.database import Tx
 from payintent.storage.lost_changes import name_some
@@ -89,8 +90,7 @@ class CopyAnew(ChangeOperation[CopiedAnew], frozen=True, kw_only=True):
         """Refuse cell 0, which has the tables themselves, and a cell that is none."""
         if self.number == 0:
             raise RefusedError(ErrorCode.BAD_REQUEST, "cell 0 has no copies: it is what is copied")
-        if self.number is not None and self.number not in context.cells.numbers():
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {self.number}")
+        require_cell(context.cells, self.number)
         for cell in await self.cells_of(context):
             await _require_nothing_lost(context, cell)
 

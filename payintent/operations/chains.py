@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
-from payintent.domain.ids import CELL_MAX
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
 from payintent.onchain.cursors_over_cells import find_worst_cursors
@@ -34,7 +33,8 @@ from payintent.operations.chain_views import (
     with_cursor,
 )
 from payintent.operations.contract_code import check_code
-from payintent.operations.fields import OwnerId, Purpose, argument, option
+from payintent.operations.fields import OfCell, OwnerId, Purpose, argument, option
+from payintent.operations.find_cell import require_cell
 from payintent.operations.json_values import to_json_value
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
@@ -305,9 +305,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     home: ClassVar[OperationHome] = OperationHome.CELLS
     chain: ChainSlug
     block: Annotated[int | None, option("The last block that counts as read.")] = None
-    cell: Annotated[int | None, option("Of one cell; left out: of all.", min=0, max=CELL_MAX)] = (
-        None
-    )
+    cell: OfCell = None
 
     async def cells_of(self, context: OperationContext) -> Sequence[int]:
         """Return the cell that is named, else those that read the chain or do not answer."""
@@ -326,8 +324,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
-        if self.cell is not None and self.cell not in context.cells.numbers():
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {self.cell}")
+        require_cell(context.cells, self.cell)
 
     def combine(self, done: ChainCursor, batch: ChainCursor) -> ChainCursor:
         """Show the cell that is furthest behind."""

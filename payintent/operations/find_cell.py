@@ -24,6 +24,12 @@ async def find_cell(cells: Cells, named: str | UUID | int) -> int:
     return 0 if row_id is None else await _cell_of(cells, row_id)
 
 
+def require_cell(cells: Cells, number: int | None) -> None:
+    """Raise `NOT_FOUND` where a cell is named that this process has not opened."""
+    if number is not None and number not in cells.numbers():
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no cell {number}")
+
+
 def cell_away(number: int, error: StorageUnavailableError) -> RefusedError:
     """Say which cell does not answer; whether what was begun there is stored is unknown."""
     return RefusedError(

@@ -1,6 +1,6 @@
 """Refunds: listed, shown, and approved or rejected by a second operator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -16,8 +16,8 @@ from payintent.operations.base import (
     OperationHome,
     ReadOperation,
 )
-from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.find_cell import find_cell
+from payintent.operations.fields import ListLimit, OfCell, OfMerchantId, argument, option
+from payintent.operations.find_cell import find_cell, require_cell
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
@@ -262,21 +262,32 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
     What was queued at the moment that was restored may have been sent since. Until it is known what
     became of it, each counts as sent now: a worker asks its gateway, or its chain. It is sent only
     where the gateway does a refund once per id, or where the contract has not done it.
+    Name the cell that was restored: what waits in others was surely not sent.
     """
 
     action: ClassVar[str] = "refund.ask-first"
     home: ClassVar[OperationHome] = OperationHome.CELLS
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
+    cell: OfCell = None
+
+    async def cells_of(self, context: OperationContext) -> Sequence[int]:
+        """Return the cell that is named, which was restored alone; else all."""
+        return context.cells.numbers() if self.cell is None else [self.cell]
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what becomes of the refunds that wait to be sent."""
         del context
+        where = "" if self.cell is None else f" in cell {self.cell}"
         harm = "one that its gateway does not know fails after ten minutes"
         return [
-            "every refund that waits to be sent is asked about first",
+            f"every refund that waits to be sent{where} is asked about first",
             f"{harm}, unless it can be sent twice without harm",
         ]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse a cell that is none."""
+        require_cell(context.cells, self.cell)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundsAskedFirst:
         """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""

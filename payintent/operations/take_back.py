@@ -6,11 +6,12 @@ merchant is in, keys of creates do not count there, and money is owed twice (dec
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, LiteralString
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.cell_changes import check_installation, check_number, opened_cell
 from payintent.operations.copy_tables import CellCopier
@@ -116,14 +117,14 @@ async def _require_lost(control: Executor, cell: Executor) -> CopyState:
 
 
 async def _require_newest(context: OperationContext, number: int, copy: CopyState) -> None:
-    """Refuse where another cell of this process has copies of a later change."""
-    for other, database in context.cells.items():
-        if other in (0, number):
-            continue
-        try:
-            change = (await copied_tables.read_copy(database)).change
-        except StorageUnavailableError:
-            continue
+    """Refuse where another cell has copies of a later change, known to cell 0 or not."""
+    control = context.cells.control
+    for other in sorted(control.settings.other_cells.keys() - {number}):
+        change = None
+        with suppress(RefusedError):  # it is away, or another's
+            async with opened_cell(context, other) as cell:
+                if await check_installation(control, cell, other):
+                    change = (await copied_tables.read_copy(cell)).change
         if change and copy.change and change.number > copy.change.number:
             raise RefusedError(
                 ErrorCode.CONFLICT, f"the copies of cell {other} are newer: take back from there"

@@ -49,7 +49,8 @@ class LeasedTaskRunner(Generic[T]):
     """Works on many leased rows at once, each in a task of its own, a bounded number per account.
 
     A row is leased while a task works on it, so that after any failure it is due again. Runners of
-    several cells share `loads`, so that an account has no more calls for more cells.
+    several cells share `loads`, so that an account has no more calls for more cells. The log names
+    a `cell` that is not cell 0.
     """
 
     def __init__(
@@ -60,8 +61,11 @@ class LeasedTaskRunner(Generic[T]):
         account_of: Callable[[T], int],
         work: Callable[[T], Awaitable[None]],
         loads: AccountLoads | None = None,
+        *,
+        cell: int = 0,
     ) -> None:
         self._name = name
+        self._named = {"cell": cell} if cell else {}
         self._batch_max = batch_max
         self._take = take
         self._account_of = account_of
@@ -91,10 +95,10 @@ class LeasedTaskRunner(Generic[T]):
         try:
             await self._work(item)
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
+            _log.warning("step_deferred", step=self._name, why=type(error).__name__, **self._named)
         except Exception as error:  # noqa: BLE001 - the lease makes the row due again
             STEP_FAILURES.labels(self._name).inc()
-            _log.error("step_failed", step=self._name, exc_info=error)
+            _log.error("step_failed", step=self._name, exc_info=error, **self._named)
 
     def _ended(self, account_id: int, task: asyncio.Task[None]) -> None:
         self._loads.remove(account_id)

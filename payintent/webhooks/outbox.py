@@ -58,7 +58,9 @@ class DatabaseOutbox:
                 while await outbox.release(database, merchant_id):
                     pass
             except (StorageUnavailableError, LockTimeoutError) as error:
-                _log.warning("outbox_away", why=str(error) or type(error).__name__)
+                cell = database.id_generator.cell
+                named = {"cell": cell} if cell else {}
+                _log.warning("outbox_away", why=str(error) or type(error).__name__, **named)
 
     async def show_circuits(self, reports: Sequence[CircuitReport]) -> None:
         """Store the last report of each merchant."""

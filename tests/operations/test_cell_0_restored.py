@@ -20,6 +20,7 @@ from payintent.domain.payment import CreatePaymentRequest, Payment
 from payintent.operations import merchant_moves, submit
 from payintent.operations.cell_changes import AddCell
 from payintent.operations.cells import CopyAnew
+from payintent.operations.copy_tables import CellCopier
 from payintent.operations.keys import RevokeApiKey
 from payintent.operations.ledger import CheckLedger, ShowLedger
 from payintent.operations.merchant_moves import MoveEnder, MoveMerchant
@@ -388,3 +389,28 @@ async def test_a_cell_that_was_added_since_is_found_and_taken_back_from(
     async with backups.opened(settings, "payintent-api") as world:
         again = await world.service.payment_creator.create(since.request)
         assert (again.payment.id, again.replayed) == (since.created.id, True)
+
+
+async def test_of_two_cells_that_were_added_since_the_one_with_older_copies_is_refused(
+    backups: Backups, copies: list[str], databases: Databases
+) -> None:
+    url = await _back_up(backups.world, copies)
+    second = databases.take()
+    copies.append(second)
+    urls = {number: cell.database_url for number, cell in backups.settings.other_cells.items()}
+    both = replace(backups, settings=with_cells(backups.settings, urls | {2: second}))
+    async with both.opened() as world:
+        for number in (1, 2):
+            await world.perform(AddCell(number=number))
+    async with both.opened() as world:
+        cells = world.service.cells
+        await copy_tables(cells)
+        await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
+        await CellCopier(cells.control, cells.at(2)).step()  # cell 1 was away
+    async with both.opened(both.restored(url)) as world:
+        assert not world.service.cells.are_several
+        with pytest.raises(RefusedError, match="cell 2 are newer: take back from there") as refused:
+            await world.perform(TakeBack(number=1))
+        assert refused.value.code is ErrorCode.CONFLICT
+        await world.perform(TakeBack(number=2))
+        assert [item.country for item in await world.perform(ListTaxRates())] == ["TH"]

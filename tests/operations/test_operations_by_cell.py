@@ -326,6 +326,27 @@ async def test_a_change_of_all_cells_has_an_entry_in_each_and_says_which_it_miss
     assert row["step"] == "sent"
 
 
+async def test_after_a_restore_of_one_cell_refunds_of_others_are_sent_as_ever(
+    two: TwoCells,
+) -> None:
+    refund = await asked(two.world, await paid(two.world))
+    lines = await _lines(two)
+    assert (await _run(two, AskRefundsFirst(cell=0))).refunds == 0
+    assert await lines.new() == {0: ["refund.ask-first"]}
+    step = "SELECT step FROM refund WHERE id = $1"
+    assert [row["step"] for row in await two.world.rows(step, refund.id)] == ["queued"]
+    of_cell_1 = AskRefundsFirst(cell=1)
+    described = await two.world.service.describe(of_cell_1, _BY_HAND)
+    assert "every refund that waits to be sent in cell 1 is asked about first" in described
+    await two.away(0)
+    assert (await _run(two, of_cell_1)).refunds == 1
+    await two.back(0)
+    assert await lines.new() == {1: ["refund.ask-first"]}
+    assert [row["step"] for row in await two.world.rows(step, refund.id)] == ["sent"]
+    with pytest.raises(RefusedError, match="no cell 2"):
+        await _run(two, AskRefundsFirst(cell=2))
+
+
 async def test_a_payer_is_erased_in_one_cell_after_the_other_and_exported_from_both(
     two: TwoCells,
 ) -> None:

@@ -302,6 +302,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
     ("refund.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("refund.ask-first", {"cell": 1}, _UNKNOWN, "no cell 1"),
     ("refund.reject", {"note": ""}, _BAD, "note has 1 to 500 characters"),
     ("webhooks.show", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
@@ -338,7 +339,6 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
-    never |= {"refund.ask-first"}  # nothing has to be there
     never |= {"ledger.check", "ledger.backfill", "retention.show", "cell.list"}
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never

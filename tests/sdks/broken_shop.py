@@ -120,6 +120,8 @@ class BrokenShop:
 
     async def change(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
+        if "breaks_where_orders_change" in self.faults:  # which no check is about
+            return web.Response(status=500)
         before, order.amount = order.amount, "30.00"
         if "keeps_the_old_payment" not in self.faults:
             order.payments.clear()

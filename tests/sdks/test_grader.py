@@ -18,6 +18,7 @@ from tests.sandbox.shop.running import SECRET, running_shop
 from tests.sdks.broken_money import MONEY_FAULTS, Side
 from tests.sdks.broken_shop import ALL_FAULTS, FAULTS, KEY, broken_shop
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed
+from tests.sdks.scripted import refusal, scripted
 from tests.support.workers import working
 from tests.support.world import Api
 
@@ -179,3 +180,27 @@ async def test_it_tries_the_checks_that_are_named_and_knows_their_names() -> Non
         )
     assert (named[0], named[1].endswith("3 of 3 passed\n")) == (0, True), named
     assert (unknown[0], "needs --key: real" in unknown[2]) == (2, True), unknown
+
+
+async def test_it_reports_what_it_has_tried_where_it_cannot_go_on() -> None:
+    empty = {"data": [], "after": "x", "has_more": False}
+    async with broken_shop() as base, scripted((200, {}, empty), refusal(403, "FORBIDDEN")) as api:
+        breaks = f"{base}/breaks_where_orders_change+refuses_old_events"
+        shop = (f"{breaks}/webhooks", f"{breaks}/orders", _BROKEN_SECRET)
+        only = ("--only", "late,changed_order,both_paid")
+        text, as_json, refused, nobody = await asyncio.gather(
+            graded(*shop, *only),
+            graded(*shop, *only, "--json"),
+            graded(*shop, "--only", "late", "--key", "sk_test_x", "--base-url", api.url),
+            graded(f"{base}/x/webhooks", f"{base}/x/nothing", _BROKEN_SECRET, "--json"),
+        )
+    left = "1 of 2 passed; {} not tried: the grader could not go on\n"
+    assert (text[0], text[1].endswith(left.format("2 were"))) == (2, True), text
+    assert "FAIL  late: " in text[1]
+    assert re.match(r"payintent: changed_order: POST http://\S+/change: .*500", text[2]), text
+    card = json.loads(as_json[1])
+    assert (as_json[0], card["passed"], failed(card["checks"])) == (2, False, ["late"])
+    assert card["stopped"].startswith("changed_order: ")
+    assert (refused[0], refused[1].endswith(left.format("1 was"))) == (2, True), refused
+    assert refused[2].startswith("payintent: real: "), refused
+    assert (nobody[0], json.loads(nobody[1])["checks"]) == (2, [])

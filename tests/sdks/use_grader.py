@@ -47,7 +47,9 @@ def graded(address: str, how: How) -> list[dict[str, object]]:
     with ExitStack() as stack:
         shop = stack.enter_context(ToldShop(address))
         service = stack.enter_context(Service(Access(**side))) if side else None
-        return [asdict(outcome) for outcome in grade(shop, service, only).outcomes]
+        found = grade(shop, service, only)
+    assert found.stopped is None, found.stopped
+    return [asdict(outcome) for outcome in found.outcomes]
 
 
 CHECKS[:] = map(told, CHECKS)

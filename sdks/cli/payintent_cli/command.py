@@ -185,7 +185,10 @@ def _grade(wanted: argparse.Namespace) -> None:
         shop = stack.enter_context(Shop(wanted.webhook_url, wanted.orders_url, key, wanted.settle))
         service = stack.enter_context(Service(access)) if access else None
         grades = grade(shop, service, wanted.only.split(",") if wanted.only else None)
-    print((as_json if wanted.as_json else as_text)(grades))
+    if grades.outcomes or wanted.as_json:
+        print((as_json if wanted.as_json else as_text)(grades), flush=True)
+    if grades.stopped is not None:
+        raise UsageError(grades.stopped)
     if not grades.passed:
         raise SystemExit(1)
 

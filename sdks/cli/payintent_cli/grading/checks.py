@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from payintent_sdk.errors import PayintentError
+
 from payintent_cli.grading import money_checks, order_checks, webhook_checks
 from payintent_cli.grading.judging import Check
 from payintent_cli.grading.service import Service
@@ -27,34 +29,48 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """What a shop did in all checks; `untried` is how many were not tried."""
+    """What a shop did in all checks; `untried` is how many were not tried.
+
+    `stopped` says in which check the grader could not go on, and why.
+    """
 
     outcomes: list[Outcome]
     untried: int
+    stopped: str | None = None
 
     @property
     def passed(self) -> bool:
         """Tell whether it passed every check."""
-        return all(outcome.passed for outcome in self.outcomes)
+        return self.stopped is None and all(outcome.passed for outcome in self.outcomes)
 
 
 def grade(shop: Shop, service: Service | None = None, only: Collection[str] | None = None) -> Grade:
     """Run every check; those that need payments really made where the service is given.
 
     Where the first check of a part fails, all that is behind it would fail for that one reason, and
-    is not tried. `only` names the checks to run beside these first ones; raises `UsageError` where
-    there is none of a name.
+    is not tried. Nor is what is behind a check in which the grader cannot go on. `only` names the
+    checks to run beside these first ones; raises `UsageError` where there is none of a name.
     """
     parts = [CHECKS] + ([money_checks.checks_with(service)] if service else [])
     if only is not None:
         parts = _chosen(parts, only)
     outcomes = list[Outcome]()
-    for first, *others in parts:
-        outcomes.append(_outcome(first, shop))
-        if not outcomes[-1].passed:
-            break
-        outcomes += [_outcome(check, shop) for check in others]
-    return Grade(outcomes=outcomes, untried=sum(map(len, parts)) - len(outcomes))
+    stopped = _try_all(parts, shop, outcomes)
+    untried = sum(map(len, parts)) - len(outcomes)
+    return Grade(outcomes=outcomes, untried=untried, stopped=stopped)
+
+
+def _try_all(parts: list[list[Check]], shop: Shop, outcomes: list[Outcome]) -> str | None:
+    """Add what the shop did to `outcomes`; gives why it could not go on before the last check."""
+    for part in parts:
+        for check in part:
+            try:
+                outcomes.append(_outcome(check, shop))
+            except (UsageError, PayintentError) as error:
+                return f"{check.name}: {error}"
+            if check is part[0] and not outcomes[-1].passed:
+                return None
+    return None
 
 
 def _chosen(parts: list[list[Check]], names: Collection[str]) -> list[list[Check]]:

@@ -12,14 +12,17 @@ def as_text(grade: Grade) -> str:
     """Write one paragraph for each check; the way to mend it where it failed."""
     lines = [line for outcome in grade.outcomes for line in _paragraph(outcome)]
     passed = sum(outcome.passed for outcome in grade.outcomes)
-    untried = f"; {grade.untried} were not tried: mend this first" if grade.untried else ""
+    why = "mend this first" if grade.stopped is None else "the grader could not go on"
+    count = "1 was" if grade.untried == 1 else f"{grade.untried} were"
+    untried = f"; {count} not tried: {why}" if grade.untried else ""
     return "\n".join([*lines, f"{passed} of {len(grade.outcomes)} passed{untried}"])
 
 
 def as_json(grade: Grade) -> str:
     """Write all of it as JSON."""
     checks = [asdict(outcome) for outcome in grade.outcomes]
-    return json.dumps({"passed": grade.passed, "checks": checks}, indent=2)
+    card = {"passed": grade.passed, "stopped": grade.stopped, "checks": checks}
+    return json.dumps(card, indent=2)
 
 
 def _paragraph(outcome: Outcome) -> list[str]:
