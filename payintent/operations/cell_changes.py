@@ -199,9 +199,9 @@ async def check_installation(control: Database, cell: Database, number: int) -> 
 async def find_forgotten_cells(context: OperationContext) -> list[int]:
     """List cells of this installation that control does not know any more, after a restore."""
     control = context.cells.control
-    known = {cell.number for cell in await cell_records.list_cells(control)}
+    listed = {cell.number for cell in await cell_records.list_cells(control)}
     forgotten: list[int] = []
-    for number in sorted(control.settings.other_cells.keys() - known):
+    for number in sorted(control.settings.other_cells.keys() - listed):
         with suppress(RefusedError):  # it is away, or another's
             async with opened_cell(context, number) as cell:
                 if await check_installation(control, cell, number):
