@@ -1,6 +1,7 @@
 """The application: routes, error handlers, and what all answers share."""
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -73,7 +74,7 @@ def build_app(
     """Build the application; it opens the service when it starts and closes it when it stops.
 
     The `operator` application, if there is one, uses the same service. Where the service cannot be
-    opened, `start_failure` says why; a `StoppedEarlyError` is no failure.
+    opened, or must not serve any more, `failure` says why; a `StoppedEarlyError` is none.
     """
 
     @asynccontextmanager
@@ -83,19 +84,20 @@ def build_app(
             service = await _open_unless_stopped(open_(settings), application.stop)
             process = await _noted(service)
         except Exception as error:
-            application.start_failure = error
+            application.failure = error
             raise
         uses = KeyUses(service.database)
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writers: list[Writer] = [uses, service.accounts.log, process]
-        if application.calls is not None:
-            writers.append(CallLogWriter(application.calls, service.cells, _TEMPLATES))
+        writers = [uses, service.accounts.log, process, *_call_writers(service, application)]
         copiers = open_copiers(service.cells)
         enders = [MoveEnder(service.cells)] if service.cells.are_several else []
         writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers, *enders)]
+        comparison = service.cells.comparison
+        writing.append(asyncio.create_task(comparison.run(_end_process)))
         yield
+        application.failure = comparison.failure
         for copier in copiers:
             copier.stop()
         await _end(writing, writers)
@@ -114,6 +116,16 @@ def build_app(
 
     application = Application(app, CallLog() if settings.api_calls_days else None)
     return application
+
+
+def _end_process() -> None:
+    signal.raise_signal(signal.SIGINT)  # without a drain: what it answers is wrong
+
+
+def _call_writers(service: Service, application: "Application") -> list[Writer]:
+    """Give what writes the log of merchants' calls, where it is kept."""
+    calls = application.calls
+    return [CallLogWriter(calls, service.cells, _TEMPLATES)] if calls is not None else []
 
 
 async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer]) -> None:
@@ -144,7 +156,7 @@ class Application(CommonHeaders):
         self.calls = calls
         self._state = app.state
         self.stop = asyncio.Event()
-        self.start_failure: Exception | None = None  # set where the service cannot be opened
+        self.failure: Exception | None = None  # why the process does not serve, or no more
 
     def draining(self) -> None:
         """Answer `/readyz` with 503 from now on."""

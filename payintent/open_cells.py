@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from payintent.config import Settings
@@ -10,8 +11,9 @@ from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.operations.keyring import check_encryption_keys
-from payintent.storage import cell_records, lost_changes
+from payintent.storage import cell_records
 from payintent.storage.availability import wait_for_database
+from payintent.storage.cell_comparison import CellComparison
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.gated_database import GatedDatabase
@@ -32,7 +34,8 @@ async def open_cells(
     No other cell is waited for: one that is away delays its own payments alone. A database that is
     not the cell that the settings say is refused (`DatabaseRefusedError`), and so are settings
     that lack the address of a cell. So is, by what serves, a control that was restored and does not
-    know any more in which cells merchants have payments: they would be made twice.
+    know any more in which cells merchants have payments: they would be made twice. A cell that is
+    away is compared when it is back, by whoever runs the `comparison` of what is returned.
     """
     several = bool(settings.other_cells)
     control = GatedDatabase(settings, process) if several else Database(settings, process)
@@ -42,15 +45,18 @@ async def open_cells(
         await check_encryption_keys(control, encryption)
         opened += await _others(settings, process, control)
         await asyncio.gather(*map(_reach, opened[1:]))
+        comparison = CellComparison(control)
         if process != _COMMAND:
-            await _require_nothing_lost(settings, control, opened[1:])
+            openers = await _openers_of_unknown(settings, control)
+            comparison = CellComparison(control, opened[1:], openers)
+            await comparison.step()
     except BaseException:
         await asyncio.gather(*(database.close() for database in opened))
         raise
     if len(opened) > 1:
         for database in opened:
             database.id_generator.checkout_seal = encryption.checkout_seal()
-    return Cells(*opened, kept_s=settings.api_key_cache_s)
+    return Cells(*opened, kept_s=settings.api_key_cache_s, comparison=comparison)
 
 
 async def _others(settings: Settings, process: str, control: Database) -> list[Database]:
@@ -77,6 +83,18 @@ def _make(settings: Settings, process: str, number: int, installation_id: UUID) 
     )
 
 
+async def _openers_of_unknown(
+    settings: Settings, control: Database
+) -> Sequence[Callable[[], Database]]:
+    """Give what opens each address that control has no cell for."""
+    installation = await cell_records.read_installation(control)
+    addresses = settings.other_cells
+    unknown = addresses.keys() - await cell_records.pick_cells(control, list(addresses))
+    return [
+        partial(_make, addresses[number], _COMMAND, number, installation.id) for number in unknown
+    ]
+
+
 async def _reach(database: Database) -> None:
     number = database.id_generator.cell
     try:
@@ -85,46 +103,3 @@ async def _reach(database: Database) -> None:
         raise DatabaseRefusedError(f"cell {number}: {error}") from error
     except StorageUnavailableError as error:
         _log.warning("cell_away", cell=number, why=str(error))
-
-
-async def _require_nothing_lost(
-    settings: Settings, control: Database, others: Sequence[Database]
-) -> None:
-    installation = await cell_records.read_installation(control)
-    numbers = {database.id_generator.cell for database in others}
-    unknown = [
-        _make(address, _COMMAND, number, installation.id)
-        for number, address in settings.other_cells.items()
-        if number not in numbers
-    ]
-    checks = [*(_require_known(control, cell) for cell in others), *map(_require_unused, unknown)]
-    await asyncio.gather(*checks)
-
-
-async def _require_known(control: Database, cell: Database) -> None:
-    """Refuse where a cell knows more of merchants than control; one that is away is passed over."""
-    number = cell.id_generator.cell
-    try:
-        lost = await lost_changes.find_lost(control, cell)
-    except StorageUnavailableError:
-        return
-    if lost:
-        raise _restored(number, lost_changes.name_some(lost))
-
-
-async def _require_unused(cell: Database) -> None:
-    """Refuse where an address that control has no cell for leads to one of its cells."""
-    try:
-        await cell.open()
-    except StorageUnavailableError:  # it is none, or away
-        return
-    finally:
-        await cell.close()
-    raise _restored(cell.id_generator.cell, "that it is there")
-
-
-def _restored(number: int, lost: str) -> DatabaseRefusedError:
-    return DatabaseRefusedError(
-        f"cell 0 does not know any more what cell {number} does: {lost}. Was it restored? "
-        f"Run payintent cell take-back {number}"
-    )

@@ -52,7 +52,10 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
 
 
 async def run_loops(service: Service, stop: asyncio.Event) -> None:
-    """Run every loop until `stop` is set: those of a cell for each cell, none waits for another."""
+    """Run every loop until `stop` is set: those of a cell for each cell, none waits for another.
+
+    A cell that is back and that control does not know any more ends them (`DatabaseRefusedError`).
+    """
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
@@ -60,7 +63,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     await process.begin()
     cell_steps = CellSteps(service)
     loops: list[Coroutine[Any, Any, None]] = []
-    listeners: list[asyncio.Task[None]] = []
+    comparison = service.cells.comparison
+    listeners = [asyncio.create_task(comparison.run(stop.set))]
     for cell, database in service.cells.items():
         dispatcher = Dispatcher(
             outbox_of(service, database), sender, windows, settings.webhook_poll_s, cell=cell
@@ -85,6 +89,8 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         listener.cancel()
     await asyncio.gather(*listeners, return_exceptions=True)
     await sender.close()
+    if comparison.failure is not None:
+        raise comparison.failure
 
 
 async def run_periodically(doing: PeriodicStep, stop: asyncio.Event) -> None:

@@ -79,11 +79,12 @@ def _serve_until_stopped(
     try:
         serve_until_stopped(servers, application, drain_s)
     except SystemExit:
-        failure = application.start_failure
+        failure = application.failure
         if isinstance(failure, StoppedEarlyError):
             return
-        if isinstance(failure, STOPPING):
-            fail(str(failure))
-        if failure is not None:
-            _log.error("start_failed", exc_info=failure)
-        raise
+        if not isinstance(failure, STOPPING):
+            if failure is not None:
+                _log.error("start_failed", exc_info=failure)
+            raise
+    if application.failure is not None:
+        fail(str(application.failure))

@@ -14,6 +14,7 @@ from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.storage import copied_tables, merchant_cells
 from payintent.storage.batcher import Batcher
+from payintent.storage.cell_comparison import CellComparison
 from payintent.storage.database import Database
 from payintent.storage.merchant_cells import MerchantPlace
 from payintent.ttl_cache import TtlCache, TtlMap
@@ -100,6 +101,7 @@ class Cells(ByCell[Database]):
         control: Database,
         *others: Database,
         kept_s: float = 1.0,
+        comparison: CellComparison | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the databases; where merchants are is known for `kept_s` seconds."""
@@ -107,6 +109,8 @@ class Cells(ByCell[Database]):
         if numbers[0] != 0 or len(set(numbers)) < len(numbers):
             raise ValueError(f"cell 0 comes first, and no cell has two databases: {numbers}")
         super().__init__(control, dict(zip(numbers[1:], others, strict=True)))
+        #: Of cells that were away when this process began, where it is one that serves.
+        self.comparison = comparison or CellComparison(control)
         self._monotonic = monotonic
         self._places: TtlMap[int, MerchantPlace] = TtlMap(kept_s, _MERCHANTS_MAX, monotonic)
         self._finder: Batcher[int, MerchantPlace] = Batcher(self._find_place, self._find_places)

@@ -52,7 +52,7 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
         [finding, _] = await examine_setup(context)
         return finding.works, finding.text
 
-    too_few = "nothing can be approved with fewer than 2"
+    too_few = "nothing that needs admins can be approved with fewer than 2"
     assert await admins() == (False, f"admins whose token works: 0; {too_few}")
     await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
     await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))
@@ -64,6 +64,23 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
     assert await admins() == (True, "admins whose token works: 2")
     await world.move_clock(_DAY_S + 1)
     assert await admins() == (False, f"admins whose token works: 1; {too_few}")
+
+
+@pytest.mark.parametrize("role", ["admin", "finance"])
+async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
+    world: World, context: OperationContext, role: str
+) -> None:
+    control = context.cells.control
+    given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
+    control.settings = control.settings.model_copy(update=given)
+    [finding, _] = await examine_setup(context)
+    text = "admins whose token works: 0"
+    if role == "admin":
+        assert finding == SetupFinding(
+            "operators", True, f"{text}; others sign in by OpenID Connect"
+        )
+    else:
+        assert not finding.works
 
 
 async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:

@@ -19,7 +19,7 @@ from payintent.service import open_service
 from payintent.storage.cell_records import read_installation
 from payintent.storage.cells import Cells
 from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import add_cell, with_cells
+from tests.support.cells import add_cell, lose_place, until_it_answers, with_cells
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.patience import until
@@ -155,6 +155,49 @@ async def test_a_process_starts_while_a_cell_is_away_and_uses_it_when_it_is_back
     assert shown.database_bytes is not None
     assert shown.database_bytes > 1_000_000
     await service.close()
+    await proxy.stop()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "a move", "the cell"])
+async def test_a_cell_that_was_away_is_compared_when_it_is_back(
+    two: Settings, cell_url: str, world: World, lost: str
+) -> None:
+    proxy = DatabaseProxy(cell_url)
+    await proxy.start()
+    url = proxy.url
+    await proxy.stop()
+    if lost == "a move":
+        await lose_place(two, world.merchant_id)
+    elif lost == "the cell":
+        await _change(two.database_url, "DELETE FROM cell WHERE number = 1")
+    cells = await _open(with_cells(two, {1: url}))
+    await cells.comparison.step()
+    await proxy.start()
+    if second := cells.numbered(1):
+        await until_it_answers(second)
+    if lost == "nothing":
+        await cells.comparison.step()
+    else:
+        with pytest.raises(DatabaseRefusedError, match="Run payintent cell take-back 1"):
+            await cells.comparison.step()
+    await cells.close()
+    await proxy.stop()
+
+
+async def test_a_cell_that_is_added_after_a_process_began_is_none_that_cell_0_lost(
+    two: Settings, cell_url: str
+) -> None:
+    proxy = DatabaseProxy(cell_url)
+    await proxy.start()
+    url = proxy.url
+    await proxy.stop()
+    await _change(two.database_url, "DELETE FROM cell WHERE number = 1")
+    cells = await _open(with_cells(two, {1: url}))
+    await proxy.start()
+    await _change(two.database_url, "INSERT INTO cell (number) VALUES (1)")
+    await cells.comparison.step()
+    await cells.comparison.run(lambda: pytest.fail("it ends nothing"))  # nothing is left
+    await cells.close()
     await proxy.stop()
 
 

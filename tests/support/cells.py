@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from payintent.config import Settings
 from payintent.domain.errors import StorageUnavailableError
 from payintent.operations.copy_tables import open_copiers
+from payintent.service import open_service
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
 from payintent.storage.migrations_runner import migrate
@@ -76,6 +77,18 @@ async def place_merchant(control_url: str, merchant_id: int, cell: int) -> None:
         "INSERT INTO merchant_cell (merchant_id, cell) VALUES ($1, $2)", merchant_id, cell
     )
     await connection.close()
+
+
+async def lose_place(settings: Settings, merchant_id: int) -> None:
+    """Let cell 1 know that a merchant is in it, and cell 0 not, as after its restore."""
+    await place_merchant(settings.database_url, merchant_id, 1)
+    service = await open_service(settings, {})
+    await copy_tables(service.cells)
+    await service.cells.control.fetch("DELETE FROM merchant_cell")
+    await service.cells.at(1).fetch(
+        "UPDATE configuration_copy SET number = 1000000, token = gen_random_uuid()"
+    )
+    await service.close()
 
 
 async def copy_tables(cells: Cells) -> None:
