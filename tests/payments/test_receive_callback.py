@@ -30,6 +30,11 @@ from tests.support.workers import prune_all
 from tests.support.world import World
 
 EXACT = captured(159000)
+_COPIED = (
+    *("account_id", "payment_method_id", "provider", "provider_name", "kind", "label", "country"),
+    *("currency", "amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
+    "total_minor",
+)
 
 
 async def tell(
@@ -57,25 +62,20 @@ async def add_account(world: World) -> int:
     return await world.other_account("http://other.test", **credentials)
 
 
+async def copy_session(world: World, existing: UUID, session_id: UUID, payment: Payment) -> None:
+    """Store a session that is just opening, as another one but for its id and payment."""
+    [row] = await world.rows(f"SELECT {', '.join(_COPIED)} FROM session WHERE id = $1", existing)
+    values = ", ".join(f"${n}" for n in range(1, len(_COPIED) + 3))
+    await world.rows(
+        f"INSERT INTO session (id, payment_id, {', '.join(_COPIED)}) VALUES ({values})",
+        *(session_id, payment.id, *row),
+    )
+
+
 async def add_session(world: World, session_id: UUID) -> Payment:
     """Let a session appear under an id that a provider has spoken of already."""
     payment, existing = await selected(world)
-    await world.rows(
-        """
-        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
-            provider_name, kind, label,
-            country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-            total_minor)
-        SELECT $2, payment_id, account_id, payment_method_id, provider, provider_name, kind, label,
-            country,
-            currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-            total_minor
-        FROM session
-        WHERE id = $1
-        """,
-        existing,
-        session_id,
-    )
+    await copy_session(world, existing, session_id, payment)
     return payment
 
 
@@ -365,22 +365,7 @@ async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_
     session_id = world.id_generator.new_session_id()
     payment = await world.create()
     _, existing = await selected(world)
-    await world.rows(
-        """
-        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
-            provider_name, kind, label,
-            country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-            total_minor)
-        SELECT $2, $3, account_id, payment_method_id, provider, provider_name, kind, label, country,
-            currency,
-            amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor
-        FROM session
-        WHERE id = $1
-        """,
-        existing,
-        session_id,
-        payment.id,
-    )
+    await copy_session(world, existing, session_id, payment)
     await tell(world, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     assert await world.status(payment) == "CANCELLED"
     assert await world.events(payment) == []

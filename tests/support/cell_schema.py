@@ -114,6 +114,11 @@ def one_cell(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(are_wanted(), reason=reason)
 
 
+def not_on_citus(reason: str) -> pytest.MarkDecorator:
+    """Leave a test out of runs with a cell on Citus, and say why."""
+    return pytest.mark.skipif(is_citus(), reason=reason)
+
+
 def cell_url(url: str) -> str:
     """Give the address of the second cell of an installation whose control is a database."""
     if is_citus():

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from payintent.storage import outbox
-from tests.support.cell_schema import is_citus
+from tests.support.cell_schema import not_on_citus
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.world import World
 
@@ -52,7 +52,7 @@ async def _explain(
     return await plan(raw, recorder)
 
 
-@pytest.mark.skipif(is_citus(), reason="the coordinator's plan says nothing of a node's")
+@not_on_citus("the coordinator's plan says nothing of a node's")
 async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
     world: World, raw: asyncpg.Connection
 ) -> None:
