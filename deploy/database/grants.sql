@@ -139,11 +139,21 @@ GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_r
 
 -- To look, without secrets, capabilities and buyers.
 GRANT SELECT ON
-    capture, refund, money_case, delivery, gateway_outage, chain_cursor, chain_receipt, chain_refund,
-    chain_refund_try, chain_sighting, fraud_decision, provider, payment_method, tax_rate,
-    restriction, rate_limit, chain, chain_contract, chain_token, catalog_shown, audit, dispute,
-    ledger_entry
+    capture, delivery, gateway_outage, chain_cursor, chain_refund_try, chain_sighting,
+    fraud_decision, provider, payment_method, tax_rate, restriction, rate_limit, chain,
+    chain_contract, chain_token, catalog_shown, audit, ledger_entry
 TO payintent_read;
+GRANT SELECT (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
+    amount_minor, status, failure_reason, step, reference, requested_by, approved_by, inquiries,
+    next_at, sent_at, created_at, updated_at) ON refund TO payintent_read;
+GRANT SELECT (id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at,
+    receipt_id, closed_at, closed_by, refund_id) ON money_case TO payintent_read;
+GRANT SELECT (id, account_id, reference, capture_id, case_id, state, funds, amount_minor, currency,
+    respond_by, held_minor, created_at, updated_at) ON dispute TO payintent_read;
+GRANT SELECT (id, chain, account_id, block, block_hash, tx_hash, log_index, uuid, token, receiver,
+    amount, session_id, disposition, final_at) ON chain_receipt TO payintent_read;
+GRANT SELECT (id, chain, account_id, block, tx_hash, log_index, uuid, refund_ref, token, amount,
+    sender, disposition, refund_id, final_at) ON chain_refund TO payintent_read;
 GRANT SELECT (id, name, activation, activated_at, created_at, default_country, locale, countries,
     currencies, tax_manager, tax_country, auto_refund) ON merchant TO payintent_read;
 GRANT SELECT (id, merchant_id, status, version, currency, amount, session_id, failure_reason,

@@ -266,7 +266,8 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
     seen = {row["name"] for row in await connection.fetch(columns)}
     await connection.close()
     private = re.compile(
-        r"sealed|digest|pepper|checkout|email|payer_uid|metadata|body|answer|_url$"
+        r"sealed|digest|pepper|checkout|email|payer|metadata|body|answer|_url$"
+        r"|destination|money_case\.subject$|\.(note|reason)$"
     )
     assert {one for one in seen if private.search(one)} == set()
     tables = {one.partition(".")[0] for one in seen}
