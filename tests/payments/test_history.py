@@ -103,6 +103,14 @@ LOG = (
 )
 #: On Citus triggers are made on the node, and run with the path of whoever sent the statement.
 UNSAFE = "SET citus.enable_unsafe_triggers = on"
+#: And the schema is used for another test later.
+UNLOG = (
+    "DROP FUNCTION log_step() CASCADE",
+    "DROP FUNCTION log_given() CASCADE",
+    "DROP TABLE step",
+    "DROP TABLE given",
+    "ALTER TABLE ledger_entry ENABLE TRIGGER ledger_append_only",
+)
 PATHS = """
     DO $$
     DECLARE
@@ -709,6 +717,13 @@ class TalkingGateway(FakeGateway):
         return self.say_inquire_refund(request)
 
 
+async def execute(world: World, *statements: str) -> None:
+    connection = await world.other_connection()
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
 @pytest.fixture
 def stage(settings: Settings) -> Iterator[type[History]]:
     """One service in a loop of its own, for all histories."""
@@ -716,15 +731,14 @@ def stage(settings: Settings) -> Iterator[type[History]]:
     async def open_world() -> World:
         gateway = TalkingGateway()
         world = await make_world(await open_service(settings, {"fake": gateway}), gateway)
-        connection = await world.other_connection()
-        for statement in (UNSAFE, *LOG, PATHS) if is_citus() else LOG:
-            await connection.execute(statement)
-        await connection.close()
+        await execute(world, *((UNSAFE, *LOG, PATHS) if is_citus() else LOG))
         return world
 
     with asyncio.Runner() as runner:
         world = runner.run(open_world())
         yield type("Staged", (History,), {"world": world, "run": staticmethod(runner.run)})
+        if is_citus():
+            runner.run(execute(world, UNSAFE, *UNLOG))
         runner.run(world.service.close())
 
 
