@@ -65,10 +65,24 @@ def test_a_unit_starts_the_command_that_it_is_named_for(unit: str) -> None:
 @pytest.mark.parametrize("unit", _UNITS[:2])
 def test_a_unit_that_serves_has_migrated_first_and_is_given_time_to_stop(unit: str) -> None:
     read = _Unit(unit)
-    assert read["Unit"]["Requires"] == "payintent-migrate.service"
-    assert "payintent-migrate.service" in read["Unit"]["After"].split()
+    for word in ("Wants", "After"):
+        assert "payintent-migrate.service" in read["Unit"][word].split()
     assert read["Service"]["Restart"] == "on-failure"
     assert int(read["Service"]["TimeoutStopSec"]) == _STOP_S > _STOP_WAIT_S
+
+
+def test_a_migrate_that_fails_is_tried_for_ever_and_keeps_no_unit_from_starting() -> None:
+    for unit in _UNITS:
+        read = _Unit(unit)
+        assert not {"Requires", "Requisite", "BindsTo"} & set(read["Unit"])
+        assert read["Unit"]["StartLimitIntervalSec"] == "0"
+        assert read["Service"]["Restart"] == "on-failure"
+    migrate = _Unit("payintent-migrate.service")["Service"]
+    [wait_s] = re.findall(r"--wait-s (\d+)$", migrate["ExecStart"])
+    assert int(wait_s) <= 60  # the others start only then
+    assert migrate["TimeoutStartSec"] == "15min"
+    assert "15 minutes each time" in _PAGE
+    assert f"{migrate['RestartSec']} seconds later, for ever" in _PAGE
 
 
 @pytest.mark.parametrize("unit", _UNITS[:2])
