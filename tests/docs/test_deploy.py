@@ -5,6 +5,7 @@ import configparser
 import re
 import shlex
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -222,9 +223,26 @@ def test_the_example_of_a_host_mounts_files_that_are_there() -> None:
 
 
 def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
-    published = {port for one in _compose().values() for port in one.get("ports", [])}
-    assert published == {"80:80", "443:443"}
-    assert _compose()["proxy"]["network_mode"] == "service:api"
+    published = {name: one["ports"] for name, one in _compose().items() if "ports" in one}
+    assert published == {"proxy": ["80:80", "443:443"]}
+
+
+def test_the_example_of_a_host_has_a_proxy_that_finds_the_api_again_and_that_it_believes() -> None:
+    services = _compose()
+    assert [name for name, one in services.items() if "network_mode" in one] == []
+    assert {name for name, one in services.items() if "networks" in one} == {"api", "proxy"}
+    api, proxy = (services[name]["networks"]["front"]["ipv4_address"] for name in ("api", "proxy"))
+    [subnet] = yaml.safe_load(page("deploy/compose.yaml"))["networks"]["front"]["ipam"]["config"]
+    usable = [str(host) for host in ip_network(subnet["subnet"]).hosts()]
+    assert {api, proxy} < set(usable[1:])  # the first one is the bridge's
+    assert services["proxy"]["networks"].keys() == {"front"}
+    command = services["api"]["command"]
+    assert command[command.index("--host") + 1] == "0.0.0.0"  # noqa: S104 - of the container
+    assert "--operator-host" not in command  # loopback
+    assert f"server {api}:8080 max_fails=0;" in _CONTAINERS
+    assert f"`PAYINTENT_EDGE_TRUSTED_PROXIES={proxy}`" in _CONTAINERS
+    assert f"\nPAYINTENT_EDGE_TRUSTED_PROXIES={proxy}\n" in page("deploy/payintent.env.example")
+    assert subnet["subnet"] in _CONTAINERS
 
 
 def test_every_command_on_the_page_is_taken() -> None:
