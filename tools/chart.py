@@ -27,6 +27,8 @@ LEAST = [
         "existingSecret=payintent",
     ),
     *("--set", f"image.digest=sha256:{64 * '0'}"),
+    *("--set", "settings.PAYINTENT_API_BASE=https://pay.example.com/v1"),
+    *("--set", "settings.PAYINTENT_CHECKOUT_BASE=https://pay.example.com/c"),
 ]
 #: The oldest that Chart.yaml allows, and the newest that the validator has schemas of.
 VERSIONS = ("1.29.0", "1.37.0")

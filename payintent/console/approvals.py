@@ -9,7 +9,7 @@ from starlette.responses import Response
 from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
-from payintent.console.listing import read_list
+from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
 from payintent.console.rendering import render
@@ -27,20 +27,24 @@ from payintent.operations.base import ChangeOperation
 from payintent.operations.registry import OPERATIONS
 from payintent.storage import payments
 
-_LISTED = 200
 _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
 
 
 async def get_approvals(request: Request) -> Response:
     """`GET /approvals`: what waits for a second person, and by `status` what was decided."""
     session = await signed_in(request)
-    service = get_context(request).service
-    status = request.query_params.get("status") or "WAITING"
-    order = "oldest" if status == "WAITING" else "newest"  # a queue: what waited longest is next
-    fields = {"status": status, "order": order, "limit": str(_LISTED)}
-    approvals = await read_list(request, session, read_operation(ListApprovals, fields))
-    now = await payments.now(service.database)
-    return render(request, "approvals.html", approvals=approvals, chosen=status, now=now)
+    waits = request.query_params.get("status") in (None, "", "WAITING")
+    order = queue_order(request, waits=waits)
+    wanted = read_query(request, ListApprovals, limit=ROWS, **order)
+    found = await read_list(request, session, wanted)
+    return render(
+        request,
+        "approvals.html",
+        approvals=found,
+        chosen=wanted.status,
+        now=await payments.now(get_context(request).service.database),
+        following=next_page(request, wanted.order, [approval.id for approval in found]),
+    )
 
 
 async def get_approval(request: Request) -> Response:

@@ -24,7 +24,7 @@ from payintent.operations.base import (
 from payintent.operations.fields import ListLimit, argument, option
 from payintent.operations.find_cell import cell_away
 from payintent.operations.json_values import to_json_value
-from payintent.operations.list_order import ListOrder, check_order
+from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
@@ -32,7 +32,12 @@ from payintent.operations.refunds import (
     RejectRefund,
     ShowRefund,
 )
-from payintent.operations.validation import check_list_limit, check_note, quote_input
+from payintent.operations.validation import (
+    check_list_limit,
+    check_note,
+    parse_before,
+    quote_input,
+)
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
 from payintent.storage.merge_lists import CellList, cells_away, merge_lists
@@ -82,7 +87,11 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     status: Annotated[
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
     ] = "WAITING"
+    before: Annotated[
+        str | None, option("The next page: what is before this one, the last of a page.")
+    ] = None
     order: ListOrder = "newest"
+    after: Annotated[str | None, option("The next page where the oldest come first.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
@@ -90,13 +99,15 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         check_list_limit(self.limit)
         is_oldest_first = self.order == "oldest"
         check_order(self.order, "status WAITING", self.status == _WAITING)
+        check_pages(self.order, self.before, self.after)
         status = None if self.status == "ALL" else self.status
+        before, after = _place("before", self.before), _place("after", self.after)
         kept = await merge_lists(
             dict(context.cells.items()),
             lambda cell: (
-                proposals.list_waiting(cell, self.limit)
+                proposals.list_waiting(cell, after, self.limit)
                 if is_oldest_first
-                else proposals.list_proposals(cell, status, self.limit)
+                else proposals.list_proposals(cell, status, before, self.limit)
             ),
             self.limit,
             key=lambda proposal: proposal.id,
@@ -105,11 +116,17 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         views = [proposal_view(proposal) for proposal in kept]
         away = set(kept.cells_away)
         if self.status in (_WAITING, "ALL"):
-            refunds = ListRefunds(step=RefundStep.APPROVAL, order=self.order, limit=self.limit)
-            waiting = await refunds.read(context)
+            waiting = await ListRefunds(
+                step=RefundStep.APPROVAL,
+                before=before and ids.format_id(ids.REFUND, before),
+                order=self.order,
+                after=after and ids.format_id(ids.REFUND, after),
+                limit=self.limit,
+            ).read(context)
             views += map(_refund_view, waiting)
             away |= {*cells_away(waiting)}
-        views.sort(key=lambda view: view.proposed_at, reverse=not is_oldest_first)
+        # Ids of both are by time: without their prefixes they are one order, that of pages.
+        views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
         return CellList(views[: self.limit], sorted(away))
 
 
@@ -265,6 +282,12 @@ def _refund_words(refund: RefundView) -> list[str]:
         whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
         words.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
     return words
+
+
+def _place(name: str, text: str | None) -> UUID | None:
+    """Parse the id that the last page ended with: a proposal's, or a refund's."""
+    is_refund = text is not None and _is_refund(text)
+    return parse_before(ids.REFUND if is_refund else ids.APPROVAL, text, name)
 
 
 def _is_refund(approval_id: str) -> bool:

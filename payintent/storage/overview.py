@@ -9,6 +9,7 @@ import msgspec
 
 from payintent.storage.database import Executor, Row
 from payintent.storage.onchain.chain_watch import WATCHED
+from payintent.storage.outbox import WAITING_MERCHANTS
 
 #: What waits is counted up to this number.
 COUNTED_MAX = 2_000
@@ -171,7 +172,10 @@ _CONVERSION: LiteralString = """
         LIMIT 10000
     ) f) AS conversion
 """
-_WAITING: LiteralString = """
+# No index has what was tried in the order of its age. What waits for its next try is found merchant
+# by merchant, so that nobody's backlog hides it; of what is due, the first rows are looked through.
+_WAITING: LiteralString = (
+    """
     (SELECT json_build_object(
         'cases', (SELECT count(*)
             FROM (SELECT FROM money_case WHERE status = 'OPEN' LIMIT $3) c),
@@ -195,13 +199,30 @@ _WAITING: LiteralString = """
         'deliveries_dead', (SELECT count(*)
             FROM (SELECT FROM delivery WHERE state = 'dead' LIMIT $3) d),
         'deliveries_waiting', d.waiting,
-        'deliveries_late', d.late
+        'deliveries_late', least($3, d.due + ("""
+    + WAITING_MERCHANTS
+    + """
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM waiting w
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM delivery
+                    WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at > clock()
+                        AND attempts > 0
+                    LIMIT $3
+                ) one
+                LIMIT $3
+            ) later))
     )
     FROM (
-        SELECT count(*) AS waiting, count(*) FILTER (WHERE attempts > 0) AS late
-        FROM (SELECT attempts FROM delivery WHERE state = 'pending' LIMIT $3) first
+        SELECT count(*) AS waiting,
+            count(*) FILTER (WHERE attempts > 0 AND next_at <= clock()) AS due
+        FROM (SELECT attempts, next_at FROM delivery WHERE state = 'pending' LIMIT $3) first
     ) d) AS waiting
 """
+)
 _OUTAGES: LiteralString = """
     (SELECT coalesce(json_agg(o), '[]')
     FROM (

@@ -78,33 +78,39 @@ async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
     return _proposal(row) if row else None
 
 
-async def list_proposals(database: Executor, status: str | None, limit: int) -> list[Proposal]:
-    """List proposals, newest first; `None` for the status means all."""
+async def list_proposals(
+    database: Executor, status: str | None, before: UUID | None, limit: int
+) -> list[Proposal]:
+    """List proposals, newest first; `None` for the status means all, `before` ended a page."""
     rows = await database.fetch(
         _PROPOSAL
         + """
-        WHERE $1::text IS NULL OR $1 = CASE
-            WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED'
-            ELSE status
-        END
+        WHERE id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            AND ($1::text IS NULL OR $1 = CASE
+                WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED'
+                ELSE status
+            END)
         ORDER BY id DESC
-        LIMIT $2
+        LIMIT $3
         """,
         status,
+        before,
         limit,
     )
     return [_proposal(row) for row in rows]
 
 
-async def list_waiting(database: Executor, limit: int) -> list[Proposal]:
-    """List proposals that wait, what has waited longest first."""
+async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
+    """List proposals that wait, what has waited longest first; `after` ended the last page."""
     rows = await database.fetch(
         _PROPOSAL
         + """
-        WHERE status = 'WAITING' AND expires_at > clock()
+        WHERE id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+            AND status = 'WAITING' AND expires_at > clock()
         ORDER BY id
-        LIMIT $1
+        LIMIT $2
         """,
+        after,
         limit,
     )
     return [_proposal(row) for row in rows]

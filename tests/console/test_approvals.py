@@ -1,9 +1,11 @@
 """What waits for a second person: seen, approved, rejected, and by whom."""
 
+import html
 import re
 
 import pytest
 
+from payintent.console.listing import ROWS
 from payintent.domain.operator import Role
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
@@ -18,6 +20,11 @@ _MANY = """
     FROM proposal p, generate_series(1, 230) n
     WHERE p.why = 'Grace begins on Monday'
 """
+_COUNT = """
+    SELECT (SELECT count(*) FROM proposal WHERE status = 'WAITING' OR $1)
+        + (SELECT count(*) FROM refund WHERE step = 'approval') AS many
+"""
+_LISTED = re.compile(r'href="(/approvals/(?:appr|ref)_\w+)"')
 _AGE = re.compile(r'<time datetime="([^"]+)">\d+ (?:s|min|h|d)</time>')
 WHY = "Grace begins on Monday"
 
@@ -90,13 +97,37 @@ async def test_a_queue_that_is_longer_than_its_page_shows_the_oldest(
 ) -> None:
     page = await propose(ada)
     await operator.world.rows(_MANY)
-    listed = re.findall(r'href="(/approvals/appr_\w+)"', await _body(alan, "/approvals"))
+    listed = _LISTED.findall(await _body(alan, "/approvals"))
     assert page not in listed  # it is the newest
     ages = re.findall(_AGE, await _body(alan, "/approvals"))
-    assert len(ages) == 200
+    assert len(ages) == ROWS
     assert ages == sorted(ages)
     [oldest] = await operator.world.rows("SELECT min(proposed_at) AS at FROM proposal")
     assert ages[0].startswith(oldest["at"].isoformat()[:19])
+
+
+@pytest.mark.parametrize("query", ["", "?status=ALL"])
+async def test_a_queue_is_read_to_its_end_page_by_page_with_each_one_once(
+    operator: Api, ada: Visitor, alan: Visitor, stage: Stage, query: str
+) -> None:
+    pages = {await propose(ada), f"/approvals/{stage.known['refund']}"}
+    await operator.world.rows(_MANY)
+    [row] = await operator.world.rows(_COUNT, bool(query))
+    listed: list[str] = []
+    sizes: list[int] = []
+    path = f"/approvals{query}"
+    while path:
+        body = await _body(alan, path)
+        found = _LISTED.findall(body)
+        listed += found
+        sizes.append(len(found))
+        onward = re.search(r'href="([^"]+)" rel="next"', body)
+        path = html.unescape(onward[1]) if onward else ""
+    assert len(listed) == len(set(listed)) == row["many"]
+    assert pages <= set(listed)
+    assert set(sizes[:-1]) == {ROWS}
+    ids = [one.rpartition("_")[2] for one in listed]
+    assert ids == sorted(ids, reverse=bool(query))
 
 
 async def _body(visitor: Visitor, path: str) -> str:

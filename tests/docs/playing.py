@@ -161,8 +161,8 @@ class Systemd:
         return 0
 
     def _start(self, unit: str) -> int:
-        """Start a unit after those that it requires, as the hardening and its own file say."""
-        if unit in self._started:  # one job for all that require it
+        """Start a unit after those of ours that it wants, as the hardening and its own file say."""
+        if unit in self._started:  # one job for all that want it
             return 0
         self._started.add(unit)
         prefix, _, instance = unit.removesuffix(".service").partition("@")
@@ -171,8 +171,8 @@ class Systemd:
         hardening = (self._units / "payintent-.service.d" / "hardening.conf").read_text()
         read = configparser.ConfigParser(interpolation=None, strict=False)
         read.read_string(text)
-        for required in read["Unit"].get("Requires", "").split():
-            if self._start(required):
+        for wanted in read["Unit"]["Wants"].split():
+            if wanted.startswith("payintent-") and self._start(wanted):
                 return 1
         command = shlex.split(read["Service"]["ExecStart"].replace("%i", instance))
         with (self._logs / unit).open("ab") as log:

@@ -5,6 +5,7 @@ import configparser
 import re
 import shlex
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,24 @@ def test_a_unit_starts_the_command_that_it_is_named_for(unit: str) -> None:
 @pytest.mark.parametrize("unit", _UNITS[:2])
 def test_a_unit_that_serves_has_migrated_first_and_is_given_time_to_stop(unit: str) -> None:
     read = _Unit(unit)
-    assert read["Unit"]["Requires"] == "payintent-migrate.service"
-    assert "payintent-migrate.service" in read["Unit"]["After"].split()
+    for word in ("Wants", "After"):
+        assert "payintent-migrate.service" in read["Unit"][word].split()
     assert read["Service"]["Restart"] == "on-failure"
     assert int(read["Service"]["TimeoutStopSec"]) == _STOP_S > _STOP_WAIT_S
+
+
+def test_a_migrate_that_fails_is_tried_for_ever_and_keeps_no_unit_from_starting() -> None:
+    for unit in _UNITS:
+        read = _Unit(unit)
+        assert not {"Requires", "Requisite", "BindsTo"} & set(read["Unit"])
+        assert read["Unit"]["StartLimitIntervalSec"] == "0"
+        assert read["Service"]["Restart"] == "on-failure"
+    migrate = _Unit("payintent-migrate.service")["Service"]
+    [wait_s] = re.findall(r"--wait-s (\d+)$", migrate["ExecStart"])
+    assert int(wait_s) <= 60  # the others start only then
+    assert migrate["TimeoutStartSec"] == "15min"
+    assert "15 minutes each time" in _PAGE
+    assert f"{migrate['RestartSec']} seconds later, for ever" in _PAGE
 
 
 @pytest.mark.parametrize("unit", _UNITS[:2])
@@ -208,9 +223,26 @@ def test_the_example_of_a_host_mounts_files_that_are_there() -> None:
 
 
 def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
-    published = {port for one in _compose().values() for port in one.get("ports", [])}
-    assert published == {"80:80", "443:443"}
-    assert _compose()["proxy"]["network_mode"] == "service:api"
+    published = {name: one["ports"] for name, one in _compose().items() if "ports" in one}
+    assert published == {"proxy": ["80:80", "443:443"]}
+
+
+def test_the_example_of_a_host_has_a_proxy_that_finds_the_api_again_and_that_it_believes() -> None:
+    services = _compose()
+    assert [name for name, one in services.items() if "network_mode" in one] == []
+    assert {name for name, one in services.items() if "networks" in one} == {"api", "proxy"}
+    api, proxy = (services[name]["networks"]["front"]["ipv4_address"] for name in ("api", "proxy"))
+    [subnet] = yaml.safe_load(page("deploy/compose.yaml"))["networks"]["front"]["ipam"]["config"]
+    usable = [str(host) for host in ip_network(subnet["subnet"]).hosts()]
+    assert {api, proxy} < set(usable[1:])  # the first one is the bridge's
+    assert services["proxy"]["networks"].keys() == {"front"}
+    command = services["api"]["command"]
+    assert command[command.index("--host") + 1] == "0.0.0.0"  # noqa: S104 - of the container
+    assert "--operator-host" not in command  # loopback
+    assert f"server {api}:8080 max_fails=0;" in _CONTAINERS
+    assert f"`PAYINTENT_EDGE_TRUSTED_PROXIES={proxy}`" in _CONTAINERS
+    assert f"\nPAYINTENT_EDGE_TRUSTED_PROXIES={proxy}\n" in page("deploy/payintent.env.example")
+    assert subnet["subnet"] in _CONTAINERS
 
 
 def test_every_command_on_the_page_is_taken() -> None:

@@ -33,7 +33,12 @@ _VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 _SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 _PAGE = page("docs/kubernetes.md")
 _DIGEST = f"sha256:{64 * 'a'}"
-_LEAST = {"image": {"repository": "r/payintent", "digest": _DIGEST}, "existingSecret": "payintent"}
+_BASES = ("PAYINTENT_API_BASE", "PAYINTENT_CHECKOUT_BASE")
+_LEAST = {
+    "image": {"repository": "r/payintent", "digest": _DIGEST},
+    "existingSecret": "payintent",
+    "settings": dict.fromkeys(_BASES, "https://pay.example.com"),
+}
 _HARDENED = """
 kind: Deployment
 metadata: {name: pay-api}
@@ -102,8 +107,15 @@ def test_the_schema_refuses_secrets_tags_and_what_is_missing(
     assert path in _refusals(_merged(_LEAST, changes))
 
 
-def test_the_defaults_alone_are_refused_because_they_hold_no_image_and_no_secret() -> None:
-    assert {"$.existingSecret", "$.image.repository", "$.image.digest"} == set(_refusals({}))
+def test_the_defaults_alone_are_refused_for_they_hold_no_image_no_secret_and_no_address() -> None:
+    wanted = {"$.existingSecret", "$.image.repository", "$.image.digest", "$.settings"}
+    assert set(_refusals({})) == wanted
+
+
+@pytest.mark.parametrize("name", _BASES)
+def test_an_address_that_the_values_lack_is_refused_and_not_made_up(name: str) -> None:
+    settings = {other: value for other, value in _LEAST["settings"].items() if other != name}
+    assert _refusals({**_LEAST, "settings": settings}) == ["$.settings"]
 
 
 def test_every_setting_that_the_chart_names_is_a_setting() -> None:

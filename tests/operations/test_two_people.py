@@ -481,6 +481,39 @@ def _token(name: str, public_id: str) -> operator_tokens.NewToken:
     )
 
 
+async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage: Stage) -> None:
+    await _propose(stage, "account.change")
+    whole = [one.id for one in await stage.perform(ListApprovals())]
+    assert {one.partition("_")[0] for one in whole} == {"appr", "ref"}
+    for order, place, wanted in (
+        ("newest", "before", whole),
+        ("oldest", "after", whole[::-1]),
+    ):
+        listed: list[str] = []
+        while len(listed) <= len(whole):
+            onward = {place: listed[-1]} if listed else {}
+            page = await stage.perform(ListApprovals(order=order, limit=1, **onward))
+            if not page:
+                break
+            listed += [one.id for one in page]
+        assert listed == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is no appr_"),
+        (ListApprovals(before="ref_"), "is no ref_"),
+        (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "does not go with"),
+    ],
+)
+async def test_a_place_that_is_none_in_the_list_is_refused(
+    stage: Stage, wanted: ListApprovals, said: str
+) -> None:
+    with pytest.raises(RefusedError, match=said):
+        await stage.perform(wanted)
+
+
 def replace_name(issue: IssueOperatorToken, name: str) -> IssueOperatorToken:
     return IssueOperatorToken(name=name, role=issue.role)
 

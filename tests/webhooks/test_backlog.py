@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from payintent.storage import outbox
+from payintent.storage.overview import COUNTED_MAX, WaitingFigures, read_overview
 from tests.support.cell_schema import not_on_citus
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.world import World
@@ -70,6 +71,41 @@ async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
         written = [node for node in nodes(asked) if node["Node Type"] == "ModifyTable"]
         assert (*written, asked)[0]["Plan Rows"] <= rows, name
         assert pages_read(asked) < PAGES_MAX, name
+
+
+async def test_a_backlog_of_one_merchant_hides_no_late_webhook_of_another(
+    world: World, raw: asyncpg.Connection
+) -> None:
+    other = (await world.other_merchant()).merchant.id
+    await raw.execute(_SEED, other, 5, 3600)
+    for tried, late in ((True, 5), (False, 0)):
+        await raw.execute(
+            "UPDATE delivery SET attempts = $2::bool::int WHERE merchant_id = $1", other, tried
+        )
+        waiting = await _waiting(world.database)
+        assert (waiting.deliveries_waiting, waiting.deliveries_late) == (COUNTED_MAX, late)
+    recorder = Recorder()
+    with pytest.raises(AssertionError):  # it gives no row
+        await _waiting(recorder)
+    assert pages_read(await plan(raw, recorder)) < PAGES_MAX
+
+
+async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_number(
+    world: World,
+) -> None:
+    for name, rows, due_in_s, counted in (
+        ("A", 2, -1, 2),
+        ("B", 3, 3600, 5),
+        ("C", COUNTED_MAX, 3600, COUNTED_MAX),
+    ):
+        merchant_id = (await world.other_merchant(name)).merchant.id
+        await world.rows(_SEED, merchant_id, rows, due_in_s)
+        await world.rows("UPDATE delivery SET attempts = 1")
+        assert (await _waiting(world.database)).deliveries_late == counted
+
+
+async def _waiting(database: Any) -> WaitingFigures:
+    return (await read_overview(database, None, with_conversion=False)).waiting
 
 
 async def test_failed_deliveries_are_released_as_many_as_a_statement_can_take(
