@@ -21,7 +21,13 @@ from payintent.api.errors import (
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
-from payintent.console.sessions import OperatorSession, delete_cookie, find_session, set_cookie
+from payintent.console.sessions import (
+    OperatorSession,
+    cookie_name,
+    delete_cookie,
+    find_session,
+    set_cookie,
+)
 from payintent.domain.errors import (
     ErrorCode,
     InvalidTextError,
@@ -160,7 +166,9 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "GET" and request.url.path != "/":
         query = "?" + urlencode({"next": _own_path(request)})
     response = RedirectResponse(SIGN_IN + query, 303)
-    delete_cookie(response, get_context(request).service.settings)
+    settings = get_context(request).service.settings
+    if cookie_name(settings) in request.cookies:  # a link of another site brings none
+        delete_cookie(response, settings)
     return response
 
 
