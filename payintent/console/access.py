@@ -15,6 +15,7 @@ from payintent.api.errors import (
     UNREADABLE,
     again_s,
     http_status,
+    note_bug,
     note_unreadable,
     refusal_log,
 )
@@ -159,6 +160,9 @@ async def _answered(handler: Handler, request: Request) -> Response:
         return _refused(request, UNREADABLE, 500)
     except tuple(_FAILURES) as failure:
         return _refused(request, *_FAILURES[type(failure)])
+    except Exception as bug:  # noqa: BLE001 - no page is JSON
+        note_bug(request, bug)
+        return _refused(request, "the service has failed here: its log says how", 500)
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -281,6 +281,19 @@ async def test_a_page_of_what_has_ended_speaks_of_no_payment_that_was_detected(a
             assert word not in page.body.decode(), word
 
 
+async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("planted")
+
+    created = await api.create()
+    monkeypatch.setattr("payintent.api.checkout.cancel_checkout", fail)
+    page = await api.send("POST", f"{_path(created)}/cancel")
+    assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert "That did not work." in page.body.decode()
+    assert f'href="{_path(created)}"' in page.body.decode()
+    assert b"planted" not in page.body
+
+
 async def test_a_buyer_who_comes_back_changes_nothing_and_the_gateway_is_asked_soon(
     api: Api,
 ) -> None:
