@@ -155,14 +155,18 @@ async def _answered(handler: Handler, request: Request) -> Response:
         return _refused(request, "the database is away for the moment", 503, again_s())
     except RefusedError as refused:
         return _refused(request, refused.message, http_status(refused), refused.retry_after_s)
-    except EncryptionKeyError as closed:
-        note_unreadable(request, closed)
-        return _refused(request, UNREADABLE, 500)
-    except tuple(_FAILURES) as failure:
+    except Exception as failure:  # noqa: BLE001 - no page is JSON
+        return _failed(request, failure)
+
+
+def _failed(request: Request, failure: Exception) -> Response:
+    if type(failure) in _FAILURES:
         return _refused(request, *_FAILURES[type(failure)])
-    except Exception as bug:  # noqa: BLE001 - no page is JSON
-        note_bug(request, bug)
-        return _refused(request, "the service has failed here: its log says how", 500)
+    if isinstance(failure, EncryptionKeyError):
+        note_unreadable(request, failure)
+        return _refused(request, UNREADABLE, 500)
+    note_bug(request, failure)
+    return _refused(request, "the service has failed here: its log says how", 500)
 
 
 def _to_sign_in(request: Request) -> Response:
