@@ -180,10 +180,15 @@ def note_unreadable(request: Request, exc: Exception) -> None:
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
-    """Answer an unexpected exception; the log has no message, which may quote whole rows."""
+    """Answer an unexpected exception."""
+    note_bug(request, exc)
+    return error_response(ErrorCode.INTERNAL_ERROR, "internal error")
+
+
+def note_bug(request: Request, exc: Exception) -> None:
+    """Log an unexpected exception, without its message, which may quote whole rows."""
     BUGS.inc()
     _log.error("bug", method=request.method, exc_info=exc)
-    return error_response(ErrorCode.INTERNAL_ERROR, "internal error")
 
 
 HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {

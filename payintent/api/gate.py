@@ -36,7 +36,8 @@ class LaneName(StrEnum):
     GATEWAYS = "gateways"
 
 
-_BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/")
+#: What anybody may ask is with the buyers: no stranger takes a merchant's place.
+_BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries", "/v1/onramp/")
 _GATEWAYS = "/v1/callbacks/"
 _FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
 #: Where a request's scope has its place in its lane.

@@ -13,7 +13,8 @@ from payintent.api.call_log import CallLog
 from payintent.api.request_times import RequestTimes
 
 _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
-_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/", "/merchant/")
+#: Answers that no cache may keep.
+_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/v1/chains/", "/c/", "/merchant/")
 _OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
 _PORTAL = "/merchant"
 _STATIC = ("/c/static/", "/merchant/static/")

@@ -13,7 +13,6 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.onchain.views import chain_view, find_open_session, session_view
 from payintent.storage.onchain import pending_transfers
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _SLUG = re.compile(r"[a-z]{1,20}", re.ASCII)
 _TX_HASH = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _STEPS = ("approve", "pay")
@@ -21,13 +20,14 @@ _STEPS = ("approve", "pay")
 
 async def get_chain(request: Request) -> Response:
     """`GET /v1/chains/{slug}`: what contract calls need; must not be cached."""
+    app = get_context(request)
+    app.addresses.take(app.viewers.viewer_address(request))
     slug: str = request.path_params["slug"]
     if not _SLUG.fullmatch(slug):
         raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
     # Wallets pay on while control is away: the status is that of the cell that is asked instead.
-    cells = get_context(request).service.cells
-    fields = await cells.read_copy(lambda copy: chain_view(copy, slug))
-    return json_response(fields, headers=_NO_STORE)
+    fields = await app.service.cells.read_copy(lambda copy: chain_view(copy, slug))
+    return json_response(fields)
 
 
 async def get_session(request: Request) -> Response:

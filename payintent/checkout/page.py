@@ -213,7 +213,7 @@ async def _page(
         "live": snapshot.payment.status in OPEN,
         "back": return_link(view),
         "chosen_country": country,
-        "problem": problem_text(refused, page.merchant, language) if refused else None,
+        "problem": problem_text(refused, view, page.merchant, language),
         "bad_email": is_about_email(refused),
         "anywhere": page_address(app, snapshot, request),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],

@@ -140,11 +140,16 @@ def refunded_text(payment: Payment, texts: Language) -> str:
     return texts.money(amount, payment.currency)
 
 
-def problem_text(refused: RefusedError, merchant: Merchant, texts: Language) -> str | None:
-    """Return the text of a refusal for the buyer.
+def problem_text(
+    refused: RefusedError | None, view: Mapping[str, Any], merchant: Merchant, texts: Language
+) -> str | None:
+    """Return the text of a refusal for the buyer; none of what the page says already.
 
-    That the merchant is out of service, the page says in place of its methods.
+    What is over says so itself, and no new try would help. That the merchant is out of service, the
+    page says in place of its methods.
     """
+    if refused is None or not view["can"]["select"]:
+        return None
     is_closed = not is_in_service(merchant.activation)
     if is_closed and refused.code is ErrorCode.PG_NOT_AVAILABLE:
         return None

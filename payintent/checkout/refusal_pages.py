@@ -13,6 +13,7 @@ from payintent.api.errors import (
     RETRY_AFTER_S,
     again_s,
     http_status,
+    note_bug,
     note_unreadable,
     refusal_log,
 )
@@ -29,6 +30,7 @@ from payintent.checkout.static_files import page_style
 from payintent.checkout.wallet_step import api_address
 from payintent.domain.errors import (
     ErrorCode,
+    InvalidTextError,
     LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
@@ -58,9 +60,14 @@ def answers_with_pages(handler: Handler) -> Handler:
             return _later(request, "sorry_later", 503, again_s())
         except LockTimeoutError:
             return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
+        except InvalidTextError:
+            return _later(request, "sorry_other", 400, None)
         except EncryptionKeyError as closed:
             note_unreadable(request, closed)
             return render_error_page(request, "sorry_unreadable", 500)
+        except Exception as bug:  # noqa: BLE001 - a buyer cannot read JSON
+            note_bug(request, bug)
+            return _later(request, "sorry_other", 500, None)
 
     return answered
 

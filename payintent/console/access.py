@@ -15,13 +15,20 @@ from payintent.api.errors import (
     UNREADABLE,
     again_s,
     http_status,
+    note_bug,
     note_unreadable,
     refusal_log,
 )
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
-from payintent.console.sessions import OperatorSession, delete_cookie, find_session, set_cookie
+from payintent.console.sessions import (
+    OperatorSession,
+    cookie_name,
+    delete_cookie,
+    find_session,
+    set_cookie,
+)
 from payintent.domain.errors import (
     ErrorCode,
     InvalidTextError,
@@ -148,11 +155,18 @@ async def _answered(handler: Handler, request: Request) -> Response:
         return _refused(request, "the database is away for the moment", 503, again_s())
     except RefusedError as refused:
         return _refused(request, refused.message, http_status(refused), refused.retry_after_s)
-    except EncryptionKeyError as closed:
-        note_unreadable(request, closed)
-        return _refused(request, UNREADABLE, 500)
-    except tuple(_FAILURES) as failure:
+    except Exception as failure:  # noqa: BLE001 - no page is JSON
+        return _failed(request, failure)
+
+
+def _failed(request: Request, failure: Exception) -> Response:
+    if type(failure) in _FAILURES:
         return _refused(request, *_FAILURES[type(failure)])
+    if isinstance(failure, EncryptionKeyError):
+        note_unreadable(request, failure)
+        return _refused(request, UNREADABLE, 500)
+    note_bug(request, failure)
+    return _refused(request, "the service has failed here: its log says how", 500)
 
 
 def _to_sign_in(request: Request) -> Response:
@@ -160,7 +174,9 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "GET" and request.url.path != "/":
         query = "?" + urlencode({"next": _own_path(request)})
     response = RedirectResponse(SIGN_IN + query, 303)
-    delete_cookie(response, get_context(request).service.settings)
+    settings = get_context(request).service.settings
+    if cookie_name(settings) in request.cookies:  # a link of another site brings none
+        delete_cookie(response, settings)
     return response
 
 

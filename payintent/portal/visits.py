@@ -15,6 +15,7 @@ from payintent.api.errors import (
     RETRY_AFTER_S,
     again_s,
     http_status,
+    note_bug,
     note_unreadable,
     refusal_log,
 )
@@ -115,7 +116,7 @@ def portal_page(handler: Handler) -> Handler:
         except LockTimeoutError:
             message = "Another request is working on this. Try again."
             return _retry_after(render_sorry(request, message, 409), RETRY_AFTER_S)
-        except (EncryptionKeyError, InvalidTextError) as failure:
+        except Exception as failure:  # noqa: BLE001 - no page is JSON
             return _failed(request, failure)
 
     return answered
@@ -124,8 +125,12 @@ def portal_page(handler: Handler) -> Handler:
 def _failed(request: Request, failure: Exception) -> Response:
     if isinstance(failure, InvalidTextError):
         return render_sorry(request, "This text cannot be stored.", 400)
-    note_unreadable(request, failure)
-    message = "This cannot be shown: ask those who operate the service."
+    if isinstance(failure, EncryptionKeyError):
+        note_unreadable(request, failure)
+        message = "This cannot be shown: ask those who operate the service."
+    else:
+        note_bug(request, failure)
+        message = "The service has failed here. Try again, or ask those who operate it."
     return render_sorry(request, message, 500)
 
 

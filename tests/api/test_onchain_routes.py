@@ -388,6 +388,7 @@ class TestBehindAProxy:
             ("192.0.2.8", "POST", f"{path}/transactions", body),
             ("192.0.2.9", "GET", "/v1/onchain/sessions/sess_x", {}),
             ("192.0.2.10", "POST", "/v1/onchain/sessions/sess_x/transactions", {}),
+            ("192.0.2.12", "GET", "/v1/chains/native", {}),
         ):
             headers = {"X-Forwarded-For": address}
             refused = await _exhausted(api, method, where, headers=headers, **options)

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from starlette.types import Message
 
+from payintent.api.gate import Gate, LaneName
 from payintent.api.overload import shed
 from payintent.config import Settings
 from tests.api.arrange import count, document
@@ -280,3 +281,12 @@ async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
             while not wire.is_lost():
                 await wire.send(b" ")
                 await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chains/native", "/v1/countries", "/v1/onramp/orders", "/v1/checkout/cs_x", "/c/x"]
+)
+def test_what_needs_no_key_takes_no_place_of_a_merchant(settings: Settings, path: str) -> None:
+    lane = Gate(settings).lane(path)
+    assert lane is not None
+    assert lane.name is LaneName.BUYERS

@@ -266,6 +266,34 @@ async def test_a_buyer_cancels_on_the_page(api: Api) -> None:
     assert _TITLES["CANCELLED"] in again.body.decode()
 
 
+async def test_a_page_of_what_has_ended_speaks_of_no_payment_that_was_detected(api: Api) -> None:
+    cancelled, expired = await api.create(), await api.create()
+    form = _form(await _show(api, cancelled))
+    await bring_to(api, expired, "PROCESSING")
+    await api.send("POST", f"{_path(cancelled)}/cancel")
+    twice = await api.send("POST", f"{_path(cancelled)}/cancel")  # a second press
+    other_tab = await _submit(api, cancelled, form)
+    await api.world.move_clock(1800)
+    late = await _submit(api, expired, form)
+    for page in (twice, other_tab, late):
+        assert page.status in {409, 410}
+        for word in ("detected", "That did not work", 'role="alert"'):
+            assert word not in page.body.decode(), word
+
+
+async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("planted")
+
+    created = await api.create()
+    monkeypatch.setattr("payintent.api.checkout.cancel_checkout", fail)
+    page = await api.send("POST", f"{_path(created)}/cancel")
+    assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert "That did not work." in page.body.decode()
+    assert f'href="{_path(created)}"' in page.body.decode()
+    assert b"planted" not in page.body
+
+
 async def test_a_buyer_who_comes_back_changes_nothing_and_the_gateway_is_asked_soon(
     api: Api,
 ) -> None:

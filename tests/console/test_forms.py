@@ -86,6 +86,15 @@ async def test_a_link_on_another_site_opens_its_page_from_our_own(operator: Api)
     assert b'type="password"' in (await Visitor(operator).get(path)).body
 
 
+async def test_a_link_on_another_site_ends_no_session(operator: Api) -> None:
+    visitor = await signed_in(operator)
+    # Browsers keep a strict cookie back there, and would obey an answer that deletes it.
+    answer = await Visitor(operator).get("/operations", Sec_Fetch_Site="cross-site")
+    assert answer.headers["Location"] == "/sign-in?next=%2Foperations"
+    assert "Set-Cookie" not in answer.headers
+    assert (await visitor.get("/operations")).status == 200
+
+
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.5:8081", "localhost.evil.example", ""])
 async def test_without_tls_the_console_is_open_at_loopback_alone(
     operator: Api, world: World, host: str

@@ -248,3 +248,15 @@ async def test_no_list_is_shown_without_a_session(operator: Api, path: str) -> N
     answer = await Visitor(operator).get(path)
     assert answer.status == 303
     assert answer.headers["Location"].startswith("/sign-in")
+
+
+async def test_a_defect_is_a_page_too(operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("planted")
+
+    visitor = await signed_in(operator)
+    monkeypatch.setattr("payintent.console.payments.read_query", fail)
+    page = await visitor.get("/payments")
+    assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert "its log says how" in words(page)
+    assert b"planted" not in page.body

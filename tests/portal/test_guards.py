@@ -121,3 +121,15 @@ async def test_a_spreadsheet_runs_nothing_of_a_statement(api: Api) -> None:
         assert not cell.startswith(_FORMULA)
         if cell.startswith("-"):
             float(cell)
+
+
+async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("planted")
+
+    person = await member(api)
+    monkeypatch.setattr("payintent.portal.lists.read_id_cursor", fail)
+    page = await person.get("/merchant/refunds")
+    assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert b"The service has failed here" in page.body
+    assert b"planted" not in page.body

@@ -30,6 +30,8 @@ class Scripted:
         if answer == "silence":
             await asyncio.sleep(30)
             return web.Response()
+        if answer == "garbled":  # as by a proxy that breaks off, or compresses wrongly
+            return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
         status, headers, body = answer
         return web.json_response(body, status=status, headers=headers)
 
@@ -78,6 +80,8 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("create", [AWAY, GOOD], "1", 2),
     ("create", ["reset", GOOD], "1", 2),
     ("create", ["silence", GOOD], "1", 2),
+    ("create", ["garbled", GOOD], "1", 2),
+    ("get", ["garbled"] * 3, ["NoAnswerError", None], 3),
     ("create", [BUSY, refusal(429, "RATE_LIMITED", Retry_After="0"), GOOD], "1", 3),
     ("create", [AWAY, AWAY, AWAY, GOOD], ["ServiceError", None], 3),
     ("create", [refusal(429, "RATE_LIMITED", Retry_After="60")], ["RateLimitedError", 60], 1),

@@ -1,6 +1,7 @@
 """Webhooks as the official library signs them, and what an SDK must take each for."""
 
 import base64
+import hmac
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -32,6 +33,13 @@ def webhook(
     }
 
 
+def _forged() -> dict[str, Any]:
+    """Make a webhook as anybody can: it is signed with an empty key."""
+    body = json.dumps(_EVENT)
+    signature = hmac.digest(b"", f"msg_1.{NOW}.{body}".encode(), "sha256")
+    return webhook(body, Webhook_Signature="v1," + base64.b64encode(signature).decode())
+
+
 def webhook_cases() -> list[tuple[dict[str, Any], str]]:
     """Return webhooks, each with the kind of event or the name of the error that it is."""
     good = webhook()
@@ -47,6 +55,8 @@ def webhook_cases() -> list[tuple[dict[str, Any], str]]:
         (webhook(Webhook_Signature="v1,%%%"), "WebhookSignatureError"),
         (webhook(Webhook_Signature=signature.replace("v1,", "v2,")), "WebhookSignatureError"),
         (good | {"secrets": []}, "WebhookSignatureError"),
+        (_forged() | {"secrets": [""]}, "misused"),
+        (_forged() | {"secrets": [SECRET, "whsec_"]}, "misused"),
         (webhook(at=NOW - 301), "WebhookTimeError"),
         (webhook(at=NOW + 301), "WebhookTimeError"),
         (webhook(at=NOW - 299), "payment.expired"),

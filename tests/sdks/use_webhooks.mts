@@ -19,7 +19,7 @@ for (const { body, headers, secrets, now } of JSON.parse(text) as Case[]) {
     console.log((await webhooks.verify(bytes, headers, secrets, { nowS: now })).type);
     await webhooks.verify(bytes.buffer, new Headers(headers), secrets, { nowS: now });
   } catch (error) {
-    if (!(error instanceof PayintentError)) throw error;
-    console.log(error.name);
+    if (!(error instanceof PayintentError || error instanceof TypeError)) throw error;
+    console.log(error instanceof PayintentError ? error.name : "misused");
   }
 }

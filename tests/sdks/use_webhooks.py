@@ -12,5 +12,7 @@ for case in json.load(sys.stdin):
         event = webhooks.verify(body, case["headers"], case["secrets"], now_s=case["now"])
     except PayintentError as error:
         print(type(error).__name__)
+    except ValueError:
+        print("misused")
     else:
         print(event.type)

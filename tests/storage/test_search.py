@@ -20,6 +20,7 @@ from payintent.storage import (
     delivery_list,
     endpoint_list,
     event_replays,
+    merchant_events,
     payer_search,
     payment_history,
     payment_search,
@@ -251,6 +252,10 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
             (partial(_deliveries, wanted), 2_500 if wanted.state == "skipped" else 250)
             for wanted in deliveries
         ),
+        *(
+            (partial(_own_events, merchant_id, state), pages)
+            for state, pages in (("pending", 20), ("dead", 250), ("skipped", 2_500), (None, 250))
+        ),
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
@@ -278,6 +283,11 @@ async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
 
 async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
     await delivery_list.list_deliveries(asked, wanted, _LIMIT)
+
+
+async def _own_events(merchant_id: int, state: str | None, asked: Recorder) -> None:
+    wanted = merchant_events.EventFilter(merchant_id=merchant_id, state=state)
+    await merchant_events.page(asked, wanted, _LIMIT)
 
 
 async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:

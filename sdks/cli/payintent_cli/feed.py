@@ -71,7 +71,7 @@ class Feed:
         timeout = httpx.Timeout(_TIMEOUT_S, read=_TIMEOUT_S + call.wait_s)
         try:
             answer = self._http.get(call.path, params=dict(call.query), timeout=timeout)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise NoAnswerError(str(error) or type(error).__name__) from error
         feed: EventFeed = read_answer(call, answer.status_code, answer.headers, answer.content)
         bodies = list(events_of(answer.content.decode()))

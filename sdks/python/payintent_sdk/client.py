@@ -55,7 +55,7 @@ class _Tries:
             return None
         return self._wait(retry_after_s(answer.headers))
 
-    def wait_after_error(self, error: httpx.TransportError) -> float:
+    def wait_after_error(self, error: httpx.RequestError) -> float:
         wait = self._wait(None) if self._may_retry(error) else None
         if wait is None:
             what = str(error) or type(error).__name__
@@ -65,7 +65,7 @@ class _Tries:
     def read(self, answer: httpx.Response) -> Any:
         return read_answer(self._call, answer.status_code, answer.headers, answer.content)
 
-    def _may_retry(self, error: httpx.TransportError) -> bool:
+    def _may_retry(self, error: httpx.RequestError) -> bool:
         return self._call.can_repeat or isinstance(error, _NOT_SENT)
 
     def _wait(self, after_s: float | None) -> float | None:
@@ -351,7 +351,7 @@ class Client:
         while True:
             try:
                 answer = self._http.send(tries.request(self._http))
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:
                 wait = tries.wait_after_answer(answer)
@@ -400,7 +400,7 @@ class AsyncClient:
         while True:
             try:
                 answer = await self._http.send(tries.request(self._http))
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:
                 wait = tries.wait_after_answer(answer)
