@@ -2047,6 +2047,8 @@ CREATE INDEX refund_payment ON public.refund USING btree (payment_id, id) WHERE 
 
 CREATE INDEX refund_reference ON public.refund USING btree (reference) WHERE (reference IS NOT NULL);
 
+CREATE INDEX refund_status ON public.refund USING btree (merchant_id, status, updated_at, id) WHERE (merchant_id IS NOT NULL);
+
 CREATE INDEX refund_unapproved ON public.refund USING btree (merchant_id, created_at) WHERE ((destination IS NOT NULL) AND (approved_by IS NULL));
 
 CREATE INDEX refund_updated ON public.refund USING btree (merchant_id, updated_at, id) WHERE (merchant_id IS NOT NULL);

@@ -21,6 +21,7 @@ from payintent.storage import (
     endpoint_list,
     event_replays,
     merchant_events,
+    merchant_refunds,
     payer_search,
     payment_history,
     payment_search,
@@ -28,6 +29,7 @@ from payintent.storage import (
 )
 from payintent.storage.case_list import CaseListFilter, DisputeFilter
 from payintent.storage.delivery_list import DeliveryFilter
+from payintent.storage.merchant_refunds import MerchantRefundFilter
 from payintent.storage.payment_search import PaymentScope
 from payintent.storage.refund_reviews import RefundFilter
 from tests.support.databases import Databases
@@ -257,6 +259,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
             for state, pages in (("pending", 20), ("dead", 250), ("skipped", 2_500), (None, 250))
         ),
         *((partial(_refunds, wanted), 1_500) for wanted in refunds),
+        *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "PENDING", "FAILED")),
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
         *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
@@ -288,6 +291,11 @@ async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
 async def _own_events(merchant_id: int, state: str | None, asked: Recorder) -> None:
     wanted = merchant_events.EventFilter(merchant_id=merchant_id, state=state)
     await merchant_events.page(asked, wanted, _LIMIT)
+
+
+async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:
+    wanted = MerchantRefundFilter(merchant_id=merchant_id, status=status)
+    await merchant_refunds.page_by_update(asked, wanted, _LIMIT)
 
 
 async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
