@@ -377,6 +377,30 @@ async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world:
     assert await world.status(payment) == "REFUNDED"
 
 
+async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is_a_person(
+    world: World,
+) -> None:
+    payment = await paid(world)
+
+    async def broken(*_: object) -> None:
+        raise KeyError("a bug of its own")
+
+    world.gateway.refund = broken  # type: ignore[assignment, method-assign]
+    world.gateway.inquire_refund = broken  # type: ignore[assignment, method-assign]
+    refund = await asked(world, payment)
+    for wait in (WAITS_S[0], WAITS_S[1]):
+        with pytest.raises(KeyError):
+            await work(world)
+        assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
+        await world.move_clock(wait + 1)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    with pytest.raises(KeyError):
+        await work(world)
+    assert await world.cases(payment) == ["RECONCILIATION"]
+    assert await wait_s(world, refund) is None
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+
+
 async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = SILENT
