@@ -283,6 +283,7 @@ class DisputeReport:
     currency: str
     reason: str = ""  # the gateway's own reason code
     respond_by: datetime | None = None
+    appeal: bool = False  # against a decision that the buyer has won: only of `open` and after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

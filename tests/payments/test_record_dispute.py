@@ -13,6 +13,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.operations.ledger import CheckLedger
 from payintent.payments.receive_callback import CallbackResult
 from tests.payments.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
 from tests.support.world import World
@@ -209,6 +210,28 @@ async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
     again = await the_case(world)
     assert (again.id, again.status, again.closed_by) == (case.id, "OPEN", None)
     assert again.note.endswith(f"over; dispute {after}, money withdrawn")
+
+
+async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_deadline(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=DisputeState.LOST))
+    case = await the_case(world)
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
+    due = datetime(2027, 1, 15, 12, tzinfo=UTC)
+    await hear(world, report(payment, appeal=True, respond_by=due))
+    again = await the_case(world)
+    assert (again.id, again.status) == (case.id, "OPEN")
+    assert again.dispute is not None
+    assert (again.dispute.state, again.dispute.respond_by) == ("open", due)
+    with pytest.raises(RefusedError, match="left to refund"):
+        await asked(world, payment)
+    assert await world.perform(CheckLedger()) == []
+    await hear(world, report(payment, state=DisputeState.WON, funds=DisputedFunds.REINSTATED))
+    assert (await the_case(world)).dispute.state == "won"  # type: ignore[union-attr]
+    assert await world.perform(CheckLedger()) == []
+    await asked(world, payment)
 
 
 async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_its_money(
