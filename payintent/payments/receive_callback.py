@@ -10,6 +10,7 @@ from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
 from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
     Capture,
     DisputeReport,
@@ -20,7 +21,7 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import EarlyDisputeError, take_dispute
 from payintent.payments.settle import (
     ReportedSession,
     settle_session,
@@ -28,7 +29,7 @@ from payintent.payments.settle import (
     verbatim_note,
 )
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import callbacks, captures, refunds
+from payintent.storage import callbacks, captures, refunds, sessions
 from payintent.storage.batcher import LOCK_TIMEOUT_MS, Batcher
 from payintent.storage.callbacks import NewCallback
 from payintent.storage.database import Database, Tx
@@ -149,6 +150,22 @@ class CallbackReceiver:
             await settle_sessions(tx, reported)
 
     async def _receive_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
+        """Store a report about a dispute, and apply it.
+
+        One that has overtaken its money is not received (`CONFLICT`): its gateway calls again, and
+        is asked about the session meanwhile.
+        """
+        try:
+            return await self._apply_dispute(received, report)
+        except EarlyDisputeError as early:
+            await sessions.request_inquiry(self._database, early.session_id)
+            session = ids.format_id(ids.SESSION, early.session_id)
+            _log.warning("dispute_early", account=received.account_id, session=session)
+            raise RefusedError(
+                ErrorCode.CONFLICT, "this money is not known yet, call again", retry_after_s=60
+            ) from None
+
+    async def _apply_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [received])
             if not result.fresh:
