@@ -365,7 +365,7 @@ async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = 
         SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
             note = coalesce(nullif(note, '') || '; ', '') || $2::text
         WHERE refund_id = $1 AND kind = 'RECONCILIATION'
-            AND NOT ($3 AND position($2::text IN note) > 0)
+            AND NOT ($3 AND note LIKE '%' || $2::text || '%')
         RETURNING id
         """,
         refund_id,
