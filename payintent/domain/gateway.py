@@ -208,8 +208,8 @@ class OutcomeUnknown:
     detail: str
     #: The gateway limits our requests: it is reachable, though it may have done nothing.
     throttled: bool = False
-    #: Nobody was called, by a rule of the adapter's own: it tells nothing of the gateway.
-    uncalled: bool = False
+    #: No silence of the gateway: the adapter called nobody, or what was answered decides nothing.
+    neutral: bool = False
     #: What this would mean for an account that is only being checked.
     problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
 

@@ -76,10 +76,10 @@ class GatewayHealth:
     async def record_answer(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
         """Count an answer or its absence; a gateway that limits our requests is no outage.
 
-        Where nobody was called, nothing is counted.
+        What is neutral counts as neither.
         """
         key = (account_id, channel)
-        if isinstance(answer, OutcomeUnknown) and answer.uncalled:
+        if isinstance(answer, OutcomeUnknown) and answer.neutral:
             return
         if isinstance(answer, OutcomeUnknown) and answer.throttled:
             THROTTLED.labels(channel).inc()
