@@ -13,7 +13,7 @@ _ACCOUNT_DIGITS_MAX = 18  # of a bigint; the framework's own `int` takes any num
 
 
 async def post_callback(request: Request) -> Response:
-    """`POST /callbacks/{provider}/{account_id}`; whatever was verified is answered with success."""
+    """`POST /callbacks/{provider}/{account_id}`; what is verified and kept is a success."""
     service = get_context(request).service
     provider: str = request.path_params["provider"]
     account_id = _account_id(request.path_params["account_id"])

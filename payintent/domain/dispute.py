@@ -49,10 +49,12 @@ class Dispute:
 def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
     """Apply a report: reports may come late and out of order, and a state never goes back.
 
-    What a stale report says of money that was withdrawn or reinstated still counts.
+    Only an appeal begins anew what was lost. What a stale report says of money that was withdrawn
+    or reinstated still counts.
     """
     funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
-    if _RANKS[report.state] < _RANKS[dispute.state]:
+    appealed = report.appeal and dispute.state is DisputeState.LOST
+    if _RANKS[report.state] < _RANKS[dispute.state] and not appealed:
         return replace(dispute, funds=funds)
     return replace(
         dispute,
@@ -68,11 +70,12 @@ def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
 def comes_back(before: Dispute, after: Dispute) -> bool:
     """Tell whether a dispute that people were done with needs them again.
 
-    An answer is awaited where only a question was; or what was decided is decided otherwise.
+    An answer is awaited where only a question was; or what was decided is decided otherwise, or
+    not any more.
     """
     if after.state is DisputeState.OPEN:
         return before.state is not DisputeState.OPEN
-    return after.state is not before.state and _RANKS[before.state] == _RANKS[after.state]
+    return after.state is not before.state and _RANKS[before.state] >= _RANKS[after.state]
 
 
 def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:

@@ -208,6 +208,8 @@ class OutcomeUnknown:
     detail: str
     #: The gateway limits our requests: it is reachable, though it may have done nothing.
     throttled: bool = False
+    #: No silence of the gateway: the adapter called nobody, or what was answered decides nothing.
+    neutral: bool = False
     #: What this would mean for an account that is only being checked.
     problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
 
@@ -283,6 +285,7 @@ class DisputeReport:
     currency: str
     reason: str = ""  # the gateway's own reason code
     respond_by: datetime | None = None
+    appeal: bool = False  # against a decision that the buyer has won: only of `open` and after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

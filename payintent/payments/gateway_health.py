@@ -74,8 +74,13 @@ class GatewayHealth:
         return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
 
     async def record_answer(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
-        """Count an answer or its absence; a gateway that limits our requests is no outage."""
+        """Count an answer or its absence; a gateway that limits our requests is no outage.
+
+        What is neutral counts as neither.
+        """
         key = (account_id, channel)
+        if isinstance(answer, OutcomeUnknown) and answer.neutral:
+            return
         if isinstance(answer, OutcomeUnknown) and answer.throttled:
             THROTTLED.labels(channel).inc()
             _log.warning("gateway_throttles", account=account_id, channel=channel)

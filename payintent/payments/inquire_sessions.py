@@ -71,7 +71,9 @@ class SessionInquirer:
             await self._inquire(ask)
         except (StorageUnavailableError, LockTimeoutError):
             raise
-        except Exception:  # a bug: no payment may wait for its repair
+        except Exception:  # a bug: no payment, and no buyer, may wait for its repair
+            if ask.session.status is SessionStatus.OPENING:
+                await self._release(ask.session)
             await self._note_silence(ask.session)
             raise
 

@@ -10,6 +10,7 @@ from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
 from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.domain.gateway import (
     Capture,
     DisputeReport,
@@ -20,7 +21,7 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
-from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_dispute import EarlyDisputeError, take_dispute
 from payintent.payments.settle import (
     ReportedSession,
     settle_session,
@@ -28,9 +29,9 @@ from payintent.payments.settle import (
     verbatim_note,
 )
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import callbacks, captures, refunds
+from payintent.storage import callbacks, captures, refunds, sessions
 from payintent.storage.batcher import LOCK_TIMEOUT_MS, Batcher
-from payintent.storage.callbacks import NewCallback
+from payintent.storage.callbacks import NewCallback, WaitingCallback
 from payintent.storage.database import Database, Tx
 
 _log = get_logger("receive")
@@ -149,6 +150,22 @@ class CallbackReceiver:
             await settle_sessions(tx, reported)
 
     async def _receive_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
+        """Store a report about a dispute, and apply it.
+
+        One that has overtaken its money is not received (`CONFLICT`): its gateway calls again, and
+        is asked about the session meanwhile.
+        """
+        try:
+            return await self._apply_dispute(received, report)
+        except EarlyDisputeError as early:
+            await sessions.request_inquiry(self._database, early.session_id)
+            session = ids.format_id(ids.SESSION, early.session_id)
+            _log.warning("dispute_early", account=received.account_id, session=session)
+            raise RefusedError(
+                ErrorCode.CONFLICT, "this money is not known yet, call again", retry_after_s=60
+            ) from None
+
+    async def _apply_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [received])
             if not result.fresh:
@@ -222,15 +239,32 @@ async def _keep_unknown(tx: Tx, received: _Received) -> None:
 
 
 async def apply_waiting_callbacks(database: Database, limit: int) -> int:
-    """Apply callbacks whose session was stored after they came; returns how many."""
+    """Apply callbacks whose session was stored after they came; returns how many.
+
+    One that fails holds up no other; what it raised is raised after all of them.
+    """
     done = 0
+    failure: Exception | None = None
     for waiting in await callbacks.list_waiting(database, limit):
-        report = _report(waiting.report)
-        async with database.transaction() as tx:
-            if await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):
-                await settle_session(tx, waiting.payment_id, waiting.session_id, report)
-                done += 1
+        try:
+            done += await _apply_waiting(database, waiting)
+        except StorageUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            failure = error
+    if failure is not None:
+        raise failure
     return done
+
+
+async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
+    """Apply a callback that waited; False where another process did so first."""
+    report = _report(waiting.report)
+    async with database.transaction() as tx:
+        if not await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):
+            return False
+        await settle_session(tx, waiting.payment_id, waiting.session_id, report)
+    return True
 
 
 def _kept(report: SessionReport | None) -> str | None:

@@ -12,20 +12,33 @@ from payintent.domain.gateway import DisputeReport
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, disputes
+from payintent.storage import captures, cases, disputes, sessions
 from payintent.storage.captures import FoundCapture
 from payintent.storage.database import Tx
 
 _log = get_logger("dispute")
 
 
+class EarlyDisputeError(Exception):
+    """The dispute is of money that is not known yet, of a session that is."""
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+
+
 async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
     """Apply a report, however late or out of order it comes; returns the payment, if any.
 
     The payment is locked first, then the capture, then the dispute. A dispute of a capture that we
-    never had is another shop's at the same gateway, and is only logged.
+    never had is another shop's at the same gateway, and is only logged; where it may be that of a
+    session that runs, `EarlyDisputeError` is raised.
     """
+    # Before the capture is looked for: money that comes meanwhile is found.
+    running_id = await sessions.find_running(tx, account_id, report.capture)
     found = await captures.find(tx, account_id, report.capture)
+    if found is None and running_id is not None:
+        raise EarlyDisputeError(running_id)
     if found is None:
         _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
         return None

@@ -2,7 +2,7 @@
 
 from payintent.domain.gateway import VerifiedCallback
 from payintent.payments.receive_callback import CallbackReceiver, CallbackResult
-from payintent.storage import captures
+from payintent.storage import captures, sessions
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.session_cells import SessionCells
@@ -43,6 +43,8 @@ class CallbackRouter:
             return await self._sessions.find(callback.session_id)
         if (reference := _capture_named(callback)) is not None:
             for database in self._cells:
+                if await sessions.find_running(database, account_id, reference):
+                    return database
                 if await captures.is_known(database, account_id, reference):
                     return database
         return self._cells.control

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.gateway import (
     Capture,
     Gateway,
@@ -60,6 +61,15 @@ class RefundSender:
         """Send one refund, or ask about it, and apply the answer."""
         if due.refund.payment_id is not None:
             tracing.follow_payment(due.refund.payment_id)
+        try:
+            await self._process(due)
+        except (StorageUnavailableError, LockTimeoutError):
+            raise
+        except Exception as error:  # a bug: after a week a person hears of it all the same
+            await self._next(due, OutcomeUnknown(detail=type(error).__name__))
+            raise
+
+    async def _process(self, due: DueRefund) -> None:
         answer = await self._turn(due)
         if answer is None:
             return

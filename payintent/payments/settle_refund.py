@@ -15,6 +15,7 @@ from payintent.storage import captures, cases, payments, refunds
 from payintent.storage.database import Tx
 
 _log = get_logger("settle_refund")
+_DONE_AFTER_ALL = "its gateway says now that the money has gone back"
 
 
 async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> RefundEffect:
@@ -66,11 +67,22 @@ async def _succeed(
 
 
 async def _contradict(tx: Tx, refund: Refund) -> None:
-    """Keep what was said, and let a person look: the money is elsewhere than we have told."""
+    """Keep what was said, and let a person look: the money is elsewhere than we have told.
+
+    Once, also where the refund has had a case already because nobody heard its end.
+    """
     failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
+    note = _DONE_AFTER_ALL if failed else ""
     opened = await open_case(
-        tx, kind, refund_origin(refund), capture_id=refund.capture_id, refund_id=refund.id
+        tx,
+        kind,
+        refund_origin(refund),
+        capture_id=refund.capture_id,
+        refund_id=refund.id,
+        note=note,
     )
-    if opened is not None:
+    if opened is not None or (
+        failed and await cases.reopen_for_refund(tx, refund.id, note, once=True)
+    ):
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

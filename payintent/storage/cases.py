@@ -354,18 +354,25 @@ async def reopen(tx: Tx, case_id: UUID) -> None:
     )
 
 
-async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str) -> None:
-    """Keep the case of a refund open, or open it again: a refund has one of its kind for ever."""
-    await tx.fetch(
+async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = False) -> bool:
+    """Keep the case of a refund open, or open it again: a refund has one of its kind for ever.
+
+    With `once` only where it has not had this note before; False where it has.
+    """
+    row = await tx.row(
         """
         UPDATE money_case
         SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
             note = coalesce(nullif(note, '') || '; ', '') || $2::text
         WHERE refund_id = $1 AND kind = 'RECONCILIATION'
+            AND NOT ($3 AND note LIKE '%' || $2::text || '%')
+        RETURNING id
         """,
         refund_id,
         note,
+        once,
     )
+    return row is not None
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:

@@ -45,6 +45,21 @@ async def find_payment_id(database: Executor, session_id: UUID, account_id: int)
     return row["payment_id"] if row else None
 
 
+async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
+    """Find a session that has not ended, by the reference that its gateway gave it."""
+    row = await database.row(
+        """
+        SELECT id
+        FROM session
+        WHERE reference = $2 AND account_id = $1 AND life <> 'ended'
+        LIMIT 1
+        """,
+        account_id,
+        reference,
+    )
+    return row["id"] if row else None
+
+
 async def get(database: Executor, session_id: UUID) -> Session | None:
     """Read a session; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)

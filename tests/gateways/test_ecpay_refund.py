@@ -172,6 +172,7 @@ async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_c
     assert await given_back(stage, capture) == PART
     asked = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(asked, OutcomeUnknown)
+    assert asked.neutral
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,9 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
     closes = account_at(stage.buyer.url, credit_check_code="", auto_close="")
     answer = await gateway.refund(closes, request)
     assert isinstance(answer, RefundReport if passes else NotContacted)
+    assert passes or answer == NotContacted(
+        detail="ECPay is closing the day's trades", neutral=True
+    )
     assert await given_back(stage, capture) == (PART if passes else 0)
     never = account_at(stage.buyer.url, credit_check_code="")
     assert isinstance(await gateway.refund(never, request), RefundReport)

@@ -318,7 +318,9 @@ async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any
     http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     unanswered = ref(order, reference=None)
-    assert isinstance(await TwoC2pGateway(http).inquire(account, unanswered), OutcomeUnknown)
+    answer = await TwoC2pGateway(http).inquire(account, unanswered)
+    assert isinstance(answer, OutcomeUnknown)
+    assert answer.neutral  # 2C2P has answered
     later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
     assert await later.inquire(account, unanswered) == SessionReport(
         state=GatewaySessionState.ABSENT

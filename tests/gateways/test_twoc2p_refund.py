@@ -227,6 +227,22 @@ async def test_xml_with_entities_is_refused_before_it_is_parsed(
     assert isinstance(await refunded(gateway, sealed(content)), OutcomeUnknown)
 
 
+async def test_an_amount_that_2c2p_cannot_give_back_is_declined_unsent(
+    gateway: TwoC2pGateway,
+) -> None:
+    """Half a rupiah was never requested, and yet an amount that differs may have one."""
+    capture = Capture(reference=f"{INVOICE}.42", amount_minor=159_050, currency="IDR")
+    asked = list[bytes]()
+    async with speaking(reply("200 OK", b""), asked) as nobody:
+        request = wish(capture=capture, amount_minor=159_050)
+        told = await gateway.refund(account_at(nobody), request)
+        inquired = await gateway.inquire_refund(account_at(nobody), request)
+    assert isinstance(told, RefundReport)
+    assert told.state is GatewayRefundState.DECLINED
+    assert isinstance(inquired, NotContacted)
+    assert asked == []
+
+
 async def test_keys_that_cannot_be_read_send_nothing(gateway: TwoC2pGateway) -> None:
     asked: list[bytes] = []
     async with speaking(reply("200 OK", answer()), asked) as nobody:

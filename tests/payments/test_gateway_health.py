@@ -118,6 +118,8 @@ async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Process
     [
         (OutcomeUnknown(detail="timeout"), True),
         (NotContacted(detail="no connection"), True),
+        (NotContacted(detail="it closes the day", neutral=True), False),
+        (OutcomeUnknown(detail="it cannot be asked", neutral=True), False),
         (SessionRejected(detail="no"), False),
         (ANSWER, False),
     ],
@@ -127,6 +129,14 @@ async def test_what_counts_is_that_there_was_no_answer(
 ) -> None:
     await processes.fail(processes.first, FAILURES_MAX, answer)
     assert await processes.is_down() == (counts, counts)
+
+
+async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    await processes.fail(processes.first, 1, NotContacted(detail="at rest", neutral=True))
+    assert await processes.is_down() == (False, False)
+    await processes.fail(processes.first)
+    assert await processes.is_down() == (True, True)
 
 
 async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> None:

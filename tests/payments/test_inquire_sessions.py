@@ -157,6 +157,22 @@ async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(wor
     assert (await world.session(session_id))["life"] == "ended"
 
 
+async def test_an_adapter_that_fails_gives_a_selection_that_died_up_all_the_same(
+    world: World,
+) -> None:
+    payment, session_id = await crash_in_selection(world)
+
+    async def broken(*_: object) -> SessionReport:
+        raise KeyError("a bug of its own")
+
+    world.gateway.inquire = broken  # type: ignore[method-assign]
+    await world.move_clock(31)
+    with pytest.raises(KeyError):
+        await ask_all(world)
+    assert (await world.session(session_id))["life"] == "closing"
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+
+
 @pytest.mark.parametrize(("answer", "status"), [(captured(159000), "PAID"), (declined(), "FAILED")])
 async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
     world: World, answer: SessionReport, status: str

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from payintent.domain.errors import RefusedError
@@ -227,6 +228,22 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
         await first.commit()
         assert sorted(await asyncio.gather(*both)) == [0, 1]
     assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_one_that_cannot_be_applied_holds_up_no_other(world: World) -> None:
+    first_id, second_id = (world.id_generator.new_session_id() for _ in range(2))
+    await tell(world, first_id, name="of a later version")
+    await world.move_clock(1)
+    await tell(world, second_id)
+    await world.rows(
+        """UPDATE callback SET report = '{"state": "unheard"}' WHERE callback_id = $1""",
+        "of a later version",
+    )
+    waiting, paid = await add_session(world, first_id), await add_session(world, second_id)
+    with pytest.raises(msgspec.ValidationError):  # so that the worker's log has it
+        await apply_waiting_callbacks(world.database, 10)
+    assert await world.status(waiting) == "PROCESSING"
+    assert await world.status(paid) == "PAID"
 
 
 async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:

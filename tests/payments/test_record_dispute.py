@@ -7,14 +7,18 @@ from uuid import uuid4
 
 import pytest
 from asyncpg import CheckViolationError
+from structlog.testing import capture_logs
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.operations.ledger import CheckLedger
 from payintent.payments.receive_callback import CallbackResult
 from tests.payments.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
+from tests.payments.test_expire import ask_all
+from tests.support.fakes import captured, declined
 from tests.support.world import World
 
 DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -174,6 +178,36 @@ async def test_a_dispute_of_money_that_nobody_told_us_of_is_anothers(world: Worl
     assert await world.perform(ListCases()) == []
 
 
+async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_inquiry(
+    world: World,
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    dispute = report(payment, capture=session.reference)
+    with capture_logs() as lines, pytest.raises(RefusedError) as refused:
+        await hear(world, dispute, "evt_1")
+    assert refused.value.code is ErrorCode.CONFLICT
+    assert [line["event"] for line in lines] == ["dispute_early"]
+    world.gateway.answer_inquire = captured(159000, reference=session.reference or "")
+    assert await ask_all(world) == 1
+    assert await world.status(payment) == "PAID"
+    receipt = await hear(world, dispute, "evt_1")
+    assert (receipt.fresh, receipt.payment_id) == (True, payment.id)
+    assert (await the_case(world)).kind == "DISPUTE"
+    with pytest.raises(RefusedError, match="left to refund"):
+        await asked(world, payment)
+
+
+async def test_a_dispute_of_a_session_that_ended_without_money_is_waited_for_no_longer(
+    world: World,
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, declined())
+    receipt = await hear(world, report(payment, capture=session.reference))
+    assert (receipt.fresh, receipt.payment_id) == (True, None)
+
+
 async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment))
@@ -209,6 +243,28 @@ async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
     again = await the_case(world)
     assert (again.id, again.status, again.closed_by) == (case.id, "OPEN", None)
     assert again.note.endswith(f"over; dispute {after}, money withdrawn")
+
+
+async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_deadline(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=DisputeState.LOST))
+    case = await the_case(world)
+    await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
+    due = datetime(2027, 1, 15, 12, tzinfo=UTC)
+    await hear(world, report(payment, appeal=True, respond_by=due))
+    again = await the_case(world)
+    assert (again.id, again.status) == (case.id, "OPEN")
+    assert again.dispute is not None
+    assert (again.dispute.state, again.dispute.respond_by) == ("open", due)
+    with pytest.raises(RefusedError, match="left to refund"):
+        await asked(world, payment)
+    assert await world.perform(CheckLedger()) == []
+    await hear(world, report(payment, state=DisputeState.WON, funds=DisputedFunds.REINSTATED))
+    assert (await the_case(world)).dispute.state == "won"  # type: ignore[union-attr]
+    assert await world.perform(CheckLedger()) == []
+    await asked(world, payment)
 
 
 async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_its_money(

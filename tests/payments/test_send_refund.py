@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from payintent.domain.gateway import GatewayRefundRequest
 from payintent.domain.refund import RefundStatus, RefundStep
+from payintent.operations.cases import ListCases, ResolveCase
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.send_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
 from payintent.payments.transitions import lock_payments
@@ -375,6 +377,55 @@ async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world:
     assert await work(world) == 0
     await hear(world, refund.id, DONE)
     assert await world.status(payment) == "REFUNDED"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
+    world: World, closed: bool
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await work(world)
+    [case] = await world.perform(ListCases())
+    await hear(world, refund.id, DECLINED)
+    if closed:
+        await world.move_clock(GIVE_UP_AFTER_S + 120)
+        await hear(world, refund.id, DECLINED)
+        await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="not done"))
+    with capture_logs() as lines:
+        await hear(world, refund.id, DONE)
+        await hear(world, refund.id, DONE)
+    assert [line["event"] for line in lines] == ["refund_contradicted"]
+    [again] = await world.perform(ListCases())
+    assert again.id == case.id
+    assert again.note.endswith("its gateway says now that the money has gone back")
+
+
+async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is_a_person(
+    world: World,
+) -> None:
+    payment = await paid(world)
+
+    async def broken(*_: object) -> None:
+        raise KeyError("a bug of its own")
+
+    world.gateway.refund = broken  # type: ignore[assignment, method-assign]
+    world.gateway.inquire_refund = broken  # type: ignore[assignment, method-assign]
+    refund = await asked(world, payment)
+    for wait in (WAITS_S[0], WAITS_S[1]):
+        with pytest.raises(KeyError):
+            await work(world)
+        assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
+        await world.move_clock(wait + 1)
+    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    with pytest.raises(KeyError):
+        await work(world)
+    assert await world.cases(payment) == ["RECONCILIATION"]
+    assert await wait_s(world, refund) is None
+    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
 async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:

@@ -111,7 +111,7 @@ async def refund_trade(
     if request.session is None or units is None:
         return _declined("no trade is known, or the amount is not in whole dollars")
     if _closes_now(ecpay, account):
-        return NotContacted(detail="ECPay is closing the day's trades")
+        return NotContacted(detail="ECPay is closing the day's trades", neutral=True)
     if not account.credentials.get("credit_check_code"):
         return await _act(ecpay, account, request, "R", units)
     card = await _look(ecpay, account, request, request.session)
@@ -128,7 +128,7 @@ async def inquire_trade_refund(
     """Report the outcome of a refund, where the sum of all refunds allows it."""
     if request.session is None or not account.credentials.get("credit_check_code"):
         return OutcomeUnknown(
-            detail="ECPay cannot be asked without credit_check_code and a session"
+            detail="ECPay cannot be asked without credit_check_code and a session", neutral=True
         )
     card = await _look(ecpay, account, request, request.session)
     if isinstance(card, RefundReport):
@@ -140,7 +140,9 @@ async def inquire_trade_refund(
         return RefundReport(state=GatewayRefundState.ABSENT)
     if card.given_back >= card.whole or request.reference is not None:
         return RefundReport(state=GatewayRefundState.DONE)
-    return OutcomeUnknown(detail="so much has gone back, and ECPay does not say for which refund")
+    return OutcomeUnknown(
+        detail="so much has gone back, and ECPay does not say for which refund", neutral=True
+    )
 
 
 async def _go(

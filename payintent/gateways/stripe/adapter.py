@@ -207,7 +207,7 @@ class StripeGateway:
         secret, so it cannot be paid, and from now on we know it.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
-            return OutcomeUnknown(detail="its creation is too old to be sent again")
+            return OutcomeUnknown(detail="its creation is too old to be sent again", neutral=True)
         answer = await self._post(account, "/payment_intents", _order(session), _wire_id(session))
         if isinstance(answer, OutcomeUnknown):
             return answer

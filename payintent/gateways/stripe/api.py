@@ -319,6 +319,7 @@ def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> Verified
         currency=currency,
         reason=_printable(dispute.reason),
         respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
+        appeal=dispute.status.startswith("appeal_"),
     )
     return VerifiedCallback(id=event_id, dispute=report)
 

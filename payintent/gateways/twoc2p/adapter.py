@@ -216,7 +216,9 @@ class TwoC2pGateway:
                 state=GatewaySessionState.CLOSED if over else GatewaySessionState.OPEN
             )
         if session.reference is None and not over:
-            return OutcomeUnknown(detail="not paid, and a token may have been made or not")
+            return OutcomeUnknown(
+                detail="not paid, and a token may have been made or not", neutral=True
+            )
         return SessionReport(state=GatewaySessionState.ABSENT)
 
     def _inquired(self, payment: TwoC2pPayment) -> SessionReport | OutcomeUnknown:

@@ -96,6 +96,10 @@ class TwoC2pRefundApi:
     async def _refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
+        try:
+            format_refund_amount(request.amount_minor, request.capture.currency)
+        except ValueError as error:  # nothing was sent, and nothing ever can be
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
         reply = await self._ask(account, request, "R", request.amount_minor)
         whole = request.amount_minor == request.capture.amount_minor
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
@@ -117,7 +121,10 @@ class TwoC2pRefundApi:
             account.credentials.get("merchant_private_key", ""),
             account.credentials.get("gateway_public_key", ""),
         )
-        order = self._order(account, request, process, amount_minor)
+        try:
+            order = self._order(account, request, process, amount_minor)
+        except ValueError as error:
+            return NotContacted(detail=str(error))
         try:
             body = sealed.encrypt_and_sign(order, keys).encode()
         except ValueError:
