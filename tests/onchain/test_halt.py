@@ -7,6 +7,7 @@ from payintent.operations.chains import ResumeChain
 from payintent.operations.merchants import SetMerchantProfile
 from tests.support.cell_schema import one_cell
 from tests.support.onchain import ChainWorld
+from tests.support.refunding import RefundWorld
 from tests.support.world import Api
 
 
@@ -94,6 +95,20 @@ async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_t
     await ground.final()
     assert await ground.cases() == ["DOUBLE_PAYMENT"] * 2
     assert len(await world.rows("SELECT FROM refund")) == 1
+
+
+async def test_a_refund_waits_while_its_chain_is_halted(refunding: RefundWorld) -> None:
+    payment, _ = await refunding.paid()
+    await refunding.ground.turn()
+    await halted(refunding.ground)
+    refund = await refunding.ask(payment)
+    await refunding.turn()
+    assert await refunding.stands(refund) == ("PENDING", "queued")
+    assert refunding.signer.sent == [], "what was paid may be undone"
+    await refunding.ground.world.perform(ResumeChain(chain="native"))
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == ("SUCCEEDED", "ended")
 
 
 async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
