@@ -78,6 +78,12 @@ function posted() {
   return bill.transactions.find((one) => one.tx_hash === sent?.hash);
 }
 
+/** Tells whether what was sent pays nothing; some wallets pay through a contract of their own. */
+function isLost() {
+  const state = posted()?.state;
+  return state === "reverted" || (state === "foreign" && sent?.mined === true && isSlow());
+}
+
 /** Says what the service knows; nothing where that is nothing new. */
 function progress() {
   const { status, chain, confirmations, payable } = bill;
@@ -280,7 +286,7 @@ function later() {
 }
 
 async function digest() {
-  if (LOST.has(posted()?.state ?? "")) {
+  if (isLost()) {
     forget();
     say(word("wallet_refused"), true);
   }
