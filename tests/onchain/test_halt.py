@@ -122,6 +122,18 @@ async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
     assert (await ground.cursor()).block > stood.block
 
 
+async def test_a_chain_goes_on_from_no_block_that_was_not_read(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    await halted(ground)
+    stood = (await ground.cursor()).block
+    await ground.pay(session)
+    await ground.mine(3)
+    resumed = await ground.world.perform(ResumeChain(chain="native", block=stood + 100))
+    assert resumed.block == stood
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+
+
 async def test_a_payment_waits_out_a_halted_chain(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.turn()
