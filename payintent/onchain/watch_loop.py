@@ -228,6 +228,8 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
         raise away
     await report_overdue_transfers(database, chain)
     await wake_decidable_sessions(database, slug)
+    if max(head.latest.number for head in heads) < cursor.block:
+        return False  # a node that is late for a moment, or nothing can be read: not prolonged
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
     await chain_watch.mark_watched(database, slug, cursor.block, watched_s)

@@ -134,6 +134,24 @@ async def test_an_endpoint_that_stands_still_counts_as_away(
     assert await ground.status(payment) == "PAID"
 
 
+async def test_a_chain_that_ends_before_what_counts_as_read_is_not_watched(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    """As after a `--deployed-block` beyond its head, or where a chain has begun anew."""
+    ground, _ = pair
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    await ground.world.rows(
+        "UPDATE chain_cursor SET block = block + 100, hash = NULL, at = NULL,"
+        " watched_since = NULL, watched_until = NULL"
+    )
+    await ground.pay(session)
+    await ground.pass_time(2_000)
+    await ground.turn()
+    assert await ground.status(payment) == "PROCESSING"
+    assert not (await ground.cursor()).watched
+
+
 async def test_a_log_that_a_search_leaves_out_is_found_by_its_receipt(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
