@@ -42,6 +42,7 @@ class OnchainRefundFacts:
     tx_hash: bytes | None  # of the last transaction that the signer returned
     asked_s: float  # seconds since the signer was last asked
     read_up_to: int  # the last final block that was read
+    halted: bool  # what was paid there may be undone
     done_by: bytes | None  # the transaction that did it, in a final block
 
 

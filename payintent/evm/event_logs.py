@@ -6,7 +6,14 @@ import msgspec
 
 from payintent.domain.evm import PaidLog, RefundedLog, log_position
 from payintent.evm.abi import to_address, to_uint, to_uuid, words
-from payintent.evm.hex_values import HASH, read_hash, read_hex, read_index, read_sized
+from payintent.evm.hex_values import (
+    HASH,
+    read_hash,
+    read_hex,
+    read_index,
+    read_log_index,
+    read_sized,
+)
 
 # The topic of Paid(bytes16,address,address,uint256,address)
 _PAID_TEXT = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9c"
@@ -79,7 +86,7 @@ def read_paid(log: LogAnswer) -> PaidLog:
         block_number=read_index(log.block_number),
         block_hash=read_hash(log.block_hash),
         tx_hash=read_hash(log.transaction_hash),
-        log_index=read_index(log.log_index),
+        log_index=read_log_index(log.log_index),
     )
 
 
@@ -98,7 +105,7 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
         block_number=read_index(log.block_number),
         block_hash=read_hash(log.block_hash),
         tx_hash=read_hash(log.transaction_hash),
-        log_index=read_index(log.log_index),
+        log_index=read_log_index(log.log_index),
     )
 
 

@@ -4,6 +4,7 @@ import re
 
 HASH = 32
 _INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can store
+_LOG_INDEX_MAX = 2**31 - 1  # what it can store as a log's place
 # Python's int() accepts more: signs, blanks, underscores, a second 0x, digits of other scripts.
 _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
@@ -44,4 +45,11 @@ def read_index(text: str) -> int:
     """Decode a number that counts something: blocks, logs, seconds."""
     if (value := read_uint(text)) > _INDEX_MAX:
         raise ValueError("a number beyond all counting")
+    return value
+
+
+def read_log_index(text: str) -> int:
+    """Decode the place of a log in its block."""
+    if (value := read_index(text)) > _LOG_INDEX_MAX:
+        raise ValueError("a place beyond all blocks")
     return value

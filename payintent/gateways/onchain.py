@@ -118,6 +118,8 @@ class OnchainGateway:
             return NotContacted(detail="no receipt of this money is known")
         if facts.done_by is not None:
             return _done(facts.done_by)
+        if facts.halted:
+            return NotContacted(detail=f"{facts.chain} is halted")
         sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
         if sender is None or refunder is None:
             missing = "signer" if refunder is None else "refunder"

@@ -63,6 +63,8 @@ class PendingTransferScanner:
         self, head: ChainHeads, cursor: ChainCursor, contracts: Sequence[bytes]
     ) -> list[PaidLog]:
         start, last = cursor.block + 1, head.latest.number
+        if last < cursor.block:
+            raise ChainUnavailableError(f"{head.endpoint} ends before what was read")
         if last - start >= _WINDOW_STRETCHES_MAX * self.reader.span(head.endpoint):
             raise ChainUnavailableError(
                 f"{head.endpoint} has to be asked too often"

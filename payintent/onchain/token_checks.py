@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import CallRevertedError, ChainReader
-from payintent.evm.abi import encode_decimals, to_uint
+from payintent.evm.abi import WORD, encode_decimals, to_uint
 from payintent.log import get_logger
 from payintent.storage.onchain.chains import TokenRecord
 
@@ -21,21 +21,33 @@ async def token_decimals_match(
     """
     for token in tokens:
         if token.enabled and token.address is not None and not token.native:
-            decimals = await _decimals(reader, token.address)
-            if decimals != token.decimals:
-                _log.error("token_misfit", chain=chain, token=token.symbol, decimals=decimals)
+            shown = await _decimals(reader, token.address, token.decimals)
+            if shown != token.decimals:
+                _log.error("token_misfit", chain=chain, token=token.symbol, decimals=shown)
                 return False
     return True
 
 
-async def _decimals(reader: ChainReader, token: bytes) -> int | None:
-    """Read a token's decimals; None where there is no token, or it has no such function."""
+async def _decimals(reader: ChainReader, token: bytes, expected: int) -> int | None:
+    """Ask one endpoint after the other until one shows what is set: one alone halts no chain.
+
+    Returns what the last one showed; None where there is no token, or it has no such function.
+    """
+    answered, shown = False, None
     for name in reader.names:
         try:
-            answer = await reader.call(name, token, encode_decimals())
+            shown = _read_decimals(await reader.call(name, token, encode_decimals()))
         except CallRevertedError:
-            return None
+            shown = None
         except ChainUnavailableError:
             continue
-        return to_uint(answer) if answer else None
-    raise ChainUnavailableError("no endpoint tells a token's decimals")
+        answered = True
+        if shown == expected:
+            return shown
+    if not answered:
+        raise ChainUnavailableError("no endpoint tells a token's decimals")
+    return shown
+
+
+def _read_decimals(answer: bytes) -> int | None:
+    return to_uint(answer) if len(answer) == WORD else None

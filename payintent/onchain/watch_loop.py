@@ -15,6 +15,7 @@ from payintent.config import Settings
 from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
 from payintent.domain.evm import ChainHeads, ChainReader
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.rpc import ERRORS
 from payintent.evm.shared_reader import SharedReaders, WatcherReader
 from payintent.log import get_logger
 from payintent.onchain.chain_gauge import ChainGauge
@@ -204,7 +205,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
-    heads = await reader.heads()
+    heads = await _leave_out_stuck(context, slug, await reader.heads())
     cell = context.database.id_generator.cell
     HEAD.set(slug, cell, max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
@@ -227,10 +228,31 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
         raise away
     await report_overdue_transfers(database, chain)
     await wake_decidable_sessions(database, slug)
+    if max(head.latest.number for head in heads) < cursor.block:
+        return False  # a node that is late for a moment, or nothing can be read: not prolonged
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
     await chain_watch.mark_watched(database, slug, cursor.block, watched_s)
     return False
+
+
+async def _leave_out_stuck(
+    context: WatchContext, slug: str, heads: Sequence[ChainHeads]
+) -> Sequence[ChainHeads]:
+    """Leave out endpoints that stand still while others go on: they count as away.
+
+    Final blocks would wait for them, and all payments with these, while the chain is offered.
+    """
+    behind_max_s = context.settings.chain_behind_max_s
+    if not behind_max_s or len(heads) == 1:
+        return heads
+    now = await payments.now(context.database)
+    moving = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
+    if not moving:
+        return heads
+    for endpoint in {head.endpoint for head in heads} - {head.endpoint for head in moving}:
+        ERRORS.labels(slug, endpoint, "stuck").inc()
+    return moving
 
 
 async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:

@@ -340,6 +340,7 @@ LIES = {
     "another hash of the end": changed(paid(), blockNumber="0x65"),
     "beyond the end": changed(paid(), blockNumber="0x66"),
     "taken back": changed(paid(), removed=True),
+    "a place that no block has": changed(paid(), logIndex="0x80000000"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,49 @@ async def test_what_is_final_for_one_endpoint_alone_is_not_final(
     height = await ground.height()
     await ground.turn()
     assert (await ground.cursor()).block == height - 5 - 2
+
+
+async def test_an_endpoint_that_stands_still_counts_as_away(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, (_, late) = pair
+    service = ground.world.service
+    strict = service.settings.model_copy(update={"chain_behind_max_s": 600.0})
+    ground.world.service = replace(service, settings=strict)
+    await ground.keep_time()
+    unpaid, _ = await ground.bill("USDT")
+    payment, session = await ground.bill("USDT", expires_in_s=86_400)
+    await ground.turn()
+    height = await ground.height()
+    await ground.pay(session)
+    for _ in range(8):
+        await ground.pass_time(400)
+        late.faults = Faults(lag=await ground.height() - height)
+        await try_to_look(ground)
+    assert await ground.status(unpaid) == "EXPIRED"
+    assert await ground.status(payment) == "PROCESSING", "nobody proves it"
+    assert await ground.cases() == ["RECONCILIATION"]
+    late.faults = HONEST
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+
+
+async def test_a_chain_that_ends_before_what_counts_as_read_is_not_watched(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    """As after a `--deployed-block` beyond its head, or where a chain has begun anew."""
+    ground, _ = pair
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    await ground.world.rows(
+        "UPDATE chain_cursor SET block = block + 100, hash = NULL, at = NULL,"
+        " watched_since = NULL, watched_until = NULL"
+    )
+    await ground.pay(session)
+    await ground.pass_time(2_000)
+    await ground.turn()
+    assert await ground.status(payment) == "PROCESSING"
+    assert not (await ground.cursor()).watched
 
 
 async def test_a_log_that_a_search_leaves_out_is_found_by_its_receipt(

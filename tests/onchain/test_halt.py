@@ -7,6 +7,7 @@ from payintent.operations.chains import ResumeChain
 from payintent.operations.merchants import SetMerchantProfile
 from tests.support.cell_schema import one_cell
 from tests.support.onchain import ChainWorld
+from tests.support.refunding import RefundWorld
 from tests.support.world import Api
 
 
@@ -96,6 +97,20 @@ async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_t
     assert len(await world.rows("SELECT FROM refund")) == 1
 
 
+async def test_a_refund_waits_while_its_chain_is_halted(refunding: RefundWorld) -> None:
+    payment, _ = await refunding.paid()
+    await refunding.ground.turn()
+    await halted(refunding.ground)
+    refund = await refunding.ask(payment)
+    await refunding.turn()
+    assert await refunding.stands(refund) == ("PENDING", "queued")
+    assert refunding.signer.sent == [], "what was paid may be undone"
+    await refunding.ground.world.perform(ResumeChain(chain="native"))
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == ("SUCCEEDED", "ended")
+
+
 async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
     ground: ChainWorld,
 ) -> None:
@@ -105,6 +120,18 @@ async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
     assert (await ground.cursor()).block == stood.block
     await ground.final()
     assert (await ground.cursor()).block > stood.block
+
+
+async def test_a_chain_goes_on_from_no_block_that_was_not_read(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    await halted(ground)
+    stood = (await ground.cursor()).block
+    await ground.pay(session)
+    await ground.mine(3)
+    resumed = await ground.world.perform(ResumeChain(chain="native", block=stood + 100))
+    assert resumed.block == stood
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
 
 
 async def test_a_payment_waits_out_a_halted_chain(ground: ChainWorld) -> None:

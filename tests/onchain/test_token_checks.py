@@ -10,15 +10,19 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
+from payintent.evm.chain_reader import open_chain_reader
 from payintent.evm.keccak import to_checksum_address
 from payintent.onchain import watch_loop as watching_module
 from payintent.onchain.chain_checks import check_chain
+from payintent.onchain.token_checks import token_decimals_match
 from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
 from payintent.operations.chains import AddContract, ResumeChain, SetChain
 from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from payintent.storage.onchain import chains
-from tests.support.onchain import ChainWorld
+from payintent.storage.onchain.chains import TokenRecord
+from tests.support.contract_node import contract_node
+from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
 
@@ -136,6 +140,28 @@ async def test_a_token_that_is_mended_while_it_is_compared_halts_nothing(
         await until(lambda: read(ethereum))
     assert verdicts[:2] == [False, True]
     assert await halted(ethereum) is None
+
+
+@pytest.mark.parametrize("code", ["", "6001", 64 * "f"])
+async def test_one_endpoint_alone_that_shows_other_decimals_halts_nothing(
+    ethereum: ChainWorld, code: str
+) -> None:
+    tokens = await chains.list_tokens(ethereum.world.database, ethereum.slug)
+    address = ethereum.token("USDT").lower()
+    with contract_node({address: code} if code else {}) as url:
+        lying = f"{url}/1"
+        assert await _match(tokens, lying, ethereum.chain.url)
+        assert not await _match(tokens, lying)
+    other = [replace(token, decimals=18) for token in tokens]
+    assert not await _match(other, ethereum.chain.url)
+
+
+async def _match(tokens: list[TokenRecord], *urls: str) -> bool:
+    reader = open_chain_reader("ethereum", urls, config_of("ethereum"))
+    try:
+        return await token_decimals_match("ethereum", reader, tokens)
+    finally:
+        await reader.close()
 
 
 async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:

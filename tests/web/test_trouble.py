@@ -149,6 +149,32 @@ async def test_a_payment_that_the_chain_refuses_is_told_and_can_be_tried_again(
     await till.shows_paid(payment)
 
 
+async def test_a_wallet_that_pays_through_another_contract_is_not_told_that_it_was_refused(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer)
+    await till.page.clock.install()
+    _, session = await till.bill("NATIVED")
+    await till.ground.chain.ask("evm_setAutomine", False)
+    wallet.changes = {"to": "0x" + 40 * "5"}
+    await till.press()
+    await till.posted(session)
+    await till.ground.look()
+    view = await till.ground.view(session)
+    assert [one["state"] for one in view["transactions"]] == ["foreign"]
+    async with till.page.expect_response(lambda one: "/onchain/sessions/" in one.url):
+        await till.hurry()
+    await till.says("It is not on the chain yet")
+    await expect(till.wallets).to_be_hidden()
+    await till.ground.chain.ask("evm_setAutomine", True)
+    await till.ground.mine(1)
+    await till.says("is on the chain")
+    await till.page.clock.fast_forward("05:00")
+    await till.says("The chain is slow")  # it paid nothing
+    await till.page.get_by_role("button", name="Pay again").click()
+    await expect(till.wallets).to_be_enabled()
+
+
 async def test_a_payment_that_was_made_elsewhere_is_not_made_again(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:

@@ -74,8 +74,9 @@ function isSlow() {
   return Date.now() - (sent?.at ?? opened) > PATIENCE_MS;
 }
 
+/** Gives the state of what was sent, as the service has it; empty where it was not told. */
 function posted() {
-  return bill.transactions.find((one) => one.tx_hash === sent?.hash);
+  return bill.transactions.find((one) => one.tx_hash === sent?.hash)?.state ?? "";
 }
 
 /** Says what the service knows; nothing where that is nothing new. */
@@ -84,8 +85,8 @@ function progress() {
   if (SEEN.has(status)) {
     return word("wallet_seen", { chain: chain.name, when: soon(confirmations.eta_seconds) });
   }
-  if (sent?.mined || posted()?.state === "mined") return word("wallet_mined");
   if (isUnderWay() && isSlow()) return word("wallet_slow");
+  if (sent?.mined || posted() === "mined") return word("wallet_mined");
   if (isUnderWay()) return word("wallet_sent");
   if (status === "mismatch") return word("wallet_mismatch");
   if (AWAY.has(bill.unpayable_reason ?? "")) return word("wallet_chain_away", { chain: chain.name });
@@ -280,7 +281,7 @@ function later() {
 }
 
 async function digest() {
-  if (LOST.has(posted()?.state ?? "")) {
+  if (posted() === "reverted") { // not "foreign": some wallets pay through a contract of their own
     forget();
     say(word("wallet_refused"), true);
   }

@@ -352,12 +352,15 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain, from a block that an operator chose or from where it stopped."""
+    """Resume a halted chain, from a block that an operator chose or from where it stopped.
+
+    A block beyond that skips none: nobody would ever read what was paid in between.
+    """
     row = await tx.row(
         """
         WITH resumed AS (
             UPDATE chain_cursor k
-            SET halted = NULL, block = coalesce($2, block), hash = NULL, at = NULL,
+            SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
                 second_look_block = NULL, watched_until = """
         + UNTIL_NOW
         + NOW

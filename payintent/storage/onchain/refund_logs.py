@@ -194,7 +194,7 @@ async def get_refund_facts(
             r.payer,
             h.refunders[cardinality(h.refunders)] AS refunder, t.sender, t.tx_hash,
             coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS asked_s,
-            coalesce(u.block, 0) AS read_up_to,
+            coalesce(u.block, 0) AS read_up_to, u.halted IS NOT NULL AS halted,
             (SELECT l.tx_hash FROM chain_refund l WHERE l.refund_ref = $3 AND"""
         + _MATCHES.format(
             amount="$4::numeric", destination=f"coalesce({_BYTES.format('$5::text')}, r.payer)"
