@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.refund import Refund
@@ -10,6 +11,17 @@ from payintent.storage.database import Executor
 
 _LAST = UUID(int=2**128 - 1)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_LAST_CHANGED: LiteralString = (
+    "SELECT"
+    + refunds.COLUMNS
+    + """
+    FROM refund r
+    WHERE r.merchant_id = $1 AND r.payment_id IS NOT NULL AND r.case_id IS NULL
+        AND (r.updated_at, r.id) < ($2, $3)
+        AND ($4::timestamptz IS NULL OR r.updated_at >= $4)
+    """
+)
+_NEWEST_FIRST = " ORDER BY r.updated_at DESC, r.id DESC LIMIT $5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +66,11 @@ async def page_by_update(
     The index of refunds by status has this order: a rare one is not looked for among all.
     """
     before = wanted.before or (_END_OF_TIME, _LAST)
-    rows = await database.fetch(
-        "SELECT"
-        + refunds.COLUMNS
-        + """
-        FROM refund r
-        WHERE r.merchant_id = $1 AND r.payment_id IS NOT NULL AND r.case_id IS NULL
-            AND (r.updated_at, r.id) < ($2, $3)
-            AND ($4::timestamptz IS NULL OR r.updated_at >= $4)
-        """
-        + ("" if wanted.status is None else "AND r.status = $6")
-        + """
-        ORDER BY r.updated_at DESC, r.id DESC
-        LIMIT $5
-        """,
-        wanted.merchant_id,
-        *before,
-        wanted.updated_since,
-        limit,
-        *(() if wanted.status is None else (wanted.status,)),
-    )
+    given = (wanted.merchant_id, *before, wanted.updated_since, limit)
+    if wanted.status is None:
+        rows = await database.fetch(_LAST_CHANGED + _NEWEST_FIRST, *given)
+    else:
+        rows = await database.fetch(
+            _LAST_CHANGED + " AND r.status = $6" + _NEWEST_FIRST, *given, wanted.status
+        )
     return [refunds.from_row(row) for row in rows]
