@@ -111,7 +111,8 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
 class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
     """Record the payouts of a CSV file, all or none; those that are recorded are left as they are.
 
-    A merchant has each reference once in it. Its first line is `merchant,amount,currency,chain,reference,paid_on`.
+    A merchant has each reference once in it.
+    Its first line is `merchant,amount,currency,chain,reference,paid_on`.
     """
 
     action: ClassVar[str] = "payout.import"
