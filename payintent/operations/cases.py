@@ -257,16 +257,21 @@ async def _known(database: Executor, case_id: str) -> CaseRecord:
 async def _lock(tx: Tx, case: CaseRecord) -> None:
     """Lock payment, capture and case, in this order; raise `CONFLICT` as `_still_open` does.
 
-    So no dispute, and no session that appears, decides about the same money meanwhile.
+    So no dispute, and no session that appears, decides about the same money meanwhile. Raise it too
+    where money has come for the case since it was read.
     """
     if case.payment_id is not None:
         await lock_payments(tx, [case.payment_id])
     if case.capture_id is not None:
         await captures.lock(tx, case.capture_id)
-    await _still_open(tx, case.id)
+    present = await _still_open(tx, case.id)
+    if present.capture_id != case.capture_id:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "money has come for it meanwhile: look at the case again"
+        )
 
 
-async def _still_open(tx: Tx, case_id: UUID) -> None:
+async def _still_open(tx: Tx, case_id: UUID) -> CaseRecord:
     """Lock a case; raise `CONFLICT` where it is closed or being refunded."""
     await cases.lock(tx, case_id)
     found = await cases.get(tx, case_id)
@@ -276,6 +281,7 @@ async def _still_open(tx: Tx, case_id: UUID) -> None:
     if found.refund is not None and found.refund.status != RefundStatus.FAILED:
         given = ids.format_id(ids.REFUND, found.refund.id)
         raise RefusedError(ErrorCode.CONFLICT, f"its money is being given back already: {given}")
+    return found
 
 
 def _nothing_held(found: CaseRecord) -> str:
