@@ -266,8 +266,8 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
         await connection.close()
 
 
-# The capture before the case, as all do.
-_LOCK = "SELECT FROM capture c JOIN money_case m ON m.capture_id = c.id WHERE m.id = $1 FOR UPDATE"
+# The payment goes first, as all do.
+_LOCK = "SELECT FROM payment p JOIN money_case m ON m.payment_id = p.id WHERE m.id = $1 FOR UPDATE"
 _PROMISE = """
 INSERT INTO refund (id, merchant_id, payment_id, capture_id, case_id, currency, amount_minor, step,
     requested_by)
