@@ -225,20 +225,17 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         if self.resolution == "refund":
             await self._refund(context, tx, found)
         else:
-            await _still_open(tx, found.id)
+            await _lock(tx, found)
             await cases.close(tx, found.id, _CLOSED[self.resolution], context.who, self.note)
             await ledger.add_resolution(tx, found.id)
         return _view(await _known(tx, self.case_id))
 
     async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:
-        """Create the refund; payment, capture and case are locked in this order."""
+        """Create the refund of the money that the case holds."""
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
             raise RefusedError(ErrorCode.UNPROCESSABLE, _nothing_held(found))
-        if found.payment_id is not None:
-            await lock_payments(tx, [found.payment_id])
-        await captures.lock(tx, capture_id)
-        await _still_open(tx, found.id)
+        await _lock(tx, found)
         refund = await refund_case(tx, found.id, capture_id, context.who, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
@@ -257,7 +254,24 @@ async def _known(database: Executor, case_id: str) -> CaseRecord:
     return found
 
 
-async def _still_open(tx: Tx, case_id: UUID) -> None:
+async def _lock(tx: Tx, case: CaseRecord) -> None:
+    """Lock payment, capture and case, in this order; raise `CONFLICT` as `_still_open` does.
+
+    So no dispute, and no session that appears, decides about the same money meanwhile. Raise it too
+    where money has come for the case since it was read.
+    """
+    if case.payment_id is not None:
+        await lock_payments(tx, [case.payment_id])
+    if case.capture_id is not None:
+        await captures.lock(tx, case.capture_id)
+    present = await _still_open(tx, case.id)
+    if present.capture_id != case.capture_id:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "money has come for it meanwhile: look at the case again"
+        )
+
+
+async def _still_open(tx: Tx, case_id: UUID) -> CaseRecord:
     """Lock a case; raise `CONFLICT` where it is closed or being refunded."""
     await cases.lock(tx, case_id)
     found = await cases.get(tx, case_id)
@@ -267,6 +281,7 @@ async def _still_open(tx: Tx, case_id: UUID) -> None:
     if found.refund is not None and found.refund.status != RefundStatus.FAILED:
         given = ids.format_id(ids.REFUND, found.refund.id)
         raise RefusedError(ErrorCode.CONFLICT, f"its money is being given back already: {given}")
+    return found
 
 
 def _nothing_held(found: CaseRecord) -> str:

@@ -111,6 +111,7 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
 class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
     """Record the payouts of a CSV file, all or none; those that are recorded are left as they are.
 
+    A merchant has each reference once in it.
     Its first line is `merchant,amount,currency,chain,reference,paid_on`.
     """
 
@@ -314,7 +315,17 @@ def _read_lines(lines: Sequence[str]) -> list[RecordPayout]:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines: {error}") from error
     if not rows or rows[0] != _HEADER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines must begin with {','.join(_HEADER)}")
-    return [_read_row(number, row) for number, row in enumerate(rows[1:], start=2)]
+    found: list[RecordPayout] = []
+    first: dict[tuple[int, str], int] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        record = _read_row(number, row)
+        before = first.setdefault((record.merchant_id, record.reference), number)
+        if before != number:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"line {number}: it stands on line {before} already"
+            )
+        found.append(record)
+    return found
 
 
 def _read_row(number: int, row: list[str]) -> RecordPayout:

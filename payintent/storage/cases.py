@@ -264,13 +264,17 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
 
 
 async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Close the open cases of captures whose session was not known, and has appeared since."""
+    """Close the cases of captures whose session was not known, and has appeared since.
+
+    What a person has decided before counts no more: the note says what it was.
+    """
     await tx.fetch(
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
             note = coalesce(nullif(note, '') || '; ', '') || 'its session has appeared'
-        WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
+                || coalesce('; it was ' || status || ' by ' || closed_by, '')
+        WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE'
         """,
         capture_ids,
     )

@@ -129,6 +129,38 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
         await record_disputes(tx, [row["money_capture_id"]])
 
 
+async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Take back what closed cases of locked captures did: their session has appeared.
+
+    The cases are to be dismissed then; what the money does now is entered as if it came now.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT e.fact_id, e.fact, e.merchant_id, e.debit, e.credit, e.amount, e.currency, e.chain
+        FROM money_case m
+        JOIN ledger_entry e ON e.fact_id = m.id
+        WHERE m.capture_id = ANY($1::uuid[]) AND m.kind = 'UNKNOWN_REFERENCE'
+        ORDER BY e.fact_id
+        """,
+        capture_ids,
+    )
+    await add(tx, [_reversed(row) for row in rows])
+
+
+def _reversed(row: Row) -> LedgerEntry:
+    return LedgerEntry(
+        fact=Fact(row["fact"]),
+        fact_id=row["fact_id"],
+        leg="reversed",
+        merchant_id=row["merchant_id"],
+        debit=row["credit"],
+        credit=row["debit"],
+        amount_minor=int(row["amount"]),
+        currency=row["currency"],
+        chain=row["chain"],
+    )
+
+
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Record what disputes of locked captures hold or have taken, where it has changed."""
     rows = await tx.fetch(

@@ -219,12 +219,14 @@ _PAYMENTS_THERE = f"""
     WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
     ORDER BY j.number
 """
+#: A refund has one line: a second one of its id is money that went back twice.
 _REFUNDS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
         FROM provider_line l
         LEFT JOIN LATERAL (
             SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
+                f.reference IS NOT DISTINCT FROM l.reference AS is_named,
                 f.amount_minor * 10::numeric ^ -{DECIMALS} AS here
             FROM (
                 SELECT * FROM refund WHERE reference = l.reference
@@ -238,18 +240,24 @@ _REFUNDS_THERE = f"""
         WHERE l.type = 'refund'
         ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,
             r.here = l.amount AND r.here_currency = l.currency DESC NULLS LAST
+    ), placed AS (
+        SELECT *, id IS NOT NULL AND row_number() OVER (PARTITION BY id
+            ORDER BY is_named DESC, here = amount AND here_currency = currency DESC, number) > 1
+            AS again
+        FROM judged
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
         SELECT DISTINCT id, 'refund', here_currency, here FROM judged WHERE status = 'SUCCEEDED'
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, refund_id, our_status)
-    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' THEN 'different' ELSE 'extra' END,
+    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' AND NOT j.again THEN 'different'
+            ELSE 'extra' END,
         j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, j.merchant_id,
         j.payment_id, j.id, j.status
-    FROM judged j
+    FROM placed j
     WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.here <> j.amount
-        OR j.here_currency <> j.currency
+        OR j.here_currency <> j.currency OR j.again
     ORDER BY j.number
 """
 _PAYMENTS_HERE = f"""

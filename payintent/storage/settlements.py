@@ -135,6 +135,7 @@ async def _save_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime
     adopted = [capture for capture in settled if capture.adopted]
     if adopted:
         await captures.adopt(tx, adopted)
+        await ledger.reverse_resolutions(tx, [capture.id for capture in adopted])
         await cases.dismiss_unknown(tx, [capture.id for capture in adopted])
         await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
         await ledger.record_disputes(tx, [capture.id for capture in adopted])

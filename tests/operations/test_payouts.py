@@ -73,6 +73,14 @@ async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World)
     assert 0 <= await owed(world) < due // 3 + 1
 
 
+async def test_a_file_that_has_a_payout_twice_is_refused_as_a_whole(world: World) -> None:
+    await paid(world)
+    line = f"{world.merchant_id},100.00,THB,,transfer 1,2026-11-23"
+    refused = await refusal(world, ImportPayouts(lines=[HEADER, line, line]))
+    assert refused == (ErrorCode.BAD_REQUEST, "line 3: it stands on line 2 already")
+    assert await world.perform(ListPayouts()) == []
+
+
 async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None:
     await paid(world)
     done = await asyncio.gather(

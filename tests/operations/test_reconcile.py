@@ -118,6 +118,19 @@ async def test_what_both_have_is_no_difference(world: World, write: Write) -> No
     assert first != second
 
 
+async def test_a_refund_that_its_gateway_has_done_twice_is_a_difference(
+    world: World, write: Write
+) -> None:
+    [first, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    ours = ids.format_id(ids.REFUND, first)
+    path = write(f"refund,back-0,{ours},90.00,THB,{_AT}", f"refund,back-1,{ours},90.00,THB,{_AT}")
+    found = await _compare(world, path, until=datetime(2000, 1, 2, tzinfo=UTC))
+    assert _counts(found)["refund"] == (2, 1, 0, 1, 0)
+    [said] = found.differences
+    assert "refund back-0: extra, 90.00 THB" in said
+    assert said.endswith("ours is SUCCEEDED")
+
+
 async def test_each_difference_is_told_and_becomes_one_case(world: World, write: Write) -> None:
     for reference in ("cap-less", "cap-yen", "cap-lost"):
         await _paid(world, reference)

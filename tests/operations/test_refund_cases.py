@@ -256,7 +256,7 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
     connection = await world.other_connection()
     try:
         async with connection.transaction():
-            await connection.execute("SELECT FROM money_case WHERE id = $1 FOR UPDATE", case_id)
+            await connection.execute(_LOCK, case_id)
             accepting = asyncio.create_task(world.perform(_refund(case, resolution="accept")))
             await _until_somebody_waits(world)
             await connection.execute(_PROMISE, uuid4(), case_id)
@@ -266,6 +266,8 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
         await connection.close()
 
 
+# The payment goes first, as all do.
+_LOCK = "SELECT FROM payment p JOIN money_case m ON m.payment_id = p.id WHERE m.id = $1 FOR UPDATE"
 _PROMISE = """
 INSERT INTO refund (id, merchant_id, payment_id, capture_id, case_id, currency, amount_minor, step,
     requested_by)

@@ -1,6 +1,7 @@
 """PENDING and PROCESSING payments whose time is over."""
 
 import asyncio
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,12 +13,15 @@ from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, Sessio
 from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
 from payintent.id_generator import IdGenerator
+from payintent.operations.cases import ListCases, ResolveCase
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_due_pending, expire_pending, expire_processing
 from payintent.payments.quotes import QuoteQuery, list_quotes
+from payintent.payments.settle import settle_session
 from payintent.storage import sessions
 from payintent.worker_metrics import OLDEST, measure
 from payintent.worker_steps import session_inquirers
+from tests.payments.staging import held, until_waiting
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
 from tests.support.workers import expire_all
@@ -394,6 +398,24 @@ async def test_money_that_comes_after_the_wait_is_that_cases(world: World) -> No
     assert not capture["credited"]
     assert await world.events(payment) == ["payment.expired"]
     assert (await world.session(session_id))["life"] == "ended"
+
+
+async def test_a_case_is_not_closed_by_who_has_not_seen_that_money_came_for_it(
+    world: World,
+) -> None:
+    payment = await young_processing(world)
+    session_id = await decide_for_a_day(world, payment)
+    [case] = await world.perform(ListCases())
+    dismissal = ResolveCase(case_id=case.id, resolution="dismiss", note="it never came")
+    settle = partial(settle_session, payment_id=payment.id, session_id=session_id)
+    async with held(world, lambda tx: settle(tx, report=captured(159000))) as first:
+        closing = asyncio.create_task(world.perform(dismissal))
+        await until_waiting(world, closing)
+        await first.commit()
+        with pytest.raises(RefusedError, match="money has come for it meanwhile"):
+            await closing
+    [case] = await world.perform(ListCases())
+    assert (case.kind, case.status) == ("LATE_PAYMENT", "OPEN")
 
 
 async def test_a_case_of_a_wait_closes_where_no_money_came_after_all(world: World) -> None:

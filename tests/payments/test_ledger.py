@@ -2,14 +2,17 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 from asyncpg import UniqueViolationError
 
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputeState
 from payintent.domain.ledger import Fact, LedgerEntry
 from payintent.operations.cases import ListCases, ResolveCase
 from payintent.payments.receive_callback import apply_waiting_callbacks
+from payintent.payments.record_dispute import take_dispute
 from payintent.payments.settle import settle_session
 from payintent.storage import ledger, ledger_check
 from payintent.storage.ledger_check import LedgerDifference
@@ -17,11 +20,15 @@ from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import asked, hear, paid, work
 from tests.payments.staging import held, until_waiting
 from tests.payments.test_case_refunds import selected
+from tests.payments.test_expire import sweep
 from tests.payments.test_receive_callback import EXACT, add_session, tell
 from tests.payments.test_record_dispute import hear as hear_dispute
 from tests.payments.test_record_dispute import report as dispute
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
+
+#: What is in the books of a payment that was paid.
+PAID = {"gateway_clearing": 159000, "merchant_payable": -154389, "fee_income": -4611}
 
 
 @pytest.fixture
@@ -155,7 +162,76 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
     await add_session(world, session_id)
     await apply_waiting_callbacks(world.database, 10)
     assert await agrees(world)
-    assert (await balances(world))["merchant_payable"] < 0
+    assert await balances(world) == PAID
+
+
+@pytest.fixture
+async def accepted(world: World) -> UUID:
+    """The session that money at a merchant's own account named, which was accepted for it."""
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+    return session_id
+
+
+async def test_money_that_was_accepted_and_then_pays_its_session_is_owed_once(
+    world: World, accepted: UUID
+) -> None:
+    payment = await add_session(world, accepted)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await world.status(payment) == "PAID"
+    assert await agrees(world)
+    assert await balances(world) == PAID
+    [case] = await world.perform(ListCases(status="ALL"))
+    assert (case.status, case.closed_by) == ("DISMISSED", "policy:session_appeared")
+    assert "ACCEPTED" in case.note
+
+
+async def test_money_that_was_accepted_and_comes_too_late_for_its_session_is_decided_again(
+    world: World, accepted: UUID
+) -> None:
+    payment = await add_session(world, accepted)
+    await world.move_clock(1801)
+    await sweep(world)
+    await world.rows("UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()")
+    await sweep(world)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
+    assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
+    await resolve(world, "accept")
+    assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
+    assert await agrees(world)
+
+
+async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
+    told = dispute(payment)
+    async with held(world, lambda tx: take_dispute(tx, world.account_id, told)) as first:
+        closing = asyncio.create_task(resolve(world, "accept"))
+        await until_waiting(world, closing)
+        await first.commit()
+        await closing
+    assert await agrees(world)
+    assert await balances(world) == {"gateway_clearing": 159000, "dispute_reserve": -159000}
+
+
+async def test_money_is_accepted_or_pays_never_both(world: World) -> None:
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    async with held(world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)) as first:
+        closing = asyncio.create_task(resolve(world, "accept"))
+        await until_waiting(world, closing)
+        await first.commit()
+        [refused] = await asyncio.gather(closing, return_exceptions=True)
+    assert isinstance(refused, RefusedError)
+    assert refused.code is ErrorCode.CONFLICT
+    assert await balances(world) == PAID
 
 
 async def test_what_was_accepted_of_a_platforms_account_stays_in_suspense(world: World) -> None:
