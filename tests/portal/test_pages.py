@@ -12,6 +12,7 @@ from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.member import MemberRole
 from payintent.operations.base import Actor
 from payintent.operations.fraud import AddFraudRule
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.operations.payments import RefundPayment
 from payintent.operations.restrictions import AddRestriction
@@ -302,6 +303,14 @@ async def test_a_key_is_revoked_for_good_and_the_operators_stay_those_who_issue(
     assert "revoked" in words(await developer.get("/merchant/keys"))
     [entry] = await api.world.rows("SELECT who FROM audit WHERE action = 'key.revoke'")
     assert entry["who"] == f"merchant:{api.world.merchant_id}:developer@shop.test"
+
+
+async def test_the_keys_of_a_test_side_are_shown_as_what_they_are(api: Api) -> None:
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    person = await member(api, merchant_id=issued.merchant_id)
+    page = words(await person.get("/merchant/keys"))
+    assert f"sk_test_{issued.api_key.split('_')[2]}_…" in page
+    assert "sk_live_" not in page
 
 
 async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance: Person) -> None:
