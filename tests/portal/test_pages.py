@@ -1,6 +1,7 @@
 """What members see and do: payments found and told, refunds, replays, keys, the catalog."""
 
 import base64
+import re
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -225,6 +226,22 @@ async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
     assert said in page.partition('role="alert"')[2].partition("</p>")[0]
     assert f'value="{fields["amount"]}"' in page
     assert await api.world.rows("SELECT FROM refund") == []
+
+
+async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_again(
+    api: Api, finance: Person
+) -> None:
+    created = await paid(api)
+    path = f"/merchant/payments/{created.json['id']}/refunds"
+    used = str(uuid4())
+    assert (await finance.post(path, amount="90.00", key=used)).status == 303
+    conflict = await finance.post(path, amount="80.00", key=used)
+    assert conflict.status == 409
+    assert "This form has asked for another refund already" in words(conflict)
+    [new] = re.findall(r'name="key" value="([^"]+)"', conflict.body.decode())
+    assert (await finance.post(path, amount="80.00", key=new)).status == 303
+    rows = await api.world.rows("SELECT amount FROM refund ORDER BY id")
+    assert len(rows) == 2
 
 
 async def test_a_payment_that_was_not_paid_has_no_form_for_a_refund(
