@@ -79,7 +79,7 @@ _PAYMENT = {
     "metadata": {},
     "what_a_newer_service_adds": {"x": 1},
 }
-GOOD = (200, {}, _PAYMENT)
+GOOD: tuple[int, dict[str, str], Any] = (200, {}, _PAYMENT)
 AWAY = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
 _PAGE = (200, {}, {"data": [_PAYMENT], "next_cursor": "2"})
