@@ -367,7 +367,8 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
 
 def _open_event_notifiers(cells: Cells) -> EventNotifiers:
     notifiers = {
-        number: EventNotifier(database.settings.direct_url) for number, database in cells.items()
+        number: EventNotifier(database.settings.direct_url, cell=number)
+        for number, database in cells.items()
     }
     for number, database in cells.items():
         database.on_event = notifiers[number].notify

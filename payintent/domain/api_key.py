@@ -23,6 +23,11 @@ class ApiKeyText:
     text: str
 
 
+def merchant_prefix(livemode: bool) -> str:
+    """Return what the keys of a merchant begin with, or of a test side."""
+    return MERCHANT if livemode else MERCHANT_TEST
+
+
 def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
     """Build a key from its random parts, such as `sk_live_…` for a merchant."""
     body = f"{prefix}_{public_id}_{secret}"

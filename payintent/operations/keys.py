@@ -109,7 +109,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and store its digest; returns the key's text."""
     merchant = await require_merchant(tx, merchant_id)
-    key = generate_key_text(api_key.MERCHANT if merchant.livemode else api_key.MERCHANT_TEST)
+    key = generate_key_text(api_key.merchant_prefix(merchant.livemode))
     await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )

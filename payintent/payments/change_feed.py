@@ -110,6 +110,9 @@ class ChangeFeed(Generic[K]):
                 await self._look()
             except (StorageUnavailableError, LockTimeoutError) as error:
                 _log.warning("look_deferred", why=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - one bad look must not end all streams
+                _log.error("look_failed", exc_info=error)
+                await asyncio.sleep(_LOOK_EVERY_S)
             await asyncio.sleep(_LOOK_PAUSE_S)
 
     async def _look(self) -> None:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from payintent.api.cases import case_fields, read_case_filter
 from payintent.api.pagination import read_id_cursor, write_id_cursor
 from payintent.domain import ids
+from payintent.domain.api_key import merchant_prefix
 from payintent.domain.case import CaseKind
 from payintent.domain.catalog import list_payable
 from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES
@@ -15,6 +16,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.member import MemberRight
 from payintent.domain.merchant import Market
 from payintent.operations.merchant_actions import member_actor, replay_own_event, revoke_own_key
+from payintent.operations.validation import require_merchant
 from payintent.payments.serialization import refund_fields
 from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import requester
@@ -153,8 +155,11 @@ async def post_replay(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_KEYS)
 async def get_keys(visit: Visit) -> Response:
     """`GET /merchant/keys`: API keys by their public part, with their last use."""
-    keys = await api_keys.list_keys(visit.app.service.database, visit.merchant_id, _KEYS_MAX)
-    return render_portal_page(visit.request, "keys.html", fields_of(visit, "API keys", keys=keys))
+    database = visit.app.service.database
+    keys = await api_keys.list_keys(database, visit.merchant_id, _KEYS_MAX)
+    merchant = await require_merchant(database, visit.merchant_id)
+    fields = fields_of(visit, "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode))
+    return render_portal_page(visit.request, "keys.html", fields)
 
 
 @member_page(MemberRight.REVOKE_KEYS)

@@ -42,6 +42,11 @@ _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
 #: Asks for their form: fields of dates and lists take a phone longer than all else of the page.
 _ASKED = "filters"
+#: Of a form that was changed and sent again, as after a step back.
+_USED = (
+    "This form has asked for another refund already; it is listed here. "
+    "Send the form again to ask for this one too."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +230,7 @@ async def _payment_page(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
     )
     shown = payment_fields(payment, snapshot.session)
+    was_used = refused is not None and refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
     fields = fields_of(
         visit,
         "Payment",
@@ -238,9 +244,9 @@ async def _payment_page(
         cases=[case_fields(case) for case in cases],
         can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
-        key=visit.form.get("key") or str(uuid4()),
+        key=(not was_used and visit.form.get("key")) or str(uuid4()),
         typed=visit.form,
-        problem_text=refused and refused.message,
+        problem_text=_USED if was_used else refused and refused.message,
     )
     return render_portal_page(
         visit.request, "payment.html", fields, http_status(refused) if refused else 200

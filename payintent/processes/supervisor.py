@@ -50,8 +50,8 @@ class Plan:
 def supervise(plan: Plan) -> Member:
     """Become the supervisor of several processes; returns in each of them.
 
-    The supervisor itself ends (SystemExit) when all have ended, or when the first one cannot
-    start. Raises `AddressUnusableError`.
+    The supervisor itself ends (SystemExit) when all have ended, or when one cannot start and there
+    is no other. Raises `AddressUnusableError`.
     """
     handed = handover.receive()
     supervisor = _new(plan) if handed is None else _adopt(plan, handed)
@@ -244,9 +244,9 @@ class _Supervisor:
             return
         self._unexpected_ends += 1
         ENDS.inc()
-        if code > 0 and not self._has_served:
-            self.status = code  # it has said why; another try would say the same
-            self._due.clear()
+        if code > 0 and not child.is_ready and not self._living():
+            self.status = code  # it has said why; meanwhile clients would wait for nobody
+            self._stop(signal.SIGTERM)
             return
         self._restart(child, code)
 

@@ -22,10 +22,11 @@ _log = get_logger("wake")
 
 
 class EventNotifier:
-    """Notifies dispatchers in all processes of a recorded event, or listens for that."""
+    """Notifies dispatchers in all processes of a cell's recorded event, or listens for that."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, cell: int = 0) -> None:
         self._url = url
+        self._named = {"cell": cell} if cell else {}
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -46,7 +47,7 @@ class EventNotifier:
                 try:
                     await self._listen_once(callback)
                 except GONE as error:
-                    _log.warning("listener_lost", why=type(error).__name__)
+                    _log.warning("listener_lost", why=type(error).__name__, **self._named)
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._listeners.remove(callback)
@@ -79,7 +80,7 @@ class EventNotifier:
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
         except GONE as error:
-            _log.warning("notifier_lost", why=type(error).__name__)
+            _log.warning("notifier_lost", why=type(error).__name__, **self._named)
         finally:
             if connection is not None:
                 await connection.close()

@@ -1,6 +1,7 @@
 """What members see and do: payments found and told, refunds, replays, keys, the catalog."""
 
 import base64
+import re
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.member import MemberRole
 from payintent.operations.base import Actor
 from payintent.operations.fraud import AddFraudRule
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.operations.payments import RefundPayment
 from payintent.operations.restrictions import AddRestriction
@@ -226,6 +228,22 @@ async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
     assert await api.world.rows("SELECT FROM refund") == []
 
 
+async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_again(
+    api: Api, finance: Person
+) -> None:
+    created = await paid(api)
+    path = f"/merchant/payments/{created.json['id']}/refunds"
+    used = str(uuid4())
+    assert (await finance.post(path, amount="90.00", key=used)).status == 303
+    conflict = await finance.post(path, amount="80.00", key=used)
+    assert conflict.status == 409
+    assert "This form has asked for another refund already" in words(conflict)
+    [new] = re.findall(r'name="key" value="([^"]+)"', conflict.body.decode())
+    assert (await finance.post(path, amount="80.00", key=new)).status == 303
+    rows = await api.world.rows("SELECT amount FROM refund ORDER BY id")
+    assert len(rows) == 2
+
+
 async def test_a_payment_that_was_not_paid_has_no_form_for_a_refund(
     api: Api, finance: Person
 ) -> None:
@@ -302,6 +320,14 @@ async def test_a_key_is_revoked_for_good_and_the_operators_stay_those_who_issue(
     assert "revoked" in words(await developer.get("/merchant/keys"))
     [entry] = await api.world.rows("SELECT who FROM audit WHERE action = 'key.revoke'")
     assert entry["who"] == f"merchant:{api.world.merchant_id}:developer@shop.test"
+
+
+async def test_the_keys_of_a_test_side_are_shown_as_what_they_are(api: Api) -> None:
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    person = await member(api, merchant_id=issued.merchant_id)
+    page = words(await person.get("/merchant/keys"))
+    assert f"sk_test_{issued.api_key.split('_')[2]}_…" in page
+    assert "sk_live_" not in page
 
 
 async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance: Person) -> None:

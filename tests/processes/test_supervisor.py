@@ -228,6 +228,24 @@ async def test_sigterm_lets_a_request_that_is_under_way_end_with_its_answer(
         assert api.pids() == set()
 
 
+async def test_it_ends_where_no_process_is_left_and_the_next_one_refuses_to_start(
+    stored: Settings, tmp_path: Path
+) -> None:
+    owner = await asyncpg.connect(stored.database_url)
+    with supervised(stored, tmp_path, "api", _MORE) as api:
+        processes = api.wait_for(2)
+        await owner.execute("UPDATE installation SET cell = 7")
+        try:
+            for pid in processes:
+                os.kill(pid, signal.SIGKILL)
+            assert await asyncio.to_thread(api.running.wait, PATIENCE_S) == 1
+        finally:
+            await owner.execute("UPDATE installation SET cell = 0")
+            await owner.close()
+        assert _refuses(api.port), "nobody keeps clients waiting"
+        assert len(api.events("process_ended")) <= 3
+
+
 def test_processes_end_when_their_supervisor_is_killed(stored: Settings, tmp_path: Path) -> None:
     with supervised(stored, tmp_path, "worker", {}) as worker:
         processes = worker.wait_for(2)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -30,10 +30,22 @@ class Scripted:
         if answer == "silence":
             await asyncio.sleep(30)
             return web.Response()
+        if answer == "drip":  # each part in time, the whole never
+            return await _drip(request)
         if answer == "garbled":  # as by a proxy that breaks off, or compresses wrongly
             return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
         status, headers, body = answer
         return web.json_response(body, status=status, headers=headers)
+
+
+async def _drip(request: web.Request) -> web.StreamResponse:
+    dripping = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await dripping.prepare(request)
+    with suppress(ConnectionError):
+        for _ in range(50):
+            await dripping.write(b" ")
+            await asyncio.sleep(0.1)
+    return dripping
 
 
 @asynccontextmanager
@@ -67,7 +79,7 @@ _PAYMENT = {
     "metadata": {},
     "what_a_newer_service_adds": {"x": 1},
 }
-GOOD = (200, {}, _PAYMENT)
+GOOD: tuple[int, dict[str, str], Any] = (200, {}, _PAYMENT)
 AWAY = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
 _PAGE = (200, {}, {"data": [_PAYMENT], "next_cursor": "2"})
@@ -80,6 +92,7 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("create", [AWAY, GOOD], "1", 2),
     ("create", ["reset", GOOD], "1", 2),
     ("create", ["silence", GOOD], "1", 2),
+    ("create", ["drip", GOOD], "1", 2),
     ("create", ["garbled", GOOD], "1", 2),
     ("get", ["garbled"] * 3, ["NoAnswerError", None], 3),
     ("create", [BUSY, refusal(429, "RATE_LIMITED", Retry_After="0"), GOOD], "1", 3),
@@ -106,7 +119,7 @@ async def check_retries(run: Callable[[str], str]) -> None:
             await stack.enter_async_context(scripted(*answers)) for _, answers, _, _ in _RETRIES
         ]
         calls = [
-            (server.url, 0.5 if "silence" in answers else 20.0, kind)
+            (server.url, 0.5 if {"silence", "drip"} & set(map(str, answers)) else 20.0, kind)
             for server, (kind, answers, _, _) in zip(servers, _RETRIES, strict=True)
         ]
         endings = json.loads(await asyncio.to_thread(run, json.dumps(calls)))

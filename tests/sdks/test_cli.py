@@ -21,6 +21,7 @@ from standardwebhooks import Webhook
 from payintent.operations.accounts import AddAccount
 from payintent.operations.keys import IssueApiKey
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.sdks.scripted import refusal, scripted
 from tests.support.world import Api
 
 _README = (CLI_PROJECT / "README.md").read_text()
@@ -213,6 +214,17 @@ async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
         await tail.interrupt()
     status, out, _ = await ran(home, "logs", "tail", "--from-start", "--no-follow", **known)
     assert (status, out.count("payment.cancelled")) == (0, 2)
+
+
+async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home: Path) -> None:
+    older: Any = (200, {}, {"data": [], "after": "x", "has_more": True})
+    last: Any = (200, {}, {"data": [], "after": "x", "has_more": False})
+    busy, away = refusal(429, "RATE_LIMITED", Retry_After="1"), refusal(503, "X", Retry_After="1")
+    answers = (older, busy, away, last, last)
+    async with scripted(*answers) as service:
+        known = {"PAYINTENT_API_KEY": "sk_test_x", "PAYINTENT_API_BASE_URL": service.url}
+        ended = await ran(home, "logs", "tail", "--no-follow", **known)
+    assert (ended, len(service.keys)) == ((0, "", ""), len(answers))
 
 
 async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(

@@ -23,7 +23,7 @@ from tests.sdks.contract import (
     snake,
 )
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PROJECT, PYTHON, run_program
-from tests.sdks.scripted import check_retries
+from tests.sdks.scripted import GOOD, check_retries, scripted
 from tests.sdks.signed import webhook, webhook_cases
 from tests.support.world import Api
 
@@ -111,6 +111,12 @@ def test_it_has_a_class_for_every_object_with_all_its_fields() -> None:
 
 async def test_it_tries_again_with_the_same_key_where_that_is_safe_and_nowhere_else() -> None:
     await check_retries(lambda calls: run_program("use_retries.py", text=calls))
+
+
+async def test_the_asynchronous_client_waits_no_longer_for_an_answer_that_drips() -> None:
+    async with scripted("drip", GOOD) as server:
+        got = await asyncio.to_thread(run_program, "use_retries.py", server.url)
+    assert (got, len(server.keys)) == ("1\n", 2)
 
 
 def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others() -> None:

@@ -1,13 +1,15 @@
 """Makes one call at each of some servers that answer as a test wants; prints how each ended.
 
 Standard input: the address, the timeout and the kind of call of each, as JSON.
+With an argument: the address of one that the asynchronous client gets a payment from.
 """
 
+import asyncio
 import json
 import sys
 from typing import Any
 
-from payintent_sdk import Client, PayintentError, RetryPolicy
+from payintent_sdk import AsyncClient, Client, PayintentError, RetryPolicy
 
 POLICY = RetryPolicy(tries=3, first_wait_s=0.001, total_s=30)
 
@@ -27,4 +29,12 @@ def ending(url: str, timeout_s: float, kind: str) -> Any:
             return [type(error).__name__, getattr(error, "retry_after_s", None)]
 
 
+async def get_from(url: str) -> str:
+    async with AsyncClient("sk_test_x", url, retries=POLICY, timeout_s=0.5) as client:
+        return (await client.payments.get("pay_1")).id
+
+
+if sys.argv[1:]:
+    print(asyncio.run(get_from(sys.argv[1])))
+    sys.exit()
 print(json.dumps([ending(*words) for words in json.load(sys.stdin)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,14 +12,19 @@ from types import TracebackType
 import httpx
 from payintent_sdk import calls
 from payintent_sdk.decoding import as_object
-from payintent_sdk.errors import NoAnswerError
+from payintent_sdk.errors import ApiError, NoAnswerError
 from payintent_sdk.events import Event, EventDelivery, EventFeed
 from payintent_sdk.retries import read_answer
+from payintent_sdk.sending import send
 
 from payintent_cli.keys import Access
 
 _PAGE = 20
 _TIMEOUT_S = 10.0
+_TRIES = 5  # of one page, before it is known where the feed ends
+_AGAIN_S = 2.0  # after an answer that does not say when
+_AGAIN_MAX_S = 60.0
+_BUSY, _BROKEN = 429, 500
 _SPACE = re.compile(r"[ \t\r\n]*")
 _value_at = json.JSONDecoder().raw_decode
 
@@ -69,8 +75,11 @@ class Feed:
         """
         call = calls.list_events(after=after, types=types, limit=limit, wait=wait)
         timeout = httpx.Timeout(_TIMEOUT_S, read=_TIMEOUT_S + call.wait_s)
+        request = self._http.build_request(
+            call.method, call.path, params=dict(call.query), timeout=timeout
+        )
         try:
-            answer = self._http.get(call.path, params=dict(call.query), timeout=timeout)
+            answer = send(self._http, request, _TIMEOUT_S + call.wait_s)
         except httpx.RequestError as error:
             raise NoAnswerError(str(error) or type(error).__name__) from error
         feed: EventFeed = read_answer(call, answer.status_code, answer.headers, answer.content)
@@ -82,11 +91,25 @@ class Feed:
         return Page(entries=entries, after=feed.after, has_more=feed.has_more)
 
     def newest(self) -> str:
-        """Return the place behind the newest event."""
-        page = self.read(None, limit=100)
+        """Return the place behind the newest event; goes on after answers that pass.
+
+        Raises as `read` does, after a few tries of one page.
+        """
+        page = self._read_patiently(None)
         while page.has_more:
-            page = self.read(page.after, limit=100)
+            page = self._read_patiently(page.after)
         return page.after
+
+    def _read_patiently(self, after: str | None) -> Page:
+        for _ in range(_TRIES - 1):
+            try:
+                return self.read(after, limit=100)
+            except (ApiError, NoAnswerError) as error:  # noqa: PERF203 - few tries
+                pause = pause_s(error)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        return self.read(after, limit=100)
 
     def __enter__(self) -> Feed:  # noqa: PYI034 - Python 3.10 has no Self
         return self
@@ -98,6 +121,15 @@ class Feed:
         at: TracebackType | None,
     ) -> None:
         self._http.close()
+
+
+def pause_s(error: ApiError | NoAnswerError) -> float | None:
+    """Return for how long to wait before the same is read again; None where that is no use."""
+    if isinstance(error, NoAnswerError):
+        return _AGAIN_S
+    if error.status != _BUSY and error.status < _BROKEN:
+        return None
+    return min(error.retry_after_s or _AGAIN_S, _AGAIN_MAX_S)
 
 
 def events_of(answer: str) -> Iterator[bytes]:

@@ -12,15 +12,14 @@ from pathlib import Path
 import httpx
 from payintent_sdk.errors import ApiError, NoAnswerError
 
-from payintent_cli.feed import Entry, Feed
+from payintent_cli.feed import Entry, Feed, pause_s
 from payintent_cli.keys import Access, state_folder, write_privately
 from payintent_cli.signing import new_secret, read_secret, signed_headers
 
 _WAIT_S = 25  # of one long poll; the service allows no more
 _TIMEOUT_S = 15.0  # of a delivery, as of the service's
-_AGAIN_S = 2.0  # after an answer of the service that is none
 _RETRY_MAX_S = 30.0
-_OK, _REDIRECTS, _GONE, _BUSY, _BROKEN = 200, 300, 410, 429, 500
+_OK, _REDIRECTS, _GONE = 200, 300, 410
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +49,11 @@ def listen(access: Access, wanted: Listening) -> None:
             try:
                 page = feed.read(after, wait=_WAIT_S, types=wanted.types)
             except (NoAnswerError, ApiError) as error:
-                if isinstance(error, ApiError) and not _may_pass(error.status):
+                pause = pause_s(error)
+                if pause is None:
                     raise
                 print(f"{_now()}  the service does not answer ({error}); again soon", flush=True)
-                time.sleep(_AGAIN_S)
+                time.sleep(pause)
                 continue
             for entry in page.entries:
                 forwarder.forward(entry)
@@ -112,10 +112,6 @@ class _Place:
         if after != self._kept:
             write_privately(self._file, after)
             self._kept = after
-
-
-def _may_pass(status: int) -> bool:
-    return status == _BUSY or status >= _BROKEN
 
 
 def _line(entry: Entry) -> str:

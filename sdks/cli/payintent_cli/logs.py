@@ -6,14 +6,12 @@ import time
 
 from payintent_sdk.errors import ApiError, NoAnswerError
 
-from payintent_cli.feed import Entry, Feed, Page
+from payintent_cli.feed import Entry, Feed, Page, pause_s
 from payintent_cli.keys import Access
 
 _WAIT_S = 25
 _LOOK_AGAIN_S = 2  # while a delivery is pending
-_AGAIN_S = 2.0
 _PENDING = "pending"
-_BUSY, _BROKEN = 429, 500
 
 
 def tail(access: Access, *, from_start: bool, follow: bool) -> None:
@@ -31,10 +29,11 @@ def _patiently(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) ->
     try:
         return _read_on(feed, place, lines, follow=follow)
     except (NoAnswerError, ApiError) as error:
-        if not follow or (isinstance(error, ApiError) and _BUSY != error.status < _BROKEN):
+        pause = pause_s(error)
+        if not follow or pause is None:
             raise
         print(f"the service does not answer ({error}); again soon", flush=True)
-        time.sleep(_AGAIN_S)
+        time.sleep(pause)
         return place
 
 

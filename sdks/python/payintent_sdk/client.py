@@ -16,6 +16,7 @@ from payintent_sdk.errors import IncompleteListError, NoAnswerError
 from payintent_sdk.events import EventFeed, FeedEvent
 from payintent_sdk.models import Page
 from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
+from payintent_sdk.sending import send, send_async
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,7 +34,8 @@ class _Tries:
         self._policy = policy
         self._began = time.monotonic()
         self._tried = 0
-        self._timeout = httpx.Timeout(timeout_s, read=timeout_s + call.wait_s)
+        self.whole_s = timeout_s + call.wait_s  # of each try
+        self._timeout = httpx.Timeout(timeout_s, read=self.whole_s)
 
     def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         self._tried += 1
@@ -321,7 +323,7 @@ class _AsyncCatalog(_AsyncResource):
 class Client:
     """A client that blocks; use it with `with`, or call `close`. It may be shared by threads.
 
-    `timeout_s` is for each try: to connect, to send, and to wait for an answer.
+    `timeout_s` is for each try: to connect, to send, and to wait for the whole answer.
     """
 
     def __init__(
@@ -350,7 +352,7 @@ class Client:
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             try:
-                answer = self._http.send(tries.request(self._http))
+                answer = send(self._http, tries.request(self._http), tries.whole_s)
             except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:
@@ -399,7 +401,8 @@ class AsyncClient:
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             try:
-                answer = await self._http.send(tries.request(self._http))
+                request = tries.request(self._http)
+                answer = await send_async(self._http, request, tries.whole_s)
             except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:

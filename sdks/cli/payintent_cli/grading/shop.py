@@ -203,10 +203,13 @@ class Shop:
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:
+    what = f"{answer.request.method} {answer.request.url}"
+    if not answer.is_success:
+        raise UsageError(f"{what}: answered {answer.status_code}")
     try:
-        return as_object(answer.raise_for_status().json())
-    except (httpx.HTTPError, ValueError) as error:
-        raise UsageError(f"{answer.request.method} {answer.request.url}: {error}") from error
+        return as_object(answer.json())
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}") from error
 
 
 def _order(url: str, said: dict[str, Any]) -> Order:
