@@ -38,6 +38,11 @@ INCIDENTS = Counter(
     "Answers of an endpoint that cannot be true of this chain",
     ["chain", "endpoint", "kind"],
 )
+WRONG_ANSWERS = Counter(
+    "payintent_chain_lies_total",
+    "What an endpoint said and another one disproved",
+    ["chain", "what"],
+)
 
 _READ_STATUSES = {200, 400, 413}  # some providers send a JSON-RPC error with such a status
 _TOO_MANY = 429

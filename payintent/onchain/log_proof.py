@@ -11,8 +11,6 @@ means nothing: it is asked about block by block.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import Counter
-
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import (
     BlockId,
@@ -22,18 +20,13 @@ from payintent.domain.evm import (
     PaidLog,
     Unanswered,
 )
+from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
 
 _log = get_logger("prove")
 _VOICES = 2  # that must agree, where there are so many
 _ASKED_ALONE = 3  # times, where there is only one: it may be many machines, some of them late
 _BLOCKS_SEARCHED_MIN = 5  # fewer blocks are asked about one by one
-
-WRONG_ANSWERS = Counter(
-    "payintent_chain_lies_total",
-    "What an endpoint said and another one disproved",
-    ["chain", "what"],
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

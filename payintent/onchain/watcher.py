@@ -25,10 +25,11 @@ from payintent.domain.evm import (
     log_position,
 )
 from payintent.domain.onchain import TransferDisposition
+from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
 from payintent.onchain.cell_logs import logs_of_cell
 from payintent.onchain.chain_gauge import ChainGauge
-from payintent.onchain.log_proof import WRONG_ANSWERS, LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
 from payintent.onchain.unproven_transfers import Doubts, has_room, set_aside, settle_doubts

@@ -8,7 +8,9 @@ done again: a case is opened once. One that does not answer fails the run, and i
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 from payintent.config import Settings
@@ -21,6 +23,7 @@ from payintent.domain.errors import (
 )
 from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
 from payintent.reconciliation.chain_cells import (
     CellAwayError,
@@ -198,8 +201,15 @@ async def _run(work: _Work, run: BlockRun) -> None:
         advanced: BlockRun | None = run
         while advanced is not None:
             piece = await read_piece(
-                work.reader, work.contract.address, advanced.next_block, advanced.last_block
+                work.reader,
+                work.contract.address,
+                advanced.next_block,
+                advanced.last_block,
+                partial(_lacks, work, advanced),
             )
+            if piece.left_out_by is not None:
+                WRONG_ANSWERS.labels(work.chain.slug, "logs_left_out").inc()
+                _log.warning("logs_left_out", chain=work.chain.slug, endpoint=piece.left_out_by)
             advanced = await _compare(work, advanced, piece)
     except CellAwayError as away:
         await _fail(work, str(away), away.cell)
@@ -210,6 +220,20 @@ async def _run(work: _Work, run: BlockRun) -> None:
     except Exception as error:  # noqa: BLE001 - a contract that we cannot compare stops no other
         _log.error("reconciliation_run_failed", run=str(work.claimed.id), exc_info=error)
         await _fail(work, f"an error of the service: {type(error).__name__}")
+
+
+async def _lacks(work: _Work, run: BlockRun, piece: LogPiece) -> bool:
+    """Tell whether a piece lacks captures or refunds of a cell: its endpoint may leave logs out."""
+    parts = await part_piece(work.database, work.others, piece)
+    for cell, database in ((0, work.database), *work.others.items()):
+        lines = make_lines(parts[cell], work.contract.receiver, work.chain.refunders, {}, {})
+        blocks = (run.next_block, piece.last_block)
+        with naming_cell(cell) if cell else nullcontext():
+            if await reconciliation_blocks.is_lacking(
+                database, work.contract.account_id, blocks, lines
+            ):
+                return True
+    return False
 
 
 async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | None:

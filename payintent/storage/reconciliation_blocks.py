@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.domain.settlement_file import ProviderFileLine
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationScope
 
@@ -253,6 +254,32 @@ async def list_currencies(
         _CONTRACTS_MAX,
     )
     return {row["token"]: row["currency"] for row in rows}
+
+
+async def is_lacking(
+    database: Executor, account_id: int, blocks: tuple[int, int], lines: Sequence[ProviderFileLine]
+) -> bool:
+    """Tell whether lines lack a capture or refund of ours in these blocks, as `find_missing`."""
+    row = await database.row(
+        """
+        SELECT EXISTS (
+            SELECT FROM chain_receipt r
+            JOIN capture c ON c.receipt_id = r.id
+            WHERE r.account_id = $1 AND r.block BETWEEN $2 AND $3
+                AND NOT EXISTS (SELECT FROM unnest($4::text[]) l WHERE l = c.reference)
+        ) OR EXISTS (
+            SELECT FROM chain_refund r
+            JOIN refund f ON f.id = r.refund_id
+            WHERE r.account_id = $1 AND r.block BETWEEN $2 AND $3 AND f.status = 'SUCCEEDED'
+                AND NOT EXISTS (SELECT FROM unnest($5::uuid[]) l WHERE l = f.id)
+        ) AS lacks
+        """,
+        account_id,
+        *blocks,
+        [line.reference for line in lines if line.type == "payment"],
+        [line.our_id for line in lines if line.our_id is not None],
+    )
+    return row is not None and row["lacks"]
 
 
 async def find_missing(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payintent.domain.errors import ChainUnavailableError
-from payintent.onchain.log_proof import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain.watcher import LATE, STRETCHES_MAX
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary

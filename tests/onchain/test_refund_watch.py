@@ -9,7 +9,7 @@ import pytest
 
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RpcRefundSender
-from payintent.onchain.log_proof import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain.settle_refund_logs import REFUNDS
 from payintent.onchain.watcher import LATE
 from payintent.operations.chains import AddContract, SetChain

@@ -20,7 +20,8 @@ _BINDING = "walletRequest"
 
 _PROVIDER = """
     request: async ({ method, params = [] }) => {
-      const { result, error } = await globalThis.walletRequest(method, params);
+      const { result, error, silent } = await globalThis.walletRequest(method, params);
+      if (silent) await new Promise(() => {});
       if (error) throw Object.assign(new Error(error.message), error);
       return result;
     },
@@ -63,6 +64,7 @@ class Wallet:
     added: list[Mapping[str, Any]] = field(default_factory=list)
     changes: dict[str, str] = field(default_factory=dict)  # to what is sent
     stays: bool = False  # it says that it has switched, and has not
+    silent: set[str] = field(default_factory=set)  # what it never answers
     leaves_after: str = ""  # its owner switches it elsewhere, once this was asked
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -78,6 +80,8 @@ class Wallet:
         """Answer as `request` of EIP-1193 does."""
         self.asked.append(method)
         await self.answers.wait()
+        if method in self.silent:
+            return {"silent": True}  # the page waits, and not this call: a context could not close
         try:
             return {"result": await self._answer(method, params)}
         except WalletError as error:

@@ -12,6 +12,7 @@
   const FIND_MS = 300; // wallets have so long to announce themselves
   const MINED_MS = 180_000;
   const LOOK_MS = 1_000;
+  const ANSWER_MS = 10_000;
   const ALLOWANCE_LOOKS = 6; // a wallet's node may lag behind the one that gave a receipt
 
   /** @type {import("./v1").WalletPart} */
@@ -101,9 +102,10 @@
       };
 
       let txHash = null;
-      if (await number(checks.already_paid)) return { txHash };
-      if ((await number(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
       for (const { kind, when, to, value, data } of steps) {
+        // Somebody else may have paid while a permission took its time.
+        if (await number(checks.already_paid)) return { txHash: null };
+        if ((await number(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
         if (!(await isDue(when))) continue;
         // A permission takes its time, and a wallet may be switched meanwhile.
         if (!(await session(id)).payable) fail("INVALID_CHECKOUT_STATE");
@@ -116,7 +118,8 @@
         for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
           signal?.throwIfAborted();
           // A node that stumbles must not make a transaction look lost.
-          const receipt = await ask(provider, "eth_getTransactionReceipt", [txHash], code).catch(() => 0);
+          const told = ask(provider, "eth_getTransactionReceipt", [txHash], code).catch(() => 0);
+          const receipt = await Promise.race([told, sleep(ANSWER_MS)]);
           if (+receipt?.status === 0) fail(code);
           if (receipt) break;
         }

@@ -1,0 +1,96 @@
+"""What one endpoint leaves out of a contract's logs is no case before another one lacks it too."""
+
+import pytest
+
+from payintent.config import Settings
+from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.operations.cases import ListCases
+from payintent.operations.reconciliation_runs import (
+    ListReconciliationRuns,
+    RunDetails,
+    ShowReconciliationRun,
+)
+from payintent.reconciliation import contract_logs
+from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.storage.onchain.chains import ChainRecord
+from tests.support.fault_rpc import Faults, FaultyNode
+from tests.support.onchain import ChainWorld, config_of
+from tests.support.refunding import RefundWorld
+
+
+async def _compare(ground: ChainWorld, *nodes: FaultyNode) -> RunDetails:
+    """Compare by endpoints of which the last is asked first; gives the newest run."""
+    service, urls = ground.world.service, [node.url for node in nodes]
+
+    def open_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader:
+        del settings, chain
+        return open_chain_reader(ground.slug, urls, config_of(ground.slug))
+
+    context = ChainComparison(service.settings, service.database, open_reader)
+    await compare_chain(context, ground.slug)
+    run = (await ground.world.perform(ListReconciliationRuns()))[0]
+    return await ground.world.perform(ShowReconciliationRun(run_id=run.id))
+
+
+async def _paid(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+
+
+async def _subjects(ground: ChainWorld) -> list[str]:
+    return sorted(case.subject or "" for case in await ground.world.perform(ListCases()))
+
+
+async def test_what_one_endpoint_leaves_out_is_asked_of_another_before_a_case_is_opened(
+    refunding: RefundWorld,
+) -> None:
+    ground = refunding.ground
+    payment, _ = await refunding.paid("NATIVED")
+    await _paid(ground)
+    await refunding.ask(payment, "10.00")
+    await refunding.turn()
+    await ground.final()
+    url = ground.chain.url
+    async with FaultyNode(url) as honest, FaultyNode(url, faults=Faults(drop_logs=1.0)) as forgets:
+        honest.faults = Faults(off=True)
+        waits = await _compare(ground, honest, forgets)
+        assert (waits.run.status, await _subjects(ground)) == ("running", [])
+        honest.faults = Faults()
+        await ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
+        told = WRONG_ANSWERS.labels(ground.slug, "logs_left_out")._value.get()
+        shown = await _compare(ground, honest, forgets)
+    assert WRONG_ANSWERS.labels(ground.slug, "logs_left_out")._value.get() == told + 1
+    assert forgets.done["dropped"]
+    assert (shown.run.status, await _subjects(ground)) == ("matched", [])
+    assert sorted((side.type, side.lines, side.records) for side in shown.sums) == [
+        ("payment", 1, 1),
+        ("payment", 1, 1),
+        ("refund", 1, 1),
+    ]
+
+
+async def test_the_endpoint_that_has_read_fewer_blocks_says_how_far_a_piece_goes(
+    ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _paid(ground)
+    await _paid(ground)
+    monkeypatch.setattr(contract_logs, "PIECE_SEARCHES_MAX", 1)
+    url = ground.chain.url
+    short, forgets = Faults(range_max=1), Faults(drop_logs=1.0)
+    async with FaultyNode(url, faults=short) as slow, FaultyNode(url, faults=forgets) as other:
+        shown = await _compare(ground, slow, other)
+    assert (shown.run.status, await _subjects(ground)) == ("matched", [])
+    assert [(side.lines, side.records) for side in shown.sums] == [(2, 2)]
+
+
+async def test_what_two_endpoints_lack_is_a_case(ground: ChainWorld) -> None:
+    await _paid(ground)
+    url, faults = ground.chain.url, Faults(drop_logs=1.0)
+    async with FaultyNode(url, faults=faults) as first, FaultyNode(url, faults=faults) as other:
+        shown = await _compare(ground, first, other)
+    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    [subject] = await _subjects(ground)
+    assert ": missing, " in subject
