@@ -463,11 +463,20 @@ async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
     await work(world)
     await world.move_clock(GIVE_UP_AFTER_S + 61)
     [late] = await due(world)
-    async with world.database.transaction() as tx:
-        await lock_payments(tx, [payment.id])
-        handing = asyncio.create_task(world.service.refund_sender.process(late))
-        await until_waiting(world, handing)
-        await settle_refund(tx, refund.id, DONE)
-    await handing
+    locked, word = asyncio.Event(), asyncio.Event()
+
+    async def settle() -> None:
+        async with world.database.transaction() as tx:
+            await lock_payments(tx, [payment.id])
+            locked.set()
+            await word.wait()
+            await settle_refund(tx, refund.id, DONE)
+
+    settling = asyncio.create_task(settle())
+    await locked.wait()
+    handing = asyncio.create_task(world.service.refund_sender.process(late))
+    await until_waiting(world, handing)
+    word.set()
+    await asyncio.gather(settling, handing)
     assert await world.status(payment) == "REFUNDED"
     assert await world.perform(ListCases()) == []
