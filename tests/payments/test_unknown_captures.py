@@ -81,6 +81,20 @@ async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
     assert (case.account_id, case.merchant_id) == (other, world.merchant_id)
 
 
+async def test_the_case_of_money_that_names_a_session_of_another_account_says_so(
+    world: World,
+) -> None:
+    """Two accounts with one secret key: the gateway tells each of the payments of both."""
+    _, session_id = await selected(world)
+    await tell(world, session_id)
+    await tell(world, session_id, account_id=await add_account(world))
+    [case] = await unknown_cases(world)
+    assert case.note.endswith(
+        f" of account {world.account_id}: if both have the same credentials, this is its "
+        "payment's money, told twice, and must not be refunded here"
+    )
+
+
 async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     for _ in range(2):
