@@ -264,9 +264,13 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
 
 
 async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Close the open cases of captures whose session was not known, and has appeared since."""
+    """Close cases of captures whose session has appeared; a dispute's is its payment's now."""
     await tx.fetch(
         """
+        WITH given AS (UPDATE money_case m
+            SET merchant_id = p.merchant_id, payment_id = p.id, session_id = c.session_id
+            FROM capture c JOIN payment p ON p.id = c.payment_id
+            WHERE c.id = ANY($1::uuid[]) AND m.capture_id = c.id AND m.kind = 'DISPUTE')
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
             note = coalesce(nullif(note, '') || '; ', '') || 'its session has appeared'

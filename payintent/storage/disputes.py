@@ -1,6 +1,5 @@
 """Disputes of captures, and the amount they hold of each."""
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -82,20 +81,6 @@ async def update(tx: Tx, dispute: Dispute) -> None:
         Decimal(dispute.held_minor),
     )
     await _hold(tx, dispute.capture_id)
-
-
-async def give_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Give the cases of disputes to the payments that have adopted their locked captures."""
-    await tx.fetch(
-        """
-        UPDATE money_case m
-        SET merchant_id = p.merchant_id, payment_id = p.id, session_id = c.session_id
-        FROM capture c
-        JOIN payment p ON p.id = c.payment_id
-        WHERE c.id = ANY($1::uuid[]) AND m.capture_id = c.id AND m.kind = 'DISPUTE'
-        """,
-        capture_ids,
-    )
 
 
 async def _hold(tx: Tx, capture_id: UUID) -> None:

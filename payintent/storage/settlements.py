@@ -17,7 +17,7 @@ from payintent.domain.ledger import (
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import SettlementDecision
-from payintent.storage import captures, cases, disputes, ledger, payments, sessions
+from payintent.storage import captures, cases, ledger, payments, sessions
 from payintent.storage.captures import NO_CHARGES, SettledCapture
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Tx
@@ -136,7 +136,6 @@ async def _save_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime
     if adopted:
         await captures.adopt(tx, adopted)
         await cases.dismiss_unknown(tx, [capture.id for capture in adopted])
-        await disputes.give_to_payments(tx, [capture.id for capture in adopted])
         await ledger.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
         await ledger.record_disputes(tx, [capture.id for capture in adopted])
 
