@@ -16,8 +16,8 @@ from payintent.operations.payment_timeline import (
 )
 from payintent.operations.validation import quote_input
 from payintent.payments.serialization import payment_fields
-from payintent.storage import cases, payments, sessions
-from payintent.storage.cases import PaymentCase
+from payintent.storage import case_list, payments, sessions
+from payintent.storage.case_list import PaymentCase
 from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import TransferRecord
@@ -87,7 +87,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
             _receipt(transfer)
             for transfer in await transfers.list_for_payment(database, payment.id)
         ],
-        "cases": [_case(case) for case in await cases.list_for_payment(database, payment.id)],
+        "cases": [_case(case) for case in await case_list.list_for_payment(database, payment.id)],
     }
     return payment_fields(payment, snapshot.session) | details
 

@@ -177,21 +177,20 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
 
         `list_records` leaves out what is not in the scope.
         """
-        sets: list[set[UUID]] = []
+        sets: list[Sequence[UUID]] = []
         if self.order_id is not None:
-            sets.append(set(await payer_search.find_by_order(database, self.order_id)))
+            sets.append(await payer_search.find_by_order(database, self.order_id, self.merchant_id))
         if self.reference is not None:
-            sets.append(set(await payment_search.find_by_reference(database, self.reference)))
+            sets.append(await payment_search.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
-            tx_hash = _read_tx_hash(self.tx_hash)
-            if tx_hash is None:
+            if (tx_hash := _read_tx_hash(self.tx_hash)) is None:
                 raise RefusedError(
                     ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hexadecimal digits"
                 )
-            sets.append(set(await payment_search.find_by_transaction(database, tx_hash)))
+            sets.append(await payment_search.find_by_transaction(database, tx_hash))
         if not sets:
             return None
-        found = sets[0].intersection(*sets[1:])
+        found = set(sets[0]).intersection(*sets[1:])
         if self.payer_uid is None:
             return list(found)
         records = await payment_search.list_records(
@@ -286,16 +285,17 @@ async def _find(
         by_event = await payment_search.find_by_id(database, event_id)
         if by_event:
             return [("event", by_event)]
+    owner = scope.merchant_id
     found: list[tuple[str, Sequence[UUID]]] = []
     if (tx_hash := _read_tx_hash(text)) is not None:
         found.append(("transaction", await payment_search.find_by_transaction(database, tx_hash)))
     if (address := _read_address(text)) is not None:
-        found.append(("address", await payment_search.find_by_address(database, address)))
+        found.append(("address", await payment_search.find_by_address(database, address, owner)))
     if "@" in text:
-        found.append(("e-mail", await payer_search.find_by_email(database, text)))
+        found.append(("e-mail", await payer_search.find_by_email(database, text, owner)))
     found += [
         ("reference", await payment_search.find_by_reference(database, text)),
-        ("order", await payer_search.find_by_order(database, text)),
+        ("order", await payer_search.find_by_order(database, text, owner)),
         ("payer", await payment_search.list_ids(database, scope, text)),
     ]
     return found

@@ -225,8 +225,7 @@ async def _keep_unknown(tx: Tx, received: _Received) -> None:
     if kept is None:
         return
     origin = MoneyOrigin(merchant_id=kept.merchant_id, payment_id=None, session_id=None)
-    named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
-    note = f"callback {callback.id} names {named or 'no session'}, which is not known"
+    note = f"callback {callback.id} names {await _name_session(tx, callback)}"
     case_id = await open_case(
         tx,
         CaseKind.UNKNOWN_REFERENCE,
@@ -236,6 +235,20 @@ async def _keep_unknown(tx: Tx, received: _Received) -> None:
     )
     assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
+
+
+async def _name_session(tx: Tx, callback: VerifiedCallback) -> str:
+    """Name the session of a callback that is not its account's, for who looks at its money."""
+    if callback.session_id is None:
+        return "no session, which is not known"
+    named = ids.format_id(ids.SESSION, callback.session_id)
+    account_id = await sessions.find_account_id(tx, callback.session_id)
+    if account_id is None:
+        return f"{named}, which is not known"
+    return (
+        f"{named} of account {account_id}: if both have the same credentials, this is its "
+        "payment's money, told twice, and must not be refunded here"
+    )
 
 
 async def apply_waiting_callbacks(database: Database, limit: int) -> int:

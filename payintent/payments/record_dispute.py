@@ -44,7 +44,11 @@ async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID |
         return None
     if found.payment_id is not None:
         await lock_payments(tx, [found.payment_id])
-    await captures.lock(tx, found.id)
+    locked = await captures.lock(tx, found.id)
+    if locked.payment_id != found.payment_id:  # adopted meanwhile: the payment is locked first
+        adopted = await captures.find(tx, account_id, report.capture)
+        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
+        raise EarlyDisputeError(adopted.session_id)
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
         await _open(tx, account_id, found, report)

@@ -206,7 +206,7 @@ class RefundSender:
         """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
         refund = due.refund
         async with self._database(due).transaction() as tx:
-            present = await refunds.lock(tx, refund.id)
+            _, present, _ = await lock_refund(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
             opened = await open_case(

@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from payintent.domain.case import CaseKind
 from payintent.storage.cases import COLUMNS, SOURCES, CaseRecord, from_row
-from payintent.storage.database import Executor
+from payintent.storage.database import Executor, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,3 +207,38 @@ async def list_running_disputes(
     )
     rows = await database.fetch(_RUNNING_AFTER + _OLDEST_DISPUTES, *values)
     return [DisputeRecord(**row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentCase:
+    """A case of a payment as it is stored."""
+
+    id: UUID
+    kind: CaseKind
+    merchant_id: int
+    payment_id: UUID
+    session_id: UUID | None
+    capture_id: UUID | None
+    status: str
+    opened_at: datetime
+
+
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:
+    """List the cases of a payment, oldest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at
+        FROM money_case
+        WHERE payment_id = $1
+        ORDER BY id
+        LIMIT 1000
+        """,
+        payment_id,
+    )
+    return [_payment_case(row) for row in rows]
+
+
+def _payment_case(row: Row) -> PaymentCase:
+    values = dict(row)
+    values["kind"] = CaseKind(row["kind"])
+    return PaymentCase(**values)

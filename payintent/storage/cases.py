@@ -154,20 +154,6 @@ def from_row(row: Row) -> CaseRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentCase:
-    """A case of a payment as it is stored."""
-
-    id: UUID
-    kind: CaseKind
-    merchant_id: int
-    payment_id: UUID
-    session_id: UUID | None
-    capture_id: UUID | None
-    status: str
-    opened_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
     """A case to open; there is one of its kind for the same things."""
 
@@ -280,6 +266,20 @@ async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     )
 
 
+async def give_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Give the cases of disputes to the payments that have adopted their locked captures."""
+    await tx.fetch(
+        """
+        UPDATE money_case m
+        SET merchant_id = p.merchant_id, payment_id = p.id, session_id = c.session_id
+        FROM capture c
+        JOIN payment p ON p.id = c.payment_id
+        WHERE c.id = ANY($1::uuid[]) AND m.capture_id = c.id AND m.kind = 'DISPUTE'
+        """,
+        capture_ids,
+    )
+
+
 async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
     """Close the cases of chain logs that are proven by now."""
     await tx.fetch(
@@ -377,24 +377,3 @@ async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = 
         once,
     )
     return row is not None
-
-
-async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:
-    """List the cases of a payment, oldest first."""
-    rows = await database.fetch(
-        """
-        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at
-        FROM money_case
-        WHERE payment_id = $1
-        ORDER BY id
-        LIMIT 1000
-        """,
-        payment_id,
-    )
-    return [_payment_case(row) for row in rows]
-
-
-def _payment_case(row: Row) -> PaymentCase:
-    values = dict(row)
-    values["kind"] = CaseKind(row["kind"])
-    return PaymentCase(**values)

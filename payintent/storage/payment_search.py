@@ -181,17 +181,22 @@ async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | Non
     return [payment_id for _, payment_id in await list_positions(database, scope, payer_uid)]
 
 
-async def find_by_address(database: Executor, address: bytes) -> list[UUID]:
-    """Find payments by the address on a chain that money came from."""
+async def find_by_address(
+    database: Executor, address: bytes, merchant_id: int | None = None
+) -> list[UUID]:
+    """Find payments, of one merchant or all, by the address on a chain that money came from."""
     rows = await database.fetch(
         """
         SELECT s.payment_id
-        FROM (SELECT session_id FROM chain_receipt WHERE payer = $1 LIMIT $2) r
+        FROM chain_receipt r
         JOIN session s ON s.id = r.session_id
+        CROSS JOIN LATERAL (SELECT merchant_id FROM payment WHERE id = s.payment_id LIMIT 1) p
+        WHERE r.payer = $1 AND (p.merchant_id = $3 OR $3::bigint IS NULL)
         LIMIT $2
         """,
         address,
         SHARED_MAX,
+        merchant_id,
     )
     return [row["payment_id"] for row in rows]
 

@@ -45,6 +45,12 @@ async def find_payment_id(database: Executor, session_id: UUID, account_id: int)
     return row["payment_id"] if row else None
 
 
+async def find_account_id(database: Executor, session_id: UUID) -> int | None:
+    """Find the account of a session; None where there is none of this id."""
+    row = await database.row("SELECT account_id FROM session WHERE id = $1", session_id)
+    return row["account_id"] if row else None
+
+
 async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
     """Find a session that has not ended, by the reference that its gateway gave it."""
     row = await database.row(

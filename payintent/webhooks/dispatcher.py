@@ -24,7 +24,6 @@ from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSend
 
 _log = get_logger("dispatcher")
 _RECORD_MAX = 500  # attempts in one statement
-_MERCHANTS_MAX = 2_000  # considered in one round
 _TAKE_MAX = 500  # deliveries that one statement claims
 
 ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
@@ -99,7 +98,7 @@ class Dispatcher:
 
     async def _take(self) -> int:
         merchants = await self._outbox.due_merchants()
-        limits = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
+        limits = self._windows.share(merchants, _TAKE_MAX)
         if not limits:
             return 0
         deliveries = await self._outbox.claim(limits)

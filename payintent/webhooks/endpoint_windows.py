@@ -74,6 +74,8 @@ class EndpointWindows:
         suspects_free = self._suspects_max - self._suspects_in_flight
         shares: list[tuple[int, int]] = []
         for endpoint_id in endpoint_ids:
+            if free <= 0:
+                break
             endpoint = self._endpoints.get(endpoint_id, _UNKNOWN)
             limit = min(free, suspects_free) if endpoint.is_suspect else free
             slots = 0 if now < endpoint.shut_until else min(endpoint.vacant, limit)

@@ -12,7 +12,8 @@ from payintent.storage.callback_secrets import CallbackSecretRecord
 from payintent.storage.database import Database
 
 _log = get_logger("deliver")
-_MERCHANTS_MAX = 2_000
+#: All of them: those that wait longest are those that do not answer, and get no place.
+_MERCHANTS_MAX = 100_000
 SECRETS_MAX = 3  # that sign one delivery
 
 

@@ -411,7 +411,6 @@ async def test_looking_for_a_refund_ends(
         (400, "charge_disputed"),
         (400, "amount_too_large"),
         (402, "balance_insufficient"),
-        (404, "resource_missing"),
     ],
 )
 async def test_a_refund_that_stripe_will_not_do_is_declined(
@@ -422,6 +421,24 @@ async def test_a_refund_that_stripe_will_not_do_is_declined(
     report = await gateway.refund(stripe.account, wanted())
     detail = f"status {status}: invalid_request_error {code}"
     assert report == RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
+
+
+async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_persons_to_look_into(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    elsewhere = RefundReport(
+        state=GatewayRefundState.ABSENT,
+        detail="this Stripe account does not know the payment",
+        hopeless=True,
+    )
+    stripe.refuse(404, code="resource_missing")
+    assert await gateway.inquire_refund(stripe.account, wanted()) == elsewhere
+    stripe.refuse(404, code="resource_missing")
+    assert await gateway.refund(stripe.account, wanted()) == elsewhere
+    assert {one.method for one in stripe.asked} == {"GET"}
+    stripe.say(page())
+    stripe.refuse(404, code="resource_missing")
+    assert await gateway.refund(stripe.account, wanted()) == elsewhere
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 429, 500])

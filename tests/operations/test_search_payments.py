@@ -8,12 +8,14 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.evm import PaidLog
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.operations.payments import RefundPayment
 from payintent.operations.search_payments import ListedPayment, ListPayments, SearchPayments
 from payintent.service import Service
+from payintent.storage import payer_search, payment_search
 from payintent.storage.onchain import pending_transfers
-from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import PAYER, bill, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.rows import write_payments
 from tests.support.world import World
@@ -208,3 +210,40 @@ async def test_a_list_says_what_an_operator_needs_and_no_capability(world: World
     assert (shown.status, shown.amount, shown.currency) == ("PROCESSING", "1590.00", "THB")
     assert (shown.payer_uid, shown.order_id, shown.provider) == ("buyer-1", "A-1", "fake")
     assert payment.checkout_id not in str(shown)
+
+
+async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_order_or_payer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payment_search, "SHARED_MAX", 3)
+    monkeypatch.setattr(payer_search, "SHARED_MAX", 3, raising=False)
+    other = (await world.other_merchant()).merchant.id
+    await write_payments(world, 8)
+    own = await world.create(merchant_id=other)
+    await world.rows(
+        """
+        UPDATE payment
+        SET metadata = json_build_object('order_id', '1001'), payer_email = 'ann@shop.example'
+        """
+    )
+    for text, how in (("1001", "order"), ("ann@shop.example", "e-mail")):
+        assert len(await found(world, text)) == 3, how
+        assert await found(world, text, merchant_id=other) == {name(own): how}
+    assert await listed(world, order_id="1001", merchant_id=other) == [name(own)]
+
+
+async def test_an_address_that_pays_one_merchant_hides_no_payment_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payment_search, "SHARED_MAX", 1)
+    methods = await offer_tokens(world)
+    logs: list[PaidLog] = []
+    own: dict[int, str] = {}
+    for merchant_id in (world.merchant_id, (await world.other_merchant()).merchant.id):
+        payment, session = await bill(world, methods["NATIVED"])
+        logs.append(log_of(session, tx_hash=bytes([merchant_id] * 32)))
+        own[merchant_id] = name(payment)
+    await finalized(world, *logs)
+    await world.rows("UPDATE payment SET merchant_id = $1 WHERE id = $2", merchant_id, payment.id)
+    for merchant_id, payment_id in own.items():
+        assert await found(world, PAYER, merchant_id=merchant_id) == {payment_id: "address"}

@@ -10,6 +10,7 @@ from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.cases import ListCases, ResolveCase
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.send_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
+from payintent.payments.settle_refund import settle_refund
 from payintent.payments.transitions import lock_payments
 from payintent.storage import payments, refund_reviews
 from tests.payments.refund_gateway import GONE, SILENT, RefundGateway, able
@@ -451,3 +452,31 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     assert await work(world) == 1
     assert await world.cases(payment) == []
     assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
+
+
+async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
+    world: World,
+) -> None:
+    payment = await paid(world)
+    world.gateway.answer_refund, world.gateway.answer_inquire_refund = PENDING, SILENT
+    refund = await asked(world, payment)
+    await work(world)
+    await world.move_clock(GIVE_UP_AFTER_S + 61)
+    [late] = await due(world)
+    locked, word = asyncio.Event(), asyncio.Event()
+
+    async def settle() -> None:
+        async with world.database.transaction() as tx:
+            await lock_payments(tx, [payment.id])
+            locked.set()
+            await word.wait()
+            await settle_refund(tx, refund.id, DONE)
+
+    settling = asyncio.create_task(settle())
+    await locked.wait()
+    handing = asyncio.create_task(world.service.refund_sender.process(late))
+    await until_waiting(world, handing)
+    word.set()
+    await asyncio.gather(settling, handing)
+    assert await world.status(payment) == "REFUNDED"
+    assert await world.perform(ListCases()) == []

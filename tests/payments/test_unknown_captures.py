@@ -6,15 +6,23 @@ from uuid import UUID
 
 import pytest
 
+from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import GatewaySessionState, SessionReport, VerifiedCallback
+from payintent.domain.gateway import (
+    DisputeReport,
+    DisputeState,
+    GatewaySessionState,
+    SessionReport,
+    VerifiedCallback,
+)
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.payments.create_refund import refund_case
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
+from payintent.storage.database import Tx
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import work
 from tests.payments.staging import held, until_waiting
@@ -71,6 +79,20 @@ async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
     await tell(world, world.id_generator.new_session_id(), EXACT, account_id=other)
     [case] = await unknown_cases(world)
     assert (case.account_id, case.merchant_id) == (other, world.merchant_id)
+
+
+async def test_the_case_of_money_that_names_a_session_of_another_account_says_so(
+    world: World,
+) -> None:
+    """Two accounts with one secret key: the gateway tells each of the payments of both."""
+    _, session_id = await selected(world)
+    await tell(world, session_id)
+    await tell(world, session_id, account_id=await add_account(world))
+    [case] = await unknown_cases(world)
+    assert case.note.endswith(
+        f" of account {world.account_id}: if both have the same credentials, this is its "
+        "payment's money, told twice, and must not be refunded here"
+    )
 
 
 async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
@@ -238,3 +260,58 @@ async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: 
         await first.commit()
         assert await waits == 1
     assert await world.status(payment) == await world.status(other) == "PAID"
+
+
+def dispute_of(reference: str) -> DisputeReport:
+    return DisputeReport(
+        reference="du_1",
+        capture=reference,
+        state=DisputeState.OPEN,
+        amount_minor=159000,
+        currency="THB",
+    )
+
+
+async def the_dispute(world: World) -> CaseView:
+    [case] = await world.perform(ListCases(kind=CaseKind.DISPUTE))
+    return case
+
+
+async def test_a_dispute_of_such_money_is_its_payments_once_the_session_comes(
+    world: World,
+) -> None:
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    callback = VerifiedCallback(id="du-told", dispute=dispute_of("cap-1"))
+    await world.service.callback_receiver.receive(world.account_id, callback, b"")
+    assert (await the_dispute(world)).payment_id is None
+    payment = await add_session(world, session_id)
+    assert await apply(world) == 1
+    case = await the_dispute(world)
+    assert (case.payment_id, case.merchant_id) == (
+        ids.format_id(ids.PAYMENT, payment.id),
+        world.merchant_id,
+    )
+
+
+async def test_a_dispute_that_waits_for_its_money_to_be_adopted_is_that_payments(
+    world: World,
+) -> None:
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+
+    async def adopt(tx: Tx) -> None:
+        await settle_session(tx, payment.id, session_id, EXACT)
+
+    async with held(world, adopt) as first:
+        callback = VerifiedCallback(id="du-told", dispute=dispute_of("cap-1"))
+        receiver = world.service.callback_receiver
+        hearing = asyncio.create_task(receiver.receive(world.account_id, callback, b""))
+        await until_waiting(world, hearing)
+        await first.commit()
+        with pytest.raises(RefusedError) as refused:
+            await hearing
+        assert refused.value.code is ErrorCode.CONFLICT
+    await world.service.callback_receiver.receive(world.account_id, callback, b"")
+    assert (await the_dispute(world)).payment_id == ids.format_id(ids.PAYMENT, payment.id)

@@ -16,7 +16,6 @@ from payintent.domain.delivery import MissedEvents
 from payintent.domain.payment import PaymentStatus
 from payintent.storage import (
     case_list,
-    cases,
     delivery_list,
     endpoint_list,
     event_replays,
@@ -216,7 +215,7 @@ async def test_a_timeline_reads_its_payment_alone(
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
         (lambda asked: payment_history.list_entries(asked, payment_id), 150),
-        (lambda asked: cases.list_for_payment(asked, payment_id), 10),
+        (lambda asked: case_list.list_for_payment(asked, payment_id), 10),
     ):
         asked = Recorder()
         await read(asked)

@@ -40,11 +40,30 @@ from tests.support import processes
 from tests.support.cell_schema import is_citus
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
+from tests.support.rows import write_payments
 from tests.support.world import World
 
 POLL_S = 0.02
 DAY_S = 24 * 3600
 _OUTAGES = "SELECT until - since AS lasts, trips, detail FROM endpoint_outage"
+#: So many merchants, each with a delivery that has been due for an hour.
+_DEAD_MERCHANTS = """
+WITH shop AS (
+    INSERT INTO merchant (name, callback_url)
+    SELECT 'dead ' || n, 'https://dead.example/hook'
+    FROM generate_series(1, $1::int) AS n
+    RETURNING id
+), told AS (
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT gen_random_uuid(), p.id, s.id, 'payment.cancelled', '{}', clock()
+    FROM (SELECT id, row_number() OVER () AS n FROM shop) s
+    JOIN (SELECT id, row_number() OVER () AS n FROM payment WHERE status = 'PENDING') p USING (n)
+    RETURNING id, merchant_id
+)
+INSERT INTO delivery (event_id, merchant_id, state, next_at)
+SELECT id, merchant_id, 'pending', clock() - interval '1 hour'
+FROM told
+"""
 
 Answering = Callable[[], Awaitable[int]]
 
@@ -142,11 +161,12 @@ async def dispatching(
     *,
     poll_s: float = POLL_S,
     chance: float = 0.5,
+    windows: EndpointWindows | None = None,
 ) -> AsyncIterator[Dispatcher]:
     """Run a dispatcher as a worker does; `chance` jitters the waits."""
     settings = world.service.settings
     sender = WebhookSender(settings, time.time)
-    windows = EndpointWindows(settings.webhook_sockets_max, clock)
+    windows = windows or EndpointWindows(settings.webhook_sockets_max, clock)
     dispatcher = Dispatcher(outbox_of(world), sender, windows, poll_s, lambda: chance)
     stop = asyncio.Event()
     running = asyncio.create_task(dispatcher.run(stop))
@@ -574,3 +594,17 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     other = (await world.other_merchant()).merchant.id
     assert (await world.perform(ReplayMissedEvents(merchant_id=other))).events == 0
     assert (await world.perform(ReplayMissedEvents(since=between))).events == 1
+
+
+async def test_merchants_that_do_not_answer_hide_no_other_however_many(
+    world: World, shop: Shop
+) -> None:
+    await happen(world)
+    await write_payments(world, 2_100, statuses=("PENDING",))
+    await world.rows(_DEAD_MERCHANTS, 2_100)
+    windows = EndpointWindows(world.service.settings.webhook_sockets_max, time.monotonic)
+    for row in await world.rows("SELECT merchant_id FROM delivery"):
+        if row["merchant_id"] != world.merchant_id:
+            windows.pause(row["merchant_id"], 3_600)
+    async with dispatching(world, windows=windows):
+        await are(world, delivered=1, pending=2_100)

@@ -72,6 +72,14 @@ S = TypeVar("S", bound=Struct)
 R = TypeVar("R")
 
 _API = "https://api.stripe.com"
+_ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
+#: We have its money, so it is there: the credentials are another account's by now, and what this
+#: one does not know may have been done.
+_ELSEWHERE = RefundReport(
+    state=GatewayRefundState.ABSENT,
+    detail="this Stripe account does not know the payment",
+    hopeless=True,
+)
 
 
 def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
@@ -222,7 +230,7 @@ class StripeGateway:
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
         earlier = await self._find_refund(account, request)
-        if isinstance(earlier, OutcomeUnknown) or earlier.state is not GatewayRefundState.ABSENT:
+        if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
             return earlier
         answer = await self._post(account, "/refunds", _refund_order(request), _refund_id(request))
         if isinstance(answer, OutcomeUnknown):
@@ -230,6 +238,8 @@ class StripeGateway:
         refund = _read(answer, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
             return refund_report(refund) or OutcomeUnknown(detail=f"a refund is {refund.status}")
+        if answer.status == _NOT_FOUND and _trouble(answer):
+            return _ELSEWHERE
         if answer.status in _REFUSING and _refused(answer):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
         return unusable(answer.status, _detail(answer))
@@ -243,7 +253,7 @@ class StripeGateway:
             if isinstance(answer, OutcomeUnknown):
                 return answer
             if answer.status == _NOT_FOUND and _trouble(answer):
-                return RefundReport(state=GatewayRefundState.ABSENT)
+                return _ELSEWHERE
             page = _read(answer, StripeRefundPage)
             if page is None:
                 return unusable(answer.status, _detail(answer))
@@ -253,7 +263,7 @@ class StripeGateway:
                         detail=f"a refund is {refund.status}"
                     )
             if not page.has_more or not page.data:
-                return RefundReport(state=GatewayRefundState.ABSENT)
+                return _ABSENT
             query["starting_after"] = page.data[-1].id
         return OutcomeUnknown(detail="too many refunds to look through")
 
