@@ -51,7 +51,7 @@ from tests.support.world import World, make_world
 
 pytestmark = OF_CELLS
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("cells", max_examples=20, stateful_step_count=14, **_SAID)
+settings.register_profile("cells", max_examples=14, stateful_step_count=14, **_SAID)
 settings.register_profile("cells_long", max_examples=500, stateful_step_count=40, **_SAID)
 _LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 PROFILE = settings.get_profile("cells_long" if _LONG else "cells")

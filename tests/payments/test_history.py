@@ -50,12 +50,14 @@ from payintent.storage import ledger_check, sessions
 from tests.domain.test_payment import EXPECTED
 from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
-from tests.support.cell_schema import is_citus
+from tests.support.cell_schema import are_wanted, is_citus
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("history", max_examples=60, stateful_step_count=30, **_SAID)
+#: A run with a second cell is of the same rules once more.
+_EXAMPLES = 15 if are_wanted() else 40
+settings.register_profile("history", max_examples=_EXAMPLES, stateful_step_count=30, **_SAID)
 settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)
 PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
 
