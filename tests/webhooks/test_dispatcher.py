@@ -37,7 +37,7 @@ from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
 from tests.payments.staging import BLOCKED_ON_NODES
 from tests.support import processes
-from tests.support.cell_schema import is_citus
+from tests.support.cell_schema import is_citus, one_cell
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
@@ -596,6 +596,7 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     assert (await world.perform(ReplayMissedEvents(since=between))).events == 1
 
 
+@one_cell("its merchants are written past the service, which a cell with copies refuses")
 async def test_merchants_that_do_not_answer_hide_no_other_however_many(
     world: World, shop: Shop
 ) -> None:
