@@ -108,7 +108,7 @@ class CellCopier:
         change, migrations = await copied_tables.read_change(control)
         made_as = _made_as(migrations, copy)
         changes: Changes = {}
-        await copied_tables.defer_unique_keys(cell)
+        await copied_tables.begin_copying(cell)
         found = await _find_changes(control, copy, change)
         if found is None or copy.made_as != made_as:
             rows = await _copy_whole(control, cell)

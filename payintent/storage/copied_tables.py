@@ -198,8 +198,13 @@ async def walk_rows(control: Tx, table: LiteralString) -> AsyncIterator[list[Cop
     await control.fetch(closed)
 
 
-async def defer_unique_keys(cell: Tx) -> None:
-    """Check unique keys at the end: a lost row may be in the way of the one that replaced it."""
+async def begin_copying(cell: Tx) -> None:
+    """Say who writes, and check unique keys at the end.
+
+    A lost row may be in the way of the one that replaced it. On Citus a node knows of a SET, not
+    of what `copies_begin` sets; a schema that was moved has triggers of statements there.
+    """
+    await cell.fetch("SET LOCAL payintent.copied_by = 'copier'")
     await cell.fetch("SET CONSTRAINTS ALL DEFERRED")
 
 
