@@ -27,7 +27,10 @@ def held_to(cores: float, name: str, postmaster_pid: int) -> Iterator[None]:
     except OSError as error:
         raise HostCoresError(f"no group can be made: {error}") from error
     try:
-        _write_quota(group, quota, int(cores * _PERIOD_US))
+        try:
+            _write_quota(group, quota, int(cores * _PERIOD_US))
+        except OSError as error:
+            raise HostCoresError(f"no quota can be set: {error}") from error
         _put(group, [postmaster_pid])  # first: what it forks from now on is in the group by itself
         _put(group, _children(postmaster_pid))
         yield
