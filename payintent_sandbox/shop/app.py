@@ -248,7 +248,7 @@ async def _ordered(request: Request) -> Order:
 async def _place(request: Request, cart: UUID, product: Product, quantity: int) -> Order:
     """Create the payment of a cart; bought twice, it has one order, one key, one payment."""
     shop = _shop(request)
-    order_id = shop.orders.id_for(uuid5(cart, f"{product.sku} {quantity}"))
+    order_id = await _open_order_id(shop, uuid5(cart, f"{product.sku} {quantity}"))
     amount = product.amount(quantity)
     payment = await shop.payments.create(
         uuid5(cart, order_id),
@@ -280,6 +280,21 @@ async def _place(request: Request, cart: UUID, product: Product, quantity: int) 
         checkout_url=payment["checkout_url"],
     )
     return shop.orders.add(order)
+
+
+async def _open_order_id(shop: _Shop, cart: UUID) -> str:
+    """Return the id of the cart's order, after ending one whose payment has ended unpaid.
+
+    The payment is read because a buyer who cancels on the checkout causes no event, and because
+    other events may still be on their way.
+    """
+    order_id = shop.orders.id_for(cart)
+    order = shop.orders.find(order_id)
+    if order is None:
+        return order_id
+    payment = await shop.payments.read(order.payment_id)
+    shop.orders.end_unpaid(order_id, payment)
+    return shop.orders.id_for(cart)
 
 
 def _origin(url: str) -> str:

@@ -137,6 +137,14 @@ class Orders:
         """Find an order by its number."""
         return self._orders.get(order_id)
 
+    def end_unpaid(self, order_id: str, payment: Mapping[str, Any]) -> None:
+        """End an order whose payment, as the service has it now, has ended without money."""
+        order = self._orders.get(order_id)
+        state = _ENDS.get(f"payment.{str(payment.get('status')).lower()}")
+        if order is not None and state is not None and order.state is State.WAITING:
+            reason = payment.get("failure_reason")
+            self._orders[order_id] = replace(order, state=state, failure_reason=reason)
+
     def newest(self) -> list[Order]:
         """List the orders, the newest first."""
         return list(reversed(self._orders.values()))

@@ -14,6 +14,10 @@ import aiohttp
 MONEY_FAULTS = {
     "real": "asks_another_amount",
     "real_change": "keeps_the_old_amount",
+    "buyer_cancelled": "reuses_cancelled",
+    "failed_again": "reuses_failed",
+    "expired_again": "reuses_expired",
+    "double_click_again": "begins_two_attempts",
     "paid_late": "ends_by_its_own_clock",
     "late_money": "hands_out_for_cases",
     "refund_twice": "refunds_each_click",
@@ -22,6 +26,7 @@ MONEY_FAULTS = {
     "refund_declined": "believes_asked_refunds",
 }
 _CREATED = 201
+_UNPAID = {"CANCELLED", "FAILED", "EXPIRED"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,11 @@ class Money:
             amount = before
         body = {"amount": amount, "currency": "THB", "payer_uid": f"buyer-{order}"}
         return (await self._ask("POST", "/payments", body, str(uuid4())))[1]["id"]
+
+    async def unpaid_end(self, payment_id: str) -> str:
+        """Return how a payment has ended without money, such as `cancelled`; empty otherwise."""
+        status = (await self._read(payment_id))["status"]
+        return status.lower() if status in _UNPAID else ""
 
     async def is_over(self, payment_id: str) -> bool:
         """Tell whether the shop ends an order, as the time of its open payment has passed."""

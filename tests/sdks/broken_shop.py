@@ -52,7 +52,7 @@ FAULTS = {
 ALL_FAULTS = [
     fault
     for check, fault in (FAULTS | MONEY_FAULTS).items()
-    if check not in {"paid", "duplicate", "race", "crash", "real"}
+    if check not in {"paid", "duplicate", "race", "crash", "real", "double_click_again"}
 ] + ["knows_no_duplicates"]
 
 
@@ -96,12 +96,30 @@ class BrokenShop:
 
     async def place(self, request: web.Request) -> web.Response:
         cart = (await request.json())["cart_id"]
+        attempt = await self._begin_attempt(cart)
         async with self.locks[cart]:
-            if cart not in self.carts or "buys_twice" in self.faults:
+            if cart not in self.carts or ("buys_twice" in self.faults and attempt is None):
                 order = Order(str(next(self.numbers)), "20.00", {})
                 await self._add_payment(order, order.amount)
                 self.carts[cart] = self.orders[order.number] = order
-            return web.json_response(self.carts[cart].view(), status=201)
+            return web.json_response(self.carts[cart].view() | (attempt or {}), status=201)
+
+    async def _begin_attempt(self, cart: str) -> dict[str, str] | None:
+        """Begin an attempt; gives its payment, and None if the last one has not ended unpaid."""
+        order = self.carts.get(cart)
+        if order is None or self.money is None:
+            return None
+        attempt = len(order.payments)
+        end = await self.money.unpaid_end(list(order.payments)[-1])
+        if not end or f"reuses_{end}" in self.faults:
+            return {} if end else None
+        self.waiting[cart] += 1
+        await self._comes("begins_two_attempts", lambda: self.waiting[cart] > 1)
+        async with self.locks[cart]:
+            if len(order.payments) == attempt or "begins_two_attempts" in self.faults:
+                order.status = "waiting"
+                await self._add_payment(order, order.amount)
+            return {"payment_id": list(order.payments)[-1]}
 
     async def show(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
@@ -246,7 +264,7 @@ class BrokenShop:
         if fault == FAULTS["crowd"]:
             waiting = sum(order.status == "waiting" for order in self.orders.values())
             return waiting > _WORKERS
-        return fault == FAULTS.get(self.trying)
+        return fault == (FAULTS | MONEY_FAULTS).get(self.trying)
 
 
 def _hung_up(request: web.Request) -> bool:

@@ -108,7 +108,7 @@ async def test_each_fault_with_money_fails_one_check_of_real_payments_and_a_good
 ) -> None:
     names = list(MONEY_FAULTS)
     shops = {"good": names}
-    for related in (names[:4], names[4:]):  # of payments, and of refunds
+    for related in (names[:4], names[4:8], names[8:]):  # of payments, and of refunds
         shops |= {MONEY_FAULTS[name]: related for name in related}
     sides = {shop: await new_side(api) for shop in shops}
     async with working(api.world.service):

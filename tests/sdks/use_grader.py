@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 
 import httpx
-from payintent_cli.grading import webhook_checks
+from payintent_cli.grading import money_checks, webhook_checks
 from payintent_cli.grading.checks import CHECKS, grade
 from payintent_cli.grading.events import Order
 from payintent_cli.grading.judging import Check, Verdict
@@ -25,7 +25,7 @@ _, secret, *addresses = sys.argv
 hows: list[How] = json.load(sys.stdin)
 http = httpx.Client()
 #: Their faults need two things at once: the shop is told when to wait for the second.
-TOLD = {"race", "crash"}
+TOLD = {"race", "crash", "double_click_again"}
 
 
 class ToldShop(Shop):
@@ -53,6 +53,8 @@ def graded(address: str, how: How) -> list[dict[str, object]]:
 
 
 CHECKS[:] = map(told, CHECKS)
+checks_with_money = money_checks.checks_with
+money_checks.checks_with = lambda service: [told(each) for each in checks_with_money(service)]
 # The reports of the page are made with the real ones.
 webhook_checks.BODY_BYTES, webhook_checks.PAYMENTS_AT_ONCE = 128 * 1024, 5
 with ThreadPoolExecutor(len(addresses)) as graders:

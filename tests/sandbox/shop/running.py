@@ -33,6 +33,7 @@ class Api:
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     refusals: deque[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=deque)
     status: str = "PENDING"
+    ended: dict[str, str] = field(default_factory=dict)  # the status of payments that have another
     numbers: dict[str, int] = field(default_factory=dict)  # of payments, by idempotency key
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -42,7 +43,9 @@ class Api:
             status, answer, headers = self.refusals.popleft()
             return web.json_response(answer, status=status, headers=headers)
         if request.method == "GET":
-            return web.json_response({"id": request.path.rpartition("/")[2], "status": self.status})
+            payment_id = request.path.rpartition("/")[2]
+            status = self.ended.get(payment_id, self.status)
+            return web.json_response({"id": payment_id, "status": status})
         key = request.headers["Idempotency-Key"]
         number = self.numbers.setdefault(key, len(self.requests))
         fields = {"id": f"pay_{number}", "checkout_id": f"cs_{number}", "status": "PENDING"}

@@ -4,6 +4,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import aiohttp
+import pytest
 
 from payintent_sandbox import shop as shop_package
 from tests.sandbox.shop.running import API_KEY, Api, Visitor, event, running_shop, signed
@@ -54,6 +55,31 @@ async def test_a_cart_that_is_bought_twice_has_one_order_until_that_has_ended(
     await visitor.buy(cart=cart)
     assert (await visitor.order("A-1003"))["payment_id"] == "pay_4"
     assert (await visitor.order("A-1001"))["status"] == "failed"
+
+
+@pytest.mark.parametrize("status", ["CANCELLED", "EXPIRED", "FAILED"])
+async def test_a_cart_whose_payment_has_ended_unpaid_gets_one_new_payment_without_any_event(
+    api: Api, visitor: Visitor, status: str
+) -> None:
+    cart = str(uuid4())
+    await visitor.buy(cart=cart)
+    api.ended["pay_1"] = status
+    both = await asyncio.gather(visitor.buy(cart=cart), visitor.buy(cart=cart))
+    assert len({answer.headers["Location"] for answer in both}) == 1
+    assert both[0].headers["Location"] != "https://pay.example/c/cs_1"
+    assert (await visitor.order("A-1001"))["status"] == status.lower()
+    assert (await visitor.order("A-1002"))["status"] == "waiting"
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "REFUNDED", "ANOTHER"])
+async def test_a_payment_that_may_still_bring_money_is_not_replaced(
+    api: Api, visitor: Visitor, status: str
+) -> None:
+    cart = str(uuid4())
+    await visitor.buy(cart=cart)
+    api.ended["pay_1"] = status
+    assert (await visitor.buy(cart=cart)).headers["Location"] == "https://pay.example/c/cs_1"
+    assert (await visitor.order("A-1001"))["status"] == "waiting"
 
 
 async def test_the_product_page_offers_forms_that_work_without_script(visitor: Visitor) -> None:

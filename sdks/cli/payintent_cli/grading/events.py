@@ -15,6 +15,7 @@ class Order:
     """An order that the shop has placed for the grader, and the newest payment of it."""
 
     id: str
+    cart_id: str
     payment_id: str
     amount: str
     currency: str

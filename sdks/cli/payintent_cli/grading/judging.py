@@ -43,6 +43,14 @@ def all_paid_once(shop: Shop, orders: Sequence[Order], statuses: Sequence[int | 
     return not bad, bad[0] if bad else f"{verdicts[0][1]}, each of {len(orders)}"
 
 
+def one_order(first: Order, second: Order) -> Verdict:
+    """Tell whether two clicks have placed one order with one payment."""
+    if (first.id, first.payment_id) == (second.id, second.payment_id):
+        return True, "one order with one payment"
+    orders, payments = ({first.id, second.id}, {first.payment_id, second.payment_id})
+    return False, f"orders: {len(orders)}, payments: {len(payments)}"
+
+
 def refused(shop: Shop, order: Order, status: int | None) -> Verdict:
     """Tell whether it answered no 2xx and handed out nothing."""
     now = shop.look(order, expect_paid=False)

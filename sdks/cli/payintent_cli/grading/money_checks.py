@@ -6,8 +6,16 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 
-from payintent_cli.grading.events import Order
-from payintent_cli.grading.judging import ACCEPTED, Check, Verdict, kept, paid_once
+from payintent_cli.grading.events import Order, Webhook
+from payintent_cli.grading.judging import (
+    ACCEPTED,
+    Check,
+    Verdict,
+    kept,
+    one_order,
+    paid_once,
+    said,
+)
 from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import REFUSED, Shop
 
@@ -16,6 +24,7 @@ _DECLINED_THEN_PAID = "4000009900000103"
 _REFUNDS_DECLINED = "4000009900000178"
 _LEFT_S = 10  # of a payment's time when the buyer pays
 _DECISION_S = 30
+_OPEN = ("PENDING", "PROCESSING")
 
 Try = Callable[[Service, Shop, Order], Verdict]
 
@@ -31,6 +40,27 @@ def _real_change(service: Service, shop: Shop, order: Order) -> Verdict:
         return True, "changes no order that is placed"
     differs = _differs(service, changed)
     return (False, differs) if differs else _pay(service, shop, changed)
+
+
+def _cancelled(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.cancel_as_buyer(order)
+    return _pay_again(service, shop, order)
+
+
+def _failed(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.decline(order)
+    shop.send(service.event(order, "payment.failed"))
+    return _pay_again(service, shop, order)
+
+
+def _expired(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.let_expire(order)
+    return _pay_again(service, shop, order, late=service.event(order, "payment.expired"))
+
+
+def _clicked_twice_again(service: Service, shop: Shop, order: Order) -> Verdict:
+    service.cancel_as_buyer(order)
+    return one_order(*shop.click_twice(order.cart_id))
 
 
 def _paid_late(service: Service, shop: Shop, order: Order) -> Verdict:
@@ -104,6 +134,19 @@ def _pay(service: Service, shop: Shop, order: Order, card: str | None = None) ->
     return paid_once(shop, order, shop.send(service.event(order)))
 
 
+def _pay_again(service: Service, shop: Shop, order: Order, late: Webhook | None = None) -> Verdict:
+    """Click on Buy again after the order's payment has ended, and pay; `late` comes between."""
+    again = shop.buy_again(order)
+    if isinstance(again, int):
+        return False, f"{said(again)} to the next click on Buy"
+    status = service.find(again).status
+    if status not in _OPEN:
+        return False, f"sent the buyer to a payment that is {status}"
+    if late is not None:
+        shop.send(late)
+    return _pay(service, shop, again)
+
+
 def _shows(service: Service, shop: Shop, order: Order) -> Verdict:
     """Tell whether the shop shows as given back what was given back."""
     given = service.given_back(order)
@@ -141,6 +184,30 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
         "an order whose amount changes before it is really paid",
         "create another payment, with a new Idempotency-Key, for the new amount",
         _real_change,
+    ),
+    (
+        "buyer_cancelled",
+        "a buyer who cancels on the checkout, which sends no event, and clicks Buy again",
+        "read the payment before you reuse it; if it has ended, begin an attempt with a new key",
+        _cancelled,
+    ),
+    (
+        "failed_again",
+        "a card that is declined, and a buyer who clicks Buy again",
+        "begin another attempt, with a new Idempotency-Key, after payment.failed",
+        _failed,
+    ),
+    (
+        "expired_again",
+        "a buyer who clicks Buy again before the shop hears that the first payment has expired",
+        "read the payment before you reuse it; its late event does not end the new attempt",
+        _expired,
+    ),
+    (
+        "double_click_again",
+        "a buyer who cancels on the checkout, and then clicks Buy twice at the same time",
+        "number the attempts in the order, and make the Idempotency-Key of order and number",
+        _clicked_twice_again,
     ),
     (
         "paid_late",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from payintent_cli.grading.events import Order, event
-from payintent_cli.grading.judging import Check, Verdict, kept, paid_once
+from payintent_cli.grading.judging import Check, Verdict, kept, one_order, paid_once
 from payintent_cli.grading.shop import Shop
 
 _ONE_PAYMENT = "an order has one payment"
@@ -11,11 +11,7 @@ _ONE_PAYMENT = "an order has one payment"
 
 def _double_click(shop: Shop, order: Order) -> Verdict:
     del order  # the two clicks place one
-    first, second = shop.click_twice()
-    if (first.id, first.payment_id) == (second.id, second.payment_id):
-        return True, "one order with one payment"
-    orders, payments = ({first.id, second.id}, {first.payment_id, second.payment_id})
-    return False, f"orders: {len(orders)}, payments: {len(payments)}"
+    return one_order(*shop.click_twice())
 
 
 def _changed(shop: Shop, order: Order) -> Verdict:

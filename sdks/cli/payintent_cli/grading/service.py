@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TypeVar
 
+import httpx
 from payintent_sdk import Client
 from payintent_sdk.errors import InvalidStateError, NotFoundError
 from payintent_sdk.models import Payment
@@ -28,6 +29,7 @@ class Service:
 
     def __init__(self, access: Access) -> None:
         self._client = Client(access.key, access.base_url)
+        self._checkouts = f"{access.base_url.rstrip('/')}/v1/checkout"
         self._feed = Feed(access)
         self._after = self._feed.newest()
         self._seen = dict[tuple[str, str], Entry]()
@@ -48,6 +50,27 @@ class Service:
             self._client.test_payments.pay(order.payment_id, card=card)
         except InvalidStateError as error:
             raise UsageError(f"{order.payment_id} cannot be paid: {error}") from error
+
+    def decline(self, order: Order) -> None:
+        """Have the buyer's card declined."""
+        self._client.test_payments.decline(order.payment_id)
+
+    def cancel_as_buyer(self, order: Order) -> None:
+        """Cancel on the checkout, which sends no event. Raises `UsageError` if it is refused."""
+        url = f"{self._checkouts}/{self.find(order).checkout_id}/cancel"
+        try:
+            answer = httpx.post(url, timeout=_PATIENCE_S)
+        except httpx.HTTPError as error:
+            raise UsageError(f"POST {url}: {error}") from error
+        if not answer.is_success:
+            raise UsageError(f"{order.payment_id} cannot be cancelled: {answer.status_code}")
+
+    def let_expire(self, order: Order) -> None:
+        """Move the clock of the whole test side on until the order's payment has expired."""
+        self.pass_time(self.lifetime_s(order) + 1)
+        self._wait(
+            lambda: self.find(order).status == "EXPIRED" or None, f"end of {order.payment_id}"
+        )
 
     def event(self, order: Order, kind: str = "payment.completed") -> Webhook:
         """Wait for the event of the order's payment; gives its own webhook."""

@@ -59,11 +59,19 @@ class Shop:
         """Have it place several, one after the other."""
         return [self.place_order() for _ in range(count)]
 
-    def click_twice(self) -> list[Order]:
-        """Buy one cart twice at the same time."""
-        cart_id = str(uuid.uuid4())
+    def click_twice(self, cart_id: str | None = None) -> list[Order]:
+        """Buy one cart twice at the same time: a new one unless it is named."""
+        cart_id = cart_id or str(uuid.uuid4())
         with ThreadPoolExecutor(2) as clicks:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
+
+    def buy_again(self, order: Order) -> Order | int:
+        """Click on Buy for the same cart once more; gives the status if the shop refuses."""
+        body = {"cart_id": order.cart_id}
+        answer = self._request("POST", self._orders_url, body)
+        if not answer.is_success:
+            return answer.status_code
+        return _order(self._orders_url, _object(answer), order.cart_id)
 
     def pay_again(self, order: Order) -> Order | None:
         """Begin another payment of an order; None where the shop has one payment for each."""
@@ -160,12 +168,15 @@ class Shop:
         return now
 
     def _buy(self, cart_id: str) -> Order:
-        return _order(self._orders_url, self._ask("POST", self._orders_url, {"cart_id": cart_id}))
+        said = self._ask("POST", self._orders_url, {"cart_id": cart_id})
+        return _order(self._orders_url, said, cart_id)
 
     def _ask_for(self, order: Order, what: str) -> Order | None:
         url = f"{self._orders_url}/{order.id}/{what}"
         answer = self._request("POST", url, None)
-        return None if answer.status_code == REFUSED else _order(url, _object(answer))
+        if answer.status_code == REFUSED:
+            return None
+        return _order(url, _object(answer), order.cart_id)
 
     def _standing(self, order: Order) -> Standing:
         said = self._ask("GET", f"{self._orders_url}/{order.id}")
@@ -212,12 +223,14 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
         raise UsageError(f"{what}: {error}") from error
 
 
-def _order(url: str, said: dict[str, Any]) -> Order:
+def _order(url: str, said: dict[str, Any], cart_id: str) -> Order:
     names = ("order_id", "payment_id", "amount", "currency")
     if not all(isinstance(said.get(name), str) for name in names):
         raise UsageError(f"{url} answers without {', '.join(names)}")
     order_id, payment_id, amount, currency = (said[name] for name in names)
-    return Order(id=order_id, payment_id=payment_id, amount=amount, currency=currency)
+    return Order(
+        id=order_id, cart_id=cart_id, payment_id=payment_id, amount=amount, currency=currency
+    )
 
 
 @contextmanager
