@@ -71,7 +71,7 @@ async def post_quotes(request: Request) -> Response:
             payer_email=body.payer_email,
             locale=body.locale,
             return_url=body.return_url,
-            expected_total_amount=body.expected_total_amount,
+            expected_total_amount=schemas.read_expected_total(body.expected_total_amount),
         ),
     )
     return json_response(await _selected_fields(app, selected))

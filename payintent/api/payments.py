@@ -11,6 +11,7 @@ from payintent import tracing
 from payintent.api import schemas
 from payintent.api.context import REPLAYED, AppContext, get_context, json_response
 from payintent.api.merchant_access import merchant_route, spend_request
+from payintent.api.metadata import Metadata, read_metadata
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.api.surrogates import CREATE
@@ -18,8 +19,8 @@ from payintent.domain import countries, currencies, ids
 from payintent.domain.activation import require_in_service
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudDeniedError
-from payintent.domain.money import parse_amount
-from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
+from payintent.domain.money import parse_amount, trim_zeros
+from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, PaymentTerms
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import OPERATION, CreatedPayment
@@ -101,31 +102,31 @@ async def _spend_as_read(
 class _Sent:
     """A create as it was sent: its types are checked, its values are not."""
 
-    key: UUID
     body: schemas.CreatePaymentBody
     metadata: str
-    fingerprint: bytes
+    attempt: CreateAttempt
 
 
-async def _read(request: Request, app: AppContext) -> _Sent:
+async def _read(request: Request, app: AppContext, merchant: AuthenticatedMerchant) -> _Sent:
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
     body = await read_json(request, CREATE, app.service.settings.body_bytes_max)
     schemas.check_create(body)
-    metadata = schemas.metadata_text(body.metadata, app.service.settings)
-    return _Sent(key, body, metadata, _fingerprint(body, metadata))
+    metadata = read_metadata(body.metadata, app.service.settings)
+    attempt = _attempt(merchant.merchant_id, key, body, metadata)
+    return _Sent(body, metadata.text, attempt)
 
 
 async def _create(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> CreatedPayment:
-    sent = await _read(request, app)
+    sent = await _read(request, app, merchant)
     try:
         wanted = _accept(app, merchant, sent)
     except RefusedError:
         # A key that has a result is replayed, whatever these checks say by now.
-        found = await _find(app, merchant, sent)
+        found = await app.service.payment_creator.find(sent.attempt)
         if found is None:
             raise
         return found
@@ -134,7 +135,7 @@ async def _create(
         return await app.service.fraud_screening.create_payment(wanted)
 
     return await app.concurrent_creates.run_once(
-        merchant.merchant_id, sent.key, sent.fingerprint, work
+        merchant.merchant_id, wanted.key, wanted.request_hash, work
     )
 
 
@@ -149,16 +150,11 @@ async def _replayed(
         await app.limiter.take_lookup(merchant)
     except RateLimitExceededError:
         raise exceeded from None
-    found = await _find(app, merchant, await _read(request, app))
+    sent = await _read(request, app, merchant)
+    found = await app.service.payment_creator.find(sent.attempt)
     if found is None:
         raise exceeded
     return found
-
-
-async def _find(
-    app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent
-) -> CreatedPayment | None:
-    return await app.service.payment_creator.find(merchant.merchant_id, sent.key, sent.fingerprint)
 
 
 def _pegged(body: schemas.CreatePaymentBody) -> bool:
@@ -176,8 +172,10 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
     countries.require_supported_country_if_given(body.country)
     return CreatePaymentRequest(
         merchant_id=merchant.merchant_id,
-        key=sent.key,
-        request_hash=sent.fingerprint,
+        key=sent.attempt.key,
+        request_hash=sent.attempt.request_hash,
+        fields_as_sent=sent.attempt.fields_as_sent,
+        expires_in_s=sent.attempt.expires_in_s,
         terms=PaymentTerms(
             currency=body.currency,
             amount=amount,
@@ -188,23 +186,40 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
             metadata=sent.metadata,
             tax_manager=merchant.tax_manager,
         ),
-        expires_in_s=body.expires_in or schemas.EXPIRES_IN_DEFAULT_S,
         country=body.country,
     )
 
 
-def _fingerprint(body: schemas.CreatePaymentBody, metadata: str) -> bytes:
-    """Hash the known fields as sent; defaults are not filled in."""
-    return request_fingerprint(
-        OPERATION,
-        body.currency,
-        schemas.amount_value(body.amount),
-        body.payer_uid,
-        body.payer_email,
-        body.expires_in,
-        body.country,
-        body.include_pegged_assets,
-        metadata,
+def _attempt(
+    merchant_id: int, key: UUID, body: schemas.CreatePaymentBody, metadata: Metadata
+) -> CreateAttempt:
+    amount = schemas.amount_value(body.amount)
+    expires_in_s = body.expires_in or schemas.EXPIRES_IN_DEFAULT_S
+    return CreateAttempt(
+        merchant_id=merchant_id,
+        key=key,
+        request_hash=request_fingerprint(
+            OPERATION,
+            currency=body.currency,
+            amount=trim_zeros(amount),
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            expires_in=expires_in_s,
+            country=body.country,
+            include_pegged_assets=_pegged(body),
+            metadata=metadata.canonical,
+        ),
+        fields_as_sent=(
+            body.currency,
+            amount,
+            body.payer_uid,
+            body.payer_email,
+            body.expires_in,
+            body.country,
+            body.include_pegged_assets,
+            metadata.text,
+        ),
+        expires_in_s=expires_in_s,
     )
 
 

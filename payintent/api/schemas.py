@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from payintent.api.request_body import nesting_depth
-from payintent.config import Settings
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.money import to_smallest_unit
+from payintent.domain.money import is_plain_decimal, to_smallest_unit
 
 EXPIRES_IN_MAX_S = 86_400
 EXPIRES_IN_DEFAULT_S = 1_800
@@ -141,6 +139,17 @@ def check_email(value: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
+def read_expected_total(text: str | None) -> Decimal | None:
+    """Read `expected_total_amount`, which is compared by value (`BAD_REQUEST` if malformed)."""
+    if text is None:
+        return None
+    if not is_plain_decimal(text):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "expected_total_amount must be a plain decimal string"
+        )
+    return Decimal(text)
+
+
 def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
     """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can represent.
 
@@ -180,25 +189,3 @@ def read_refund_amount(raw: msgspec.Raw) -> str | None:
             ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
         )
     return text
-
-
-def metadata_text(raw: msgspec.Raw, settings: Settings) -> str:
-    """Return the metadata's own bytes as text; `{}` where it was not sent.
-
-    Raises `BAD_REQUEST` where it is no object, larger than 16 KiB or deeper than 32 levels.
-    """
-    encoded = bytes(raw)
-    if encoded == b"null":
-        return "{}"
-    if not encoded.startswith(b"{"):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
-    if len(encoded) > settings.metadata_bytes_max:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
-        )
-    if nesting_depth(encoded) > settings.metadata_levels_max:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"metadata must have at most {settings.metadata_levels_max} levels",
-        )
-    return encoded.decode()

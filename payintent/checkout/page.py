@@ -310,7 +310,7 @@ async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> Qu
         currency=currency or None,
         payer_email=form.get("payer_email"),
         locale=page_language(request, "en").locale if requested else None,
-        expected_total_amount=total or None,
+        expected_total_amount=schemas.read_expected_total(total or None),
     )
 
 

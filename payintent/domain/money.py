@@ -3,6 +3,7 @@
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
 from functools import lru_cache
+from typing import TypeGuard
 
 from payintent.domain.currencies import CURRENCIES, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -24,7 +25,7 @@ def parse_amount(
     Raises `INVALID_AMOUNT`: malformed where it is no plain ASCII decimal text; else where the
     value is zero, negative, finer than the currency or outside `lowest` to `highest`.
     """
-    if not isinstance(raw, str) or not _PLAIN.fullmatch(raw):
+    if not is_plain_decimal(raw):
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
         )
@@ -39,6 +40,18 @@ def parse_amount(
     if not lowest <= value <= highest:
         raise RefusedError(ErrorCode.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
     return value
+
+
+def is_plain_decimal(raw: object) -> TypeGuard[str]:
+    """Tell whether a value is ASCII decimal text without exponent, plus sign or leading zeros."""
+    return isinstance(raw, str) and _PLAIN.fullmatch(raw) is not None
+
+
+def trim_zeros(text: str | None) -> str | None:
+    """Return a plain decimal without trailing zeros (`10` for `10.00`), and other text as it is."""
+    if is_plain_decimal(text) and "." in text:
+        return text.rstrip("0").removesuffix(".")
+    return text
 
 
 def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:

@@ -68,14 +68,27 @@ class PaymentTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePaymentRequest:
-    """A merchant's create that was read and accepted."""
+class IdempotentRequest:
+    """A request under an `Idempotency-Key`, as far as recognising its repetition needs."""
 
     merchant_id: int
-    key: UUID  # the Idempotency-Key
-    request_hash: bytes  # of the fields as sent, to recognise a repetition
-    terms: PaymentTerms
+    key: UUID
+    request_hash: bytes  # the fingerprint of what the request means
+    fields_as_sent: tuple[object, ...] = ()  # what keys stored before version 1 were made of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAttempt(IdempotentRequest):
+    """A create whose values are not checked yet; enough to find what its key created."""
+
     expires_in_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePaymentRequest(CreateAttempt):
+    """A merchant's create that was read and accepted."""
+
+    terms: PaymentTerms
     country: str | None
 
 

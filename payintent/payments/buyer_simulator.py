@@ -12,7 +12,7 @@ from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import DisputeState
-from payintent.domain.payment import OPEN, Payment
+from payintent.domain.payment import OPEN, IdempotentRequest, Payment
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.test_cards import CHALLENGE_CARD, DECLINED_CARDS, TEST_CARDS
 from payintent.domain.test_gateway import (
@@ -48,10 +48,14 @@ class TestRequest:
     key: UUID | None
     step: Step
 
-    @property
-    def fingerprint(self) -> bytes:
-        """Return the hash that a repetition of this request has too."""
-        return request_fingerprint(self.operation, *self.fields)
+    def under_key(self, merchant_id: int, key: UUID) -> IdempotentRequest:
+        """Return what recognises a repetition of this request under its key."""
+        return IdempotentRequest(
+            merchant_id=merchant_id,
+            key=key,
+            request_hash=request_fingerprint(self.operation, fields=self.fields),
+            fields_as_sent=self.fields,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,7 @@ class BuyerSimulator:
         )
         if first is None:
             return False
-        require_match(first, request.fingerprint, "the Idempotency-Key was used elsewhere")
+        require_match(first, request.operation, request.under_key(payment.merchant_id, request.key))
         return True
 
     async def _select(self, snapshot: PaymentSnapshot) -> Session:
@@ -196,8 +200,9 @@ async def _step(tx: Tx, session_id: UUID, step: Step) -> TestSession | None:
 
 
 async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
-    first = FirstRequest(request_hash=request.fingerprint, payment_id=payment.id, country=None)
-    return await claim_or_match(tx, payment.merchant_id, request.operation, key, first) is None
+    attempt = request.under_key(payment.merchant_id, key)
+    first = FirstRequest(request_hash=attempt.request_hash, payment_id=payment.id, country=None)
+    return await claim_or_match(tx, request.operation, attempt, first) is None
 
 
 def _is_at_test_gateway(session: Session) -> bool:

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.payment import Payment, PaymentStatus, PaymentTrigger
+from payintent.domain.payment import IdempotentRequest, Payment, PaymentStatus, PaymentTrigger
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage.database import Tx
@@ -50,10 +50,11 @@ async def _cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger) -> None:
 
 
 async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
-    request = FirstRequest(
-        request_hash=request_fingerprint(OPERATION, str(payment.id)),
-        payment_id=payment.id,
-        country=None,
+    request = IdempotentRequest(
+        merchant_id=payment.merchant_id,
+        key=key,
+        request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
+        fields_as_sent=(str(payment.id),),
     )
-    first = await claim_or_match(tx, payment.merchant_id, OPERATION, key, request)
-    return first is not None
+    new = FirstRequest(request_hash=request.request_hash, payment_id=payment.id, country=None)
+    return await claim_or_match(tx, OPERATION, request, new) is not None

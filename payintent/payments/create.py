@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from time import monotonic
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -20,7 +20,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
-from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
+from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
 from payintent.payments import write_payments
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, payments
@@ -107,9 +107,7 @@ class PaymentCreator:
     ) -> CreatedPayment | None:
         """Find what the key created in some cells; one that is away may have it, so it raises."""
         for cell in cells:
-            found = await replay_create(
-                self._cells.at(cell), request.merchant_id, request.key, request.request_hash
-            )
+            found = await replay_create(self._cells.at(cell), request)
             if found is not None:
                 return found
         return None
@@ -141,18 +139,18 @@ class PaymentCreator:
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
-        return await replay_create(database, request.merchant_id, request.key, request.request_hash)
+        return await replay_create(database, request)
 
     async def find(
-        self, merchant_id: int, key: UUID, fingerprint: bytes, place: MerchantPlace | None = None
+        self, request: CreateAttempt, place: MerchantPlace | None = None
     ) -> CreatedPayment | None:
-        """Find what a key of a merchant created, as `replay_create` does.
+        """Find what the key of a create created, as `replay_create` does.
 
         Who takes the key where there is nothing names the place, which was open before.
         """
-        place = place or await self._cells.place_of_merchant(merchant_id)
+        place = place or await self._cells.place_of_merchant(request.merchant_id)
         for cell in (place.cell, *place.formers):
-            found = await replay_create(self._cells.at(cell), merchant_id, key, fingerprint)
+            found = await replay_create(self._cells.at(cell), request)
             if found is not None:
                 return found
         return None
@@ -172,23 +170,25 @@ def being_moved() -> RefusedError:
     )
 
 
-async def replay_create(
-    database: Database, merchant_id: int, key: UUID, fingerprint: bytes
-) -> CreatedPayment | None:
-    """Find what a key created; None where it is free; raises where the request differs.
+async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
+    """Return what the key created, as its first response showed it; None if the key is free.
 
-    `FraudDeniedError` where the key's first request was denied.
+    Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `FraudDeniedError` if
+    its first request was denied.
     """
-    first = await idempotency.find_first_request(database, merchant_id, OPERATION, key)
+    first = await idempotency.find_first_request(
+        database, request.merchant_id, OPERATION, request.key
+    )
     if first is None:
         return None
-    require_match(first, fingerprint, "the Idempotency-Key was used with another body")
+    require_match(first, OPERATION, request)
     if first.denial is not None:
         raise FraudDeniedError(decode_denial(first.denial), replayed=True)
     assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
     snapshot = await payments.get(database, first.payment_id)
     assert snapshot is not None  # noqa: S101 - the key and its payment are one statement
-    return CreatedPayment(as_originally_created(snapshot.payment), first.country, replayed=True)
+    created = as_originally_created(snapshot.payment, request.expires_in_s)
+    return CreatedPayment(created, first.country, replayed=True)
 
 
 def decode_denial(text: str) -> FraudDenial:
@@ -198,10 +198,14 @@ def decode_denial(text: str) -> FraudDenial:
     return FraudDenial(level=level, **kept)
 
 
-def as_originally_created(payment: Payment) -> Payment:
-    """Return a payment as its create answered it: only columns that never change are left."""
+def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
+    """Return a payment as its create answered it: from columns that never change.
+
+    `expires_at` is not one of them (a test clock moves it), so it is computed from the request.
+    """
     return replace(
         payment,
+        expires_at=payment.created_at + timedelta(seconds=expires_in_s),
         status=PaymentStatus.PENDING,
         version=1,
         updated_at=payment.created_at,
@@ -241,7 +245,7 @@ async def _earlier(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
     """Return what this key created before; raise the failure where that is nothing."""
-    found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
+    found = await replay_create(database, request)
     if found is None:
         raise failure
     return found
@@ -250,6 +254,6 @@ async def _earlier(
 async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPayment | None:
     await asyncio.sleep(_RESOLVE_WAIT_S)
     try:
-        return await replay_create(database, request.merchant_id, request.key, request.request_hash)
+        return await replay_create(database, request)
     except StorageUnavailableError:
         return None

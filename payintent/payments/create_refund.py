@@ -16,8 +16,8 @@ from payintent.domain.dispute import refundable
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayCapabilities, RefundSupport
 from payintent.domain.member import member_name
-from payintent.domain.money import format_amount, parse_amount, to_smallest_unit
-from payintent.domain.payment import Payment, PaymentStatus
+from payintent.domain.money import format_amount, parse_amount, to_smallest_unit, trim_zeros
+from payintent.domain.payment import IdempotentRequest, Payment, PaymentStatus
 from payintent.domain.refund import (
     Refund,
     RefundableRemainder,
@@ -58,12 +58,22 @@ class CreateRefundRequest:
     reason: str | None = None
     destination: str | None = None  # an address on the chain of the capture
 
-    @property
-    def fingerprint(self) -> bytes:
-        """Return the hash that tells it from another request under the same key."""
+    def under_key(self, key: UUID) -> IdempotentRequest:
+        """Return what recognises a repetition of this request under its key."""
         operator = () if self.requested_by is None else (self.requested_by,)
-        return request_fingerprint(
-            OPERATION, str(self.payment_id), self.amount, self.reason, self.destination, *operator
+        payment = str(self.payment_id)
+        return IdempotentRequest(
+            merchant_id=self.merchant_id,
+            key=key,
+            request_hash=request_fingerprint(
+                self.operation,
+                payment=payment,
+                amount=trim_zeros(self.amount),
+                reason=self.reason,
+                destination=self.destination and self.destination.lower(),
+                requested_by=self.requested_by,
+            ),
+            fields_as_sent=(payment, self.amount, self.reason, self.destination, *operator),
         )
 
     @property
@@ -233,13 +243,14 @@ async def refund_case(
 
 async def _earlier(tx: Tx, ask: CreateRefundRequest, key: UUID, refund_id: UUID) -> Refund | None:
     """Claim the key, or give the refund that this request has made before."""
-    request = FirstRequest(
-        request_hash=ask.fingerprint,
+    request = ask.under_key(key)
+    new = FirstRequest(
+        request_hash=request.request_hash,
         payment_id=ask.payment_id,
         country=None,
         refund_id=refund_id,
     )
-    first = await claim_or_match(tx, ask.merchant_id, ask.operation, key, request)
+    first = await claim_or_match(tx, ask.operation, request, new)
     if first is None:
         return None
     assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund

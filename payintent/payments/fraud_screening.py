@@ -128,8 +128,7 @@ class FraudScreening:
     async def _replay(
         self, request: CreatePaymentRequest, place: MerchantPlace
     ) -> CreatedPayment | None:
-        merchant_id, key = request.merchant_id, request.key
-        return await self.creator.find(merchant_id, key, request.request_hash, place)
+        return await self.creator.find(request, place)
 
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial

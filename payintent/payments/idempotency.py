@@ -1,36 +1,55 @@
 """Idempotency keys: how a repeated request is recognised, and how a key is claimed."""
 
 import hashlib
-from uuid import UUID
 
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.payment import IdempotentRequest
 from payintent.storage import idempotency
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 
+_VERSION = b"\x01"  # first byte of every stored fingerprint; a new rule needs a new version
+_MESSAGE = "the Idempotency-Key was used with another request"
 
-def request_fingerprint(operation: str, *fields: object) -> bytes:
-    """Hash a request: equal for the same operation and the same fields as they were sent."""
-    return hashlib.sha256(msgspec.json.encode([operation, *fields])).digest()
+
+def request_fingerprint(operation: str, **fields: object) -> bytes:
+    """Return the version and the SHA-256 digest of what a request means.
+
+    Pass parsed values with defaults filled in. `None` is left out, so that a field added later
+    does not change the fingerprints of requests without it.
+    """
+    meaning = {name: value for name, value in fields.items() if value is not None}
+    encoded = msgspec.json.encode([operation, meaning], order="sorted")
+    return _VERSION + hashlib.sha256(encoded).digest()
 
 
 async def claim_or_match(
-    tx: Tx, merchant_id: int, operation: str, key: UUID, request: FirstRequest
+    tx: Tx, operation: str, request: IdempotentRequest, first: FirstRequest
 ) -> FirstRequest | None:
-    """Claim a key for this transaction's work; gives the first request where this repeats it.
+    """Claim a key for this transaction's work, or return the first request that used it.
 
-    Refused (`IDEMPOTENCY_CONFLICT`) where the key was used with another request.
+    Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request.
     """
-    if await idempotency.claim_key(tx, merchant_id, operation, key, request):
+    if await idempotency.claim_key(tx, request.merchant_id, operation, request.key, first):
         return None
-    first = await idempotency.find_first_request(tx, merchant_id, operation, key)
-    return require_match(first, request.request_hash, "the Idempotency-Key was used elsewhere")
+    stored = await idempotency.find_first_request(tx, request.merchant_id, operation, request.key)
+    return require_match(stored, operation, request)
 
 
-def require_match(first: FirstRequest | None, fingerprint: bytes, message: str) -> FirstRequest:
-    """Give the first request of a key; refused (`IDEMPOTENCY_CONFLICT`) unless this repeats it."""
-    if first is None or first.request_hash != fingerprint:
-        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, message)
+def require_match(
+    first: FirstRequest | None, operation: str, request: IdempotentRequest
+) -> FirstRequest:
+    """Return the first request of a key; `IDEMPOTENCY_CONFLICT` unless `request` repeats it."""
+    if first is None or not _is_repetition(first.request_hash, operation, request):
+        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, _MESSAGE)
     return first
+
+
+def _is_repetition(stored: bytes, operation: str, request: IdempotentRequest) -> bool:
+    if stored == request.request_hash:
+        return True
+    # Before version 1 the fields were hashed as they were sent. Keys live for 24 hours.
+    sent = msgspec.json.encode([operation, *request.fields_as_sent])
+    return stored == hashlib.sha256(sent).digest()

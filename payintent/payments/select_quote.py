@@ -6,6 +6,7 @@ inquirer finds the session in the database and asks about it.
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
 from urllib.parse import urlencode
 
 from payintent.domain import ids
@@ -61,7 +62,7 @@ class QuoteSelection:
     payer_email: str | None = None
     locale: str | None = None
     return_url: str | None = None
-    expected_total_amount: str | None = None
+    expected_total_amount: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ async def _quote_selection(
             f"this payment method cannot take this payment in {quote_country.country}",
         )
     expected = selection.expected_total_amount
-    if expected is not None and expected != priced[0].price.total_amount:
+    if expected is not None and expected != Decimal(priced[0].price.total_amount):
         raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].price.total_amount}")
     return priced[0]
 

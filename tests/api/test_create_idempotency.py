@@ -1,12 +1,15 @@
 """One key, one payment: whatever is sent again, and whatever happened meanwhile."""
 
 import asyncio
+import hashlib
 import json
 import re
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from payintent.payments.idempotency import request_fingerprint
+from payintent.storage import test_clock
 from tests.api.arrange import BODY, bring_to, count, document, post, refusal
 from tests.support.world import Api
 
@@ -64,7 +67,7 @@ async def test_another_body_under_the_same_key_is_a_conflict(api: Api) -> None:
     assert (await post(api, json.dumps(first).encode(), Idempotency_Key=key)).status == 201
     others = {
         "currency": "USD",
-        "amount": "1590.0",
+        "amount": "1590.01",
         "payer_uid": "buyer-2",
         "payer_email": "b@example.com",
         "expires_in": 61,
@@ -95,8 +98,122 @@ async def test_the_same_fields_in_another_order_spacing_or_spelling_replay(api: 
     ):
         again = await post(api, same, Idempotency_Key=key)
         assert (again.status, again.body) == (201, first.body)
-    other_bytes = sent.replace(b'{"a": 1}', b'{"a":1}')
-    assert refusal(await post(api, other_bytes, Idempotency_Key=key))[0] == 409
+
+
+_METADATA = '{"name": "caf\\u00e9", "list": [1, 1.50], "deep": {"b": null, "a": "\\ud83d"}}'
+_SAME_METADATA = (
+    '{"deep":{"a":"\\uD83D","b":null},"list":[1,1.50],"name":"café"}',
+    '{ "list" : [ 1 , 1.50 ], "name":"c\\u0061f\\u00E9", "deep":{"b":null,"a":"\\ud83d"} }',
+)
+_OTHER_METADATA = (
+    _METADATA.replace("1.50", "1.5"),
+    _METADATA.replace("[1,", "[1.0,"),
+    _METADATA.replace("[1, 1.50]", "[1.50, 1]"),
+    _METADATA.replace("[1, 1.50]", '["1", 1.50]'),
+    _METADATA.replace("null", "{}"),
+    _METADATA.replace("ud83d", "ud83e"),
+    _METADATA.replace("u00e9", "u00c9"),
+    _METADATA.replace('"name"', '"name ": 1, "name"'),
+)
+
+
+async def test_the_same_metadata_written_otherwise_replays_and_numbers_compare_as_written(
+    api: Api,
+) -> None:
+    key = str(uuid4())
+    first = await post(api, document(metadata=_METADATA), Idempotency_Key=key)
+    assert _METADATA in first.body.decode()
+    for same in _SAME_METADATA:
+        again = await post(api, document(metadata=same), Idempotency_Key=key)
+        assert (again.status, again.body) == (201, first.body), same
+    for other in _OTHER_METADATA:
+        conflict = await post(api, document(metadata=other), Idempotency_Key=key)
+        assert refusal(conflict) == (409, "IDEMPOTENCY_CONFLICT"), other
+    assert await count(api) == 1
+
+
+_DEFAULTS = {
+    "expires_in": ("0", "1800", "null"),
+    "include_pegged_assets": ("true", "null"),
+    "metadata": ("{}", "null", "{ }"),
+    "amount": ('"1590.0"', '"1590"'),
+}
+
+
+@pytest.mark.parametrize("field", _DEFAULTS)
+async def test_a_default_that_is_written_out_replays(api: Api, field: str) -> None:
+    key = str(uuid4())
+    first = await post(api, document(), Idempotency_Key=key)
+    for value in _DEFAULTS[field]:
+        again = await post(api, document(**{field: value}), Idempotency_Key=key)
+        assert (again.status, again.body) == (201, first.body), value
+
+
+async def test_a_replay_after_the_clock_of_a_test_payment_was_moved_has_the_first_answers_bytes(
+    api: Api,
+) -> None:
+    key = str(uuid4())
+    body = document(expires_in="7200")
+    first = await post(api, body, Idempotency_Key=key)
+    for seconds in (600, 3600):
+        async with api.world.database.transaction() as tx:
+            await test_clock.move_times(tx, api.world.merchant_id, seconds)
+        again = await post(api, body, Idempotency_Key=key)
+        assert (again.status, again.body) == (201, first.body)
+
+
+async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field_changes_none(
+    api: Api,
+) -> None:
+    """A change of these bytes turns retries across an update into 409: add a version instead."""
+    golden = {
+        b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1"}': (
+            "01b523815d882f1bcb86c57bd3150a75b1fb151301c46cc2d684deca07d5d92c21"
+        ),
+        document(country='"TH"', payer_email='"a@example.com"', metadata='{"b":[1.0],"a":"é"}'): (
+            "01609d01c9142f4eae6a7f837fe0bd2b8729568378283edf2f99a9561725d12d80"
+        ),
+    }
+    for body, stored in golden.items():
+        key = uuid4()
+        assert (await post(api, body, Idempotency_Key=str(key))).status == 201
+        [row] = await api.world.rows("SELECT request_hash FROM idempotency WHERE key = $1", key)
+        assert row["request_hash"].hex() == stored
+    first_payment = str(UUID(int=1))
+    assert request_fingerprint("cancel", payment=first_payment, added_later=None).hex() == (
+        "018de54d0bc51276921952cfb501b65a1df741b7122fc3f5792b808d8f0338a51a"
+    )
+
+
+async def test_a_create_whose_key_was_stored_without_a_version_replays(api: Api) -> None:
+    key = uuid4()
+    body = document(metadata='{"a": 1.0}', expires_in="60")
+    first = await post(api, body, Idempotency_Key=str(key))
+    sent = ["create", BODY["currency"], BODY["amount"], BODY["payer_uid"], None, 60, None, None]
+    former = hashlib.sha256(json.dumps([*sent, '{"a": 1.0}'], separators=(",", ":")).encode())
+    await api.world.rows(
+        "UPDATE idempotency SET request_hash = $1 WHERE key = $2", former.digest(), key
+    )
+    again = await post(api, body, Idempotency_Key=str(key))
+    assert (again.status, again.body) == (201, first.body)
+    other = await post(api, document(metadata='{"a": 2.0}'), Idempotency_Key=str(key))
+    assert refusal(other) == (409, "IDEMPOTENCY_CONFLICT")
+
+
+@pytest.mark.parametrize("number", ["{}", "-{}", "0.{}", "{}e5", "1e{}", '{{"a":[{}]}}'])
+async def test_a_number_in_metadata_has_at_most_a_thousand_digits(api: Api, number: str) -> None:
+    def metadata(digits: int) -> str:
+        others = sum(char.isdigit() for char in number)
+        return f'{{"n": {number.format("9" * (digits - others))}}}'
+
+    longest = await post(api, document(metadata=metadata(1_000)))
+    assert longest.status == 201, longest.body
+    assert metadata(1_000) in longest.body.decode()
+    refused = await post(api, document(metadata=metadata(1_001)))
+    assert refusal(refused) == (400, "BAD_REQUEST")
+    assert "1000 digits" in refused.json["message"]
+    text = await post(api, document(metadata=f'{{"n": "{"9" * 5_000}"}}'))
+    assert text.status == 201
 
 
 async def test_a_key_is_a_uuid_in_any_case_with_or_without_quotes(api: Api) -> None:

@@ -182,6 +182,9 @@ async def test_a_body_of_another_shape_is_refused_and_selects_nothing(api: Api) 
         "NUL": ({"locale": "a\u0000"}, (400, "BAD_REQUEST")),
         "long url": ({"return_url": "https://a/" + "x" * 2_048}, (400, "BAD_REQUEST")),
         "total as number": ({"expected_total_amount": 1590}, (400, "BAD_REQUEST")),
+        "total as text": ({"expected_total_amount": "much"}, (400, "BAD_REQUEST")),
+        "total with exponent": ({"expected_total_amount": "1.59e3"}, (400, "BAD_REQUEST")),
+        "empty total": ({"expected_total_amount": ""}, (400, "BAD_REQUEST")),
         "country": ({"country": "THA"}, (400, "BAD_REQUEST")),
         "other country": ({"country": "KR"}, (422, "UNSUPPORTED_COUNTRY")),
         "currency": ({"currency": "XXX"}, (400, "INVALID_CURRENCY")),
@@ -225,6 +228,13 @@ async def test_a_total_that_no_longer_holds_is_a_conflict(api: Api) -> None:
     assert (await payment_of(api, created)).status == "PENDING"
     good = await select(api, created, expected_total_amount="1636.11")
     assert (good.status, good.json["quote"]["total_amount"]) == (200, "1636.11")
+
+
+@pytest.mark.parametrize("total", ["1590", "1590.0", "1590.00", "1590.000"])
+async def test_a_total_is_compared_by_its_value(api: Api, total: str) -> None:
+    created = await api.create()
+    answer = await select(api, created, expected_total_amount=total)
+    assert (answer.status, answer.json["quote"]["total_amount"]) == (200, "1590.00")
 
 
 async def test_buyers_go_back_only_to_the_merchants_own_origins(api: Api) -> None:

@@ -168,6 +168,16 @@ async def test_a_key_with_another_body_or_payment_is_a_conflict(api: Api) -> Non
     assert len(await kept(api.world)) == 1
 
 
+async def test_a_refund_of_the_same_amount_written_otherwise_replays(api: Api) -> None:
+    created, key = await paid(api), str(uuid4())
+    first = await ask(api, created, key, amount="90.00")
+    for amount in ("90", "90.0", "90.000"):
+        again = await ask(api, created, key, amount=amount)
+        assert (again.status, again.body) == (201, first.body), amount
+        assert again.headers[_REPLAYED] == "true"
+    assert len(await kept(api.world)) == 1
+
+
 async def test_a_refused_refund_can_be_corrected_under_its_key(api: Api) -> None:
     created, key = await paid(api), str(uuid4())
     for amount in ("1590.01", "0", "-1.00", "1.001", "x"):

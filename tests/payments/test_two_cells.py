@@ -68,7 +68,7 @@ async def test_a_key_is_replayed_and_a_denial_is_kept_in_the_merchants_cell(two:
     first = await creator.create(request)
     again = await creator.create(request)
     assert (again.payment, again.replayed) == (first.payment, True)
-    assert await creator.find(world.merchant_id, request.key, request.request_hash) == again
+    assert await creator.find(request) == again
     rule = AddFraudRule(kind="PAYER", value="buyer-2", code="NO", level="CRITICAL", score=100)
     await world.perform(rule)
     await copy_tables(world.service.cells)

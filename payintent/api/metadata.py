@@ -1,0 +1,88 @@
+"""The metadata of a create: an opaque JSON object that is stored and returned byte for byte."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from payintent.api.request_body import nesting_depth
+from payintent.config import Settings
+from payintent.domain.errors import ErrorCode, RefusedError
+
+#: Python's own parser refuses integers of more than 4,300 digits, and others have lower limits.
+NUMBER_DIGITS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Metadata as it was sent, and in a form that is equal if the meaning is."""
+
+    text: str
+    canonical: str | None  # None: empty
+
+
+_EMPTY = Metadata("{}", None)
+
+
+def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
+    """Check metadata; `{}` if it was not sent.
+
+    Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels whose numbers have
+    at most 1,000 digits each.
+    """
+    encoded = bytes(raw)
+    if encoded == b"null":
+        return _EMPTY
+    if not encoded.startswith(b"{"):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
+    if len(encoded) > settings.metadata_bytes_max:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
+        )
+    if nesting_depth(encoded) > settings.metadata_levels_max:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"metadata must have at most {settings.metadata_levels_max} levels",
+        )
+    text = encoded.decode()
+    return Metadata(text, _canonical(text))
+
+
+def _canonical(text: str) -> str | None:
+    """Write JSON without its order of keys, white space and escapes; numbers stay as written.
+
+    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object of
+    the metadata itself can look like either.
+    """
+    parsed = _PARSER.decode(text)
+    return None if parsed == _NO_PAIRS else json.dumps(parsed, separators=(",", ":"))
+
+
+def _tag_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {"o": sorted(pairs, key=_key)}
+
+
+def _key(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
+def _tag_number(written: str) -> dict[str, str]:
+    if len(written) > NUMBER_DIGITS_MAX and _digits(written) > NUMBER_DIGITS_MAX:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"a number in metadata must have at most {NUMBER_DIGITS_MAX} digits;"
+            " send a longer one as a string",
+        )
+    return {"n": written}
+
+
+def _digits(written: str) -> int:
+    return sum(char.isdigit() for char in written)
+
+
+_NO_PAIRS = _tag_object([])
+# Its parse hooks get a number's text, before Python makes a number of it.
+_PARSER = json.JSONDecoder(
+    object_pairs_hook=_tag_object, parse_float=cast("Any", _tag_number), parse_int=_tag_number
+)
