@@ -31,6 +31,8 @@ MEANINGS = {
     CaseKind.TOKEN_MISMATCH: "Another token came than was asked for.",
     CaseKind.UNKNOWN_REFERENCE: "Money may have come for a session that nobody knows.",
     CaseKind.DISPUTE: "The bank of a buyer asks for the money of a payment back.",
+    CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway, and nobody requested that here.",
+    CaseKind.FRAUD_WARNING: "The issuer of the card warns that the payment is fraudulent.",
     CaseKind.UNDECIDED: "The payment has ended, and whether money comes was not decided then.",
     CaseKind.REFUND_REVERSED: "A gateway takes back that a refund has succeeded.",
     CaseKind.RECONCILIATION: "What is known elsewhere, and what is known here, differ.",

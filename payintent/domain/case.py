@@ -18,6 +18,8 @@ class CaseKind(StrEnum):
     RECONCILIATION = "RECONCILIATION"
     DISPUTE = "DISPUTE"  # the buyer's bank asks for the money back
     UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
+    OUTSIDE_REFUND = "OUTSIDE_REFUND"  # refunded at the gateway, and not requested here
+    FRAUD_WARNING = "FRAUD_WARNING"  # the issuer of the card warns of fraud
 
 
 #: Money that belongs to no payment: refunded at once where the merchant has `auto_refund`.

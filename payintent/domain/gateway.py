@@ -254,6 +254,31 @@ class RefundReport:
     hopeless: bool = False  # sending it again would end the same way: an operator must look
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideRefund:
+    """A refund that was made at the gateway itself, such as in its dashboard.
+
+    Amounts are in our minor units. It is counted once per `reference`, however often and by
+    whatever way it is reported, and never if that is the reference of a refund that we requested.
+    """
+
+    reference: str  # the gateway's own id of the refund
+    capture: str  # the reference of the refunded capture
+    state: GatewayRefundState
+    amount_minor: int
+    currency: str
+    detail: str = ""  # for our logs, never for the merchant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FraudWarning:
+    """An issuer's warning that a payment is fraudulent; a dispute may follow."""
+
+    reference: str  # the gateway's own, unique within the account
+    capture: str  # the reference of the capture
+    reason: str = ""  # the gateway's own reason code
+
+
 class DisputeState(StrEnum):
     """The state of a dispute as its gateway reports it."""
 
@@ -302,8 +327,9 @@ class CallbackRequest:
 class VerifiedCallback:
     """A verified callback; `id` is the gateway's own id of it, by which duplicates are found.
 
-    It is about a session, a refund or a dispute, or about nothing of ours, such as a ping. One
-    about a dispute may also report that its session was paid.
+    It is about a session, a refund, a dispute or a fraud warning, or about nothing of ours, such as
+    a ping. One about a dispute may also report that its session was paid. A refund that names an id
+    of ours may be reported as an outside refund too, which counts if we do not know the id.
     """
 
     id: str
@@ -312,6 +338,8 @@ class VerifiedCallback:
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
+    outside_refund: OutsideRefund | None = None
+    fraud_warning: FraudWarning | None = None
     #: What to store instead of a body that wraps it; the same facts may come in other bytes.
     facts: bytes | None = field(default=None, compare=False)
 

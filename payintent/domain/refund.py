@@ -9,6 +9,9 @@ from uuid import UUID
 
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 
+#: The requester of a refund that was made at the gateway itself.
+OUTSIDE = "gateway:outside"
+
 
 class RefundStatus(StrEnum):
     """The status of a refund as the merchant reads it."""

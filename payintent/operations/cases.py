@@ -39,7 +39,13 @@ from payintent.storage.merge_lists import CellList, merge_lists
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 #: About a gateway's own list, or a changed result: there is no money to refund in the case.
-_WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED, CaseKind.DISPUTE)
+_WORDS_ALONE = (
+    CaseKind.RECONCILIATION,
+    CaseKind.REFUND_REVERSED,
+    CaseKind.DISPUTE,
+    CaseKind.OUTSIDE_REFUND,
+    CaseKind.FRAUD_WARNING,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.domain.gateway import (
     Capture,
-    DisputeReport,
     GatewaySessionState,
     SessionReport,
     VerifiedCallback,
@@ -21,7 +20,14 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
-from payintent.payments.record_dispute import EarlyDisputeError, take_dispute
+from payintent.payments.record_dispute import take_dispute
+from payintent.payments.record_fraud_warning import record_fraud_warning
+from payintent.payments.record_outside_refund import (
+    RefundUnderWayError,
+    open_outside_refund_case,
+    record_outside_refund,
+)
+from payintent.payments.reported_capture import EarlyReportError
 from payintent.payments.settle import (
     ReportedSession,
     settle_session,
@@ -98,10 +104,10 @@ class CallbackReceiver:
         Money for an unknown session opens a case at once; it pays the session if that appears.
         """
         received = _Received(account_id, callback, body)
-        if callback.refund_id is not None:
+        if callback.refund_id is not None and await self._is_ours(received, callback.refund_id):
             return await self._receive_refund(received, callback.refund_id)
-        if callback.dispute is not None:
-            return await self._receive_dispute(received, callback.dispute)
+        if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
+            return await self._receive_about_capture(received)
         result = await self._settling.run(received)
         if result.payment_id is not None:
             tracing.follow_payment(result.payment_id)
@@ -149,35 +155,54 @@ class CallbackReceiver:
         if reported:
             await settle_sessions(tx, reported)
 
-    async def _receive_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
-        """Store a report about a dispute, and apply it.
+    async def _receive_about_capture(self, received: _Received) -> CallbackResult:
+        """Store a report about money that was captured, and apply it.
 
-        One that has overtaken its money is not received (`CONFLICT`): its gateway calls again, and
-        is asked about the session meanwhile.
+        A report that arrives before its money, or during a refund of the same money, is not
+        received (`CONFLICT`): its gateway calls again. Until then the session is inquired about, or
+        the refund settled.
         """
         try:
-            return await self._apply_dispute(received, report)
-        except EarlyDisputeError as early:
+            return await self._apply_about_capture(received)
+        except EarlyReportError as early:
             await sessions.request_inquiry(self._database, early.session_id)
             session = ids.format_id(ids.SESSION, early.session_id)
-            _log.warning("dispute_early", account=received.account_id, session=session)
-            raise RefusedError(
-                ErrorCode.CONFLICT, "this money is not known yet, call again", retry_after_s=60
-            ) from None
+            _log.warning("report_early", account=received.account_id, session=session)
+            raise _call_again("this money is not known yet, call again") from None
+        except RefundUnderWayError:
+            report = received.callback.outside_refund
+            assert report is not None  # noqa: S101 - nothing else raises it
+            async with self._database.transaction() as tx:
+                await open_outside_refund_case(tx, received.account_id, report)
+            raise _call_again("a refund of this money is under way, call again") from None
 
-    async def _apply_dispute(self, received: _Received, report: DisputeReport) -> CallbackResult:
+    async def _apply_about_capture(self, received: _Received) -> CallbackResult:
+        account_id, callback = received.account_id, received.callback
         async with self._database.transaction() as tx:
             [result] = await self._apply(tx, [received])
             if not result.fresh:
                 return result
-            disputed_id = await take_dispute(tx, received.account_id, report)
-        return CallbackResult(True, result.payment_id or disputed_id)
+            payment_id = None
+            if callback.dispute is not None:
+                payment_id = await take_dispute(tx, account_id, callback.dispute)
+            if callback.outside_refund is not None:
+                payment_id = await record_outside_refund(tx, account_id, callback.outside_refund)
+            if callback.fraud_warning is not None:
+                payment_id = await record_fraud_warning(tx, account_id, callback.fraud_warning)
+        return CallbackResult(True, result.payment_id or payment_id)
 
-    async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
-        """Store a report about a refund, and apply it where the refund is of this account.
+    async def _is_ours(self, received: _Received, refund_id: UUID) -> bool:
+        """Tell whether a report is about a refund of this account, or can be about nothing else.
 
         A refund is stored before its gateway gets it, so no report has to wait for one.
         """
+        if received.callback.outside_refund is None:
+            return True
+        known = await refunds.find_account_and_payment(self._database, refund_id)
+        return known is not None and known[0] == received.account_id
+
+    async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
+        """Store a report about a refund, and apply it if the refund is of this account."""
         found = await refunds.find_account_and_payment(self._database, refund_id)
         ours = found is not None and found[0] == received.account_id
         report = received.callback.refund
@@ -186,6 +211,10 @@ class CallbackReceiver:
             if fresh and ours and report:
                 await settle_refund(tx, refund_id, report)
         return CallbackResult(fresh, found[1] if found and ours else None)
+
+
+def _call_again(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
 
 
 def _identities(received: _Received) -> list[Hashable]:

@@ -6,53 +6,32 @@ A payment's status never changes by a dispute: the specification has no such sta
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.case import CaseKind
 from payintent.domain.dispute import Dispute, comes_back, follow
 from payintent.domain.gateway import DisputeReport
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
-from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, disputes, sessions
-from payintent.storage.captures import FoundCapture
+from payintent.payments.reported_capture import ReportedCapture, lock_reported_capture
+from payintent.storage import cases, disputes
 from payintent.storage.database import Tx
 
 _log = get_logger("dispute")
 
 
-class EarlyDisputeError(Exception):
-    """The dispute is of money that is not known yet, of a session that is."""
-
-    def __init__(self, session_id: UUID) -> None:
-        super().__init__(session_id)
-        self.session_id = session_id
-
-
 async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID | None:
     """Apply a report, however late or out of order it comes; returns the payment, if any.
 
-    The payment is locked first, then the capture, then the dispute. A dispute of a capture that we
-    never had is another shop's at the same gateway, and is only logged; where it may be that of a
-    session that runs, `EarlyDisputeError` is raised.
+    The payment is locked first, then the capture, then the dispute. Raises `EarlyReportError` if
+    the money is not known yet; a dispute of a capture that we never had is only logged.
     """
-    # Before the capture is looked for: money that comes meanwhile is found.
-    running_id = await sessions.find_running(tx, account_id, report.capture)
-    found = await captures.find(tx, account_id, report.capture)
-    if found is None and running_id is not None:
-        raise EarlyDisputeError(running_id)
-    if found is None:
+    reported = await lock_reported_capture(tx, account_id, report.capture)
+    if reported is None:
         _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
         return None
-    if found.payment_id is not None:
-        await lock_payments(tx, [found.payment_id])
-    locked = await captures.lock(tx, found.id)
-    if locked.payment_id != found.payment_id:  # adopted meanwhile: the payment is locked first
-        adopted = await captures.find(tx, account_id, report.capture)
-        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
-        raise EarlyDisputeError(adopted.session_id)
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
-        await _open(tx, account_id, found, report)
-        return found.payment_id
+        await _open(tx, account_id, reported, report)
+        return reported.origin.payment_id
     after = follow(before, report)
     if after != before:
         await disputes.update(tx, after)
@@ -62,27 +41,22 @@ async def take_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID |
         _log.warning(
             "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
         )
-    return found.payment_id
+    return reported.origin.payment_id
 
 
-async def _open(tx: Tx, account_id: int, found: FoundCapture, report: DisputeReport) -> None:
-    origin = MoneyOrigin(
-        merchant_id=found.merchant_id,
-        payment_id=found.payment_id,
-        session_id=found.session_id,
-    )
+async def _open(tx: Tx, account_id: int, reported: ReportedCapture, report: DisputeReport) -> None:
     case_id = await open_case(
         tx,
         CaseKind.DISPUTE,
-        origin,
-        capture_id=found.id,
+        reported.origin,
+        capture_id=reported.capture.id,
         subject=report.reference,
         note=_describe(report),
     )
     assert case_id is not None  # noqa: S101 - the dispute is new, and it is the subject
     dispute = Dispute(
         id=tx.id_generator.new_id(),
-        capture_id=found.id,
+        capture_id=reported.capture.id,
         case_id=case_id,
         account_id=account_id,
         reference=report.reference,

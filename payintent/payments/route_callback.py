@@ -52,7 +52,8 @@ class CallbackRouter:
 
 def _capture_named(callback: VerifiedCallback) -> str | None:
     """Return the reference of the capture that a callback is about, if it is about one."""
-    if callback.dispute is not None:
-        return callback.dispute.capture
+    about = callback.dispute or callback.outside_refund or callback.fraud_warning
+    if about is not None:
+        return about.capture
     capture = callback.report.capture if callback.report else None
     return capture.reference if capture else None

@@ -23,7 +23,7 @@ from payintent.domain.gateway import (
     OutcomeUnknown,
     RefundReport,
 )
-from payintent.domain.refund import RefundStep
+from payintent.domain.refund import OUTSIDE, RefundStep
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.gateway_accounts import GatewayAccounts
@@ -141,7 +141,7 @@ class RefundSender:
         """Decide what an answer of `ABSENT` proves: to be sent again, or not done."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
-        if answer.hopeless:
+        if answer.hopeless or due.refund.requested_by == OUTSIDE:  # it was not ours to send
             return answer
         if gateway.capabilities.refund_is_idempotent:
             await refunds.mark_queued(self._database(due), due.refund.id)

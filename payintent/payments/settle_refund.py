@@ -54,6 +54,7 @@ async def _succeed(
     if refund.case_id is not None:
         note = f"{ids.format_id(ids.REFUND, refund.id)} has gone back"
         await cases.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
+        await cases.close_refunded(tx, refund.capture_id, refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
     rest = payment.refunded_amount + refund.amount == payment.amount

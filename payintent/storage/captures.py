@@ -25,6 +25,7 @@ class LockedCapture:
     payment_id: UUID | None
     currency: str
     amount_minor: int
+    reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
     left_minor: int  # of `remaining_minor`, what no dispute holds
     credited: bool
@@ -224,7 +225,7 @@ async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
 
 _HELD = """
     SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
-        c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
+        c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
             AS left_minor,
         c.credited, r.chain, r.payer,
@@ -241,7 +242,7 @@ _HELD = """
 
 def _held(row: Row) -> LockedCapture:
     values = dict(row)
-    for name in ("amount_minor", "remaining_minor", "left_minor"):
+    for name in ("amount_minor", "reserved_minor", "remaining_minor", "left_minor"):
         values[name] = int(values[name])
     above = values["approval_above_minor"]
     unknown_token = values["chain"] is not None and above is None

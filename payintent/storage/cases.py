@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
-from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.case import AUTOMATIC, CaseKind, MoneyOrigin
 from payintent.storage.database import Executor, Row, Tx
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
@@ -199,6 +199,36 @@ async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
         [case.opened_at for case in cases],
     )
     return {row["id"] for row in rows}
+
+
+async def find_about(tx: Tx, kind: CaseKind, about: MoneyOrigin, subject: str) -> UUID | None:
+    """Find the case of a kind about a payment's session, or about no session, and a subject."""
+    row = await tx.row(
+        "SELECT id FROM money_case WHERE kind = $1 AND subject = $2 AND "
+        + ("session_id IS NULL" if about.session_id is None else "session_id = $3"),
+        kind,
+        subject,
+        *filter(None, [about.session_id]),
+    )
+    return row["id"] if row else None
+
+
+async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
+    """Close the open cases that hold the money of a capture, once all of it is refunded."""
+    await tx.fetch(
+        """
+        UPDATE money_case m
+        SET status = 'REFUNDED', closed_at = clock(), closed_by = $2,
+            note = coalesce(nullif(m.note, '') || '; ', '') || $3::text
+        FROM capture c
+        WHERE m.capture_id = $1 AND m.status = 'OPEN' AND m.kind = ANY($4::text[])
+            AND c.id = $1 AND NOT c.credited AND c.refunded_minor = c.amount_minor
+        """,
+        capture_id,
+        closed_by,
+        note,
+        [*AUTOMATIC, CaseKind.UNKNOWN_REFERENCE],
+    )
 
 
 async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:

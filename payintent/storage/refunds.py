@@ -45,6 +45,7 @@ class NewRefund:
     step: RefundStep
     requested_by: str
     at: datetime
+    reference: str | None = None  # of a refund that was made at its gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +83,10 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         ), r AS (
         INSERT INTO refund
             (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
-             amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at)
+             amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at,
+             reference)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
-            CASE WHEN $12 = 'queued' THEN $14::timestamptz END)
+            CASE WHEN $12 IN ('queued', 'sent') THEN $14::timestamptz END, $15)
         RETURNING *
         )
         SELECT"""
@@ -107,6 +109,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         new.step,
         new.requested_by,
         new.at,
+        new.reference,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     await _record(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
@@ -157,6 +160,16 @@ async def find_account_and_payment(
         refund_id,
     )
     return (row["account_id"], row["payment_id"]) if row else None
+
+
+async def find_by_reference(tx: Tx, capture_id: UUID, reference: str) -> UUID | None:
+    """Find the refund of a locked capture by its gateway's reference."""
+    row = await tx.row(
+        "SELECT id FROM refund WHERE capture_id = $1 AND reference = $2 ORDER BY id LIMIT 1",
+        capture_id,
+        reference,
+    )
+    return row["id"] if row else None
 
 
 async def lock(tx: Tx, refund_id: UUID) -> Refund:

@@ -187,7 +187,7 @@ async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_
     with capture_logs() as lines, pytest.raises(RefusedError) as refused:
         await hear(world, dispute, "evt_1")
     assert refused.value.code is ErrorCode.CONFLICT
-    assert [line["event"] for line in lines] == ["dispute_early"]
+    assert [line["event"] for line in lines] == ["report_early"]
     world.gateway.answer_inquire = captured(159000, reference=session.reference or "")
     assert await ask_all(world) == 1
     assert await world.status(payment) == "PAID"

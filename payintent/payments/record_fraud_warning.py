@@ -1,0 +1,35 @@
+"""Opens a case when a card's issuer warns of fraud: a refund now may prevent a dispute."""
+
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.case import CaseKind
+from payintent.domain.gateway import FraudWarning
+from payintent.log import get_logger
+from payintent.payments.cases import open_case
+from payintent.payments.reported_capture import lock_reported_capture
+from payintent.storage.database import Tx
+
+_log = get_logger("fraud_warning")
+
+
+async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
+    """Open a case, once for each warning; returns the payment, if there is one.
+
+    Raises `EarlyReportError` if the money is not known yet.
+    """
+    reported = await lock_reported_capture(tx, account_id, warning.capture)
+    if reported is None:
+        _log.warning("fraud_warning_unknown", account=account_id, warning=warning.reference)
+        return None
+    case_id = await open_case(
+        tx,
+        CaseKind.FRAUD_WARNING,
+        reported.origin,
+        capture_id=reported.capture.id,
+        subject=warning.reference,
+        note=": ".join(filter(None, ["the issuer warns of fraud", warning.reason])),
+    )
+    if case_id is not None:
+        _log.error("fraud_warning", case=ids.format_id(ids.CASE, case_id))
+    return reported.origin.payment_id

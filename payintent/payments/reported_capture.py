@@ -1,0 +1,58 @@
+"""The capture that a gateway's report is about, locked after its payment."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.case import MoneyOrigin
+from payintent.domain.payment import Payment
+from payintent.payments.transitions import lock_payments
+from payintent.storage import captures, payments, sessions
+from payintent.storage.captures import LockedCapture
+from payintent.storage.database import Tx
+
+
+class EarlyReportError(Exception):
+    """The report is about money that is not known yet, of a session that is."""
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedCapture:
+    """A locked capture, whose money it is, and its locked payment if it has one."""
+
+    capture: LockedCapture
+    origin: MoneyOrigin
+    payment: Payment | None
+    now: datetime
+
+
+async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
+    """Lock the payment and then the capture of a gateway's reference.
+
+    Returns `None` if we never had the capture: it belongs to another shop at the same gateway.
+    Raises `EarlyReportError` if it may belong to a session that has not ended.
+    """
+    # Before the capture is searched: money that arrives in between is found.
+    running_id = await sessions.find_running(tx, account_id, reference)
+    known = await captures.find(tx, account_id, reference)
+    if known is None and running_id is not None:
+        raise EarlyReportError(running_id)
+    if known is None:
+        return None
+    payment, now = None, await payments.now(tx)
+    if known.payment_id is not None:
+        locked = await lock_payments(tx, [known.payment_id])
+        payment, now = locked.payments[0], locked.now
+    capture = await captures.lock(tx, known.id)
+    if capture.payment_id != known.payment_id:  # adopted in between: the payment is locked first
+        adopted = await captures.find(tx, account_id, reference)
+        assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
+        raise EarlyReportError(adopted.session_id)
+    origin = MoneyOrigin(
+        merchant_id=known.merchant_id, payment_id=known.payment_id, session_id=known.session_id
+    )
+    return ReportedCapture(capture, origin, payment, now)
