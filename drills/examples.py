@@ -202,7 +202,7 @@ async def _order(http: aiohttp.ClientSession, url: str) -> str:
 async def _newest_payment(
     http: aiohttp.ClientSession, secrets: Mapping[str, str]
 ) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {secrets['PAYINTENT_KEY']}"}
+    headers = {"Authorization": f"Bearer {secrets['PAYINTENT_API_KEY']}"}
     url = f"{secrets['PAYINTENT_URL']}/v1/payments?limit=1"
     async with http.get(url, headers=headers) as answer:
         return (await answer.json())["data"][0]
@@ -240,7 +240,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
     )
     secrets = {
         "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
-        "PAYINTENT_KEY": test_side["api_key"],
+        "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
     }
     library = pack(folder / "packed")

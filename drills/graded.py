@@ -32,7 +32,7 @@ def secrets_of(sandbox: Sandbox) -> dict[str, str]:
     test_side = sandbox.told["merchants"][0]["test"]
     return {
         "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
-        "PAYINTENT_KEY": test_side["api_key"],
+        "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
     }
 
@@ -50,7 +50,7 @@ async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: s
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     environment = inherited | {
         "PYTHONPATH": path,
-        "PAYINTENT_API_BASE_URL": secrets["PAYINTENT_URL"],
+        "PAYINTENT_URL": secrets["PAYINTENT_URL"],
         "PAYINTENT_WEBHOOK_SECRET": secrets["PAYINTENT_WEBHOOK_SECRET"],
     }
     done = await asyncio.to_thread(
@@ -72,7 +72,7 @@ class Shopper:
         self._http = http
         self._orders = orders
         self._service = f"{secrets['PAYINTENT_URL']}/v1"
-        self._headers = {"Authorization": f"Bearer {secrets['PAYINTENT_KEY']}"}
+        self._headers = {"Authorization": f"Bearer {secrets['PAYINTENT_API_KEY']}"}
 
     async def order(self) -> dict[str, Any]:
         """Buy something; gives the order."""

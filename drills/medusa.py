@@ -54,7 +54,7 @@ async def play_medusa(sandbox: Sandbox, folder: Path) -> None:
 
 async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
     hooks, orders = f"{url}/hooks/payintent/shop", f"{url}/graded"
-    failed = await grade(hooks, orders, secrets, "--key", secrets["PAYINTENT_KEY"])
+    failed = await grade(hooks, orders, secrets, "--key", secrets["PAYINTENT_API_KEY"])
     expect(failed == OF_MEDUSA, f"failed: {failed}, for {OF_MEDUSA} of Medusa's own")
     async with aiohttp.ClientSession() as http:
         shopper = Shopper(http, orders, secrets)

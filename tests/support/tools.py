@@ -10,6 +10,7 @@ PACKAGES = {
     "curl": "curl",
     "nginx": "nginx",
     "openssl": "openssl",
+    "php": "php-cli",
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }

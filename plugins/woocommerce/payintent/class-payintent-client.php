@@ -1,5 +1,5 @@
 <?php
-/** Asks the service to create a payment. */
+/** Creates and reads payments at the service. */
 
 declare(strict_types=1);
 
@@ -8,33 +8,51 @@ defined('ABSPATH') || exit;
 final class Payintent_Client
 {
     private const TIMEOUT_S = 10;
+    private const OK = 200;
     private const CREATED = 201;
+    private const NOT_FOUND = 404;
 
     public function __construct(private string $base_url, private string $api_key)
     {
     }
 
     /**
-     * Creates a payment; the same key gives the same payment, so a second click is safe.
+     * Creates a payment; the same key returns the same payment, so repeating the call is safe.
      *
-     * @return array{id: string, checkout_url: string}|null null where there is none: ask again with the same key
+     * @return array{id: string, checkout_url: string}|null null if there is no payment: call again with the same key
      */
     public function create_payment(array $payment, string $idempotency_key): ?array
     {
-        $answer = wp_remote_post(rtrim($this->base_url, '/') . '/v1/payments', [
-            'timeout' => self::TIMEOUT_S,
-            'redirection' => 0,
-            'headers' => [
-                'Authorization' => "Bearer {$this->api_key}",
-                'Content-Type' => 'application/json',
-                'Idempotency-Key' => $idempotency_key,
-            ],
+        $created = $this->request('POST', '', self::CREATED, [
+            'headers' => ['Content-Type' => 'application/json', 'Idempotency-Key' => $idempotency_key],
             'body' => wp_json_encode($payment),
         ]);
-        if (is_wp_error($answer) || wp_remote_retrieve_response_code($answer) !== self::CREATED) {
+        return isset($created['id'], $created['checkout_url']) ? $created : null;
+    }
+
+    /**
+     * Reads a payment as it is now.
+     *
+     * @return array|null empty if the service has no such payment; null if the service cannot be reached
+     */
+    public function read_payment(string $payment_id): ?array
+    {
+        return $this->request('GET', '/' . rawurlencode($payment_id), self::OK, ['headers' => []]);
+    }
+
+    private function request(string $method, string $path, int $expected, array $sent): ?array
+    {
+        $sent['headers']['Authorization'] = "Bearer {$this->api_key}";
+        $url = rtrim($this->base_url, '/') . "/v1/payments{$path}";
+        $answer = wp_remote_request($url, $sent + ['method' => $method, 'timeout' => self::TIMEOUT_S, 'redirection' => 0]);
+        if (is_wp_error($answer)) {
             return null;
         }
-        $created = json_decode(wp_remote_retrieve_body($answer), true);
-        return isset($created['id'], $created['checkout_url']) ? $created : null;
+        $status = wp_remote_retrieve_response_code($answer);
+        if ($status === self::NOT_FOUND) {
+            return [];
+        }
+        $body = $status === $expected ? json_decode(wp_remote_retrieve_body($answer), true) : null;
+        return is_array($body) ? $body : null;
     }
 }

@@ -10,7 +10,14 @@ class Payintent_Gateway extends WC_Payment_Gateway
     private const BODY_BYTES_MAX = 65536;
     private const LOCK_WAIT_S = 10;
     private const PAYMENT_ID = '_payintent_payment_id'; // an order may have several, one after another
-    private const ATTEMPT = '_payintent_attempt';
+    private const PAYER = '_payintent_payer'; // of a payment that was requested and is not known yet
+    private const ENDED_UNPAID = ['CANCELLED', 'EXPIRED', 'FAILED'];
+    /** ISO 4217, except for currencies with two decimals. */
+    private const DECIMALS = [
+        'BIF' => 0, 'CLP' => 0, 'DJF' => 0, 'GNF' => 0, 'ISK' => 0, 'JPY' => 0, 'KMF' => 0, 'KRW' => 0, 'PYG' => 0,
+        'RWF' => 0, 'UGX' => 0, 'UYI' => 0, 'VND' => 0, 'VUV' => 0, 'XAF' => 0, 'XOF' => 0, 'XPF' => 0,
+        'BHD' => 3, 'IQD' => 3, 'JOD' => 3, 'KWD' => 3, 'LYD' => 3, 'OMR' => 3, 'TND' => 3,
+    ];
 
     public function __construct()
     {
@@ -36,32 +43,15 @@ class Payintent_Gateway extends WC_Payment_Gateway
         ];
     }
 
-    /** Creates the payment of an order, and sends the buyer to its checkout. */
+    /** Sends the buyer to the checkout of the order's payment. */
     public function process_payment($order_id): array
     {
-        $order = wc_get_order($order_id);
-        $amount = wc_format_decimal($order->get_total(), wc_get_price_decimals());
-        $currency = $order->get_currency();
-        $attempt = $order->get_meta(self::ATTEMPT) ?: '1';
-        $payment = $this->client()->create_payment(
-            [
-                'amount' => $amount,
-                'currency' => $currency,
-                'payer_uid' => $order->get_customer_id() ? "customer-{$order->get_customer_id()}" : "guest-{$order->get_id()}",
-                'metadata' => ['order_id' => (string) $order->get_id()],
-            ],
-            self::uuid(implode('|', [$order->get_order_key(), $amount, $currency, $attempt]))
-        );
-        if ($payment === null) {
+        $url = $this->locked((int) $order_id, fn (WC_Order $order): ?string => $this->next_page($order));
+        if ($url === null) {
             wc_add_notice('This cannot be paid now. Please try again.', 'error');
             return ['result' => 'failure'];
         }
-        $known = array_map(fn ($meta) => $meta->value, $order->get_meta(self::PAYMENT_ID, false));
-        if (!in_array($payment['id'], $known, true)) {
-            $order->add_meta_data(self::PAYMENT_ID, $payment['id']);
-            $order->save();
-        }
-        return ['result' => 'success', 'redirect' => $payment['checkout_url']];
+        return ['result' => 'success', 'redirect' => $url];
     }
 
     /** Answers a webhook: 401 where it is not to be believed, 204 where it is, whatever it says. */
@@ -95,17 +85,78 @@ class Payintent_Gateway extends WC_Payment_Gateway
         if ($order_id === null) {
             return 204;
         }
+        $is_done = $this->locked($order_id, function (WC_Order $order) use ($type, $payment): bool {
+            $this->change($order, $type, $payment);
+            return true;
+        });
+        return $is_done ? 204 : 503; // after 503 the service sends it again
+    }
+
+    /** Runs `$do` with the order as it is now, one at a time for each order; null if the lock was not free in time. */
+    private function locked(int $order_id, callable $do): mixed
+    {
         global $wpdb;
         $lock = "payintent_{$order_id}";
         if ($wpdb->get_var($wpdb->prepare('SELECT GET_LOCK(%s, %d)', $lock, self::LOCK_WAIT_S)) !== '1') {
-            return 503; // the service sends it again
+            return null;
         }
         try {
-            $this->change(wc_get_order($order_id), $type, $payment);
+            $order = wc_get_order($order_id);
+            $order->read_meta_data(true); // not what this request read before it had the lock
+            return $do($order);
         } finally {
             $wpdb->get_var($wpdb->prepare('SELECT RELEASE_LOCK(%s)', $lock));
         }
-        return 204;
+    }
+
+    /** Returns where the buyer goes: to the order's open payment, or to a new one if that has ended; null on failure. */
+    private function next_page(WC_Order $order): ?string
+    {
+        if ($order->is_paid()) {
+            return $this->get_return_url($order);
+        }
+        $known = self::payment_ids($order);
+        $payment = $known ? $this->client()->read_payment(end($known)) : [];
+        if ($payment === null) {
+            return null; // another payment could be a second one
+        }
+        if (!$payment || in_array($payment['status'], self::ENDED_UNPAID, true)) {
+            return $this->begin_attempt($order, 1 + count($known));
+        }
+        if (!in_array($payment['status'], ['PENDING', 'PROCESSING'], true)) {
+            return $this->get_return_url($order); // it is paid, and the webhook is on its way
+        }
+        return self::is_price_of($payment, $order)
+            ? $payment['checkout_url'] ?? null
+            : $this->begin_attempt($order, 1 + count($known));
+    }
+
+    /** Creates the order's next payment; a call that got no answer is repeated with the same key and payer. */
+    private function begin_attempt(WC_Order $order, int $attempt): ?string
+    {
+        $payer = $order->get_meta(self::PAYER);
+        if ($payer === '') {
+            $payer = $order->get_customer_id() ? "customer-{$order->get_customer_id()}" : "guest-{$order->get_id()}";
+            $order->update_meta_data(self::PAYER, $payer);
+            $order->save();
+        }
+        [$amount, $currency] = [self::amount($order), $order->get_currency()];
+        $payment = $this->client()->create_payment(
+            [
+                'amount' => $amount,
+                'currency' => $currency,
+                'payer_uid' => $payer,
+                'metadata' => ['order_id' => (string) $order->get_id()],
+            ],
+            self::uuid(implode('|', [$order->get_order_key(), $amount, $currency, $attempt]))
+        );
+        if (!$payment) {
+            return null;
+        }
+        $order->add_meta_data(self::PAYMENT_ID, $payment['id']);
+        $order->delete_meta_data(self::PAYER);
+        $order->save();
+        return $payment['checkout_url'];
     }
 
     private function change(WC_Order $order, string $type, array $payment): void
@@ -117,20 +168,31 @@ class Payintent_Gateway extends WC_Payment_Gateway
             return; // an order ends once
         }
         if ($type === 'payment.completed') {
-            $is_same = $payment['currency'] === $order->get_currency()
-                && self::plain((string) $payment['amount']) === self::plain((string) $order->get_total());
-            if ($is_same) {
+            if (self::is_price_of($payment, $order)) {
                 $order->payment_complete($payment['id']);
             } else {
                 $order->add_order_note("{$payment['id']} paid {$payment['amount']} {$payment['currency']}, which is not the order's amount.");
             }
-        } elseif (in_array($type, ['payment.failed', 'payment.expired', 'payment.cancelled'], true)) {
-            $known = array_map(fn ($meta) => $meta->value, $order->get_meta(self::PAYMENT_ID, false));
-            if (end($known) === $payment['id']) { // the order stays payable: the next click makes another payment
-                $order->update_meta_data(self::ATTEMPT, (string) (1 + count($known)));
-                $order->save();
-            }
         }
+        // After any other event the order stays payable: the next click reads the payment and makes another.
+    }
+
+    /** Returns the order's total in the currency's own decimals, which are not always the shop's. */
+    private static function amount(WC_Order $order): string
+    {
+        return wc_format_decimal($order->get_total(), self::DECIMALS[$order->get_currency()] ?? 2);
+    }
+
+    private static function is_price_of(array $payment, WC_Order $order): bool
+    {
+        return $payment['currency'] === $order->get_currency()
+            && self::plain((string) $payment['amount']) === self::plain(self::amount($order));
+    }
+
+    /** @return string[] the order's payments, the newest last */
+    private static function payment_ids(WC_Order $order): array
+    {
+        return array_values(array_map(fn ($meta) => $meta->value, $order->get_meta(self::PAYMENT_ID, false)));
     }
 
     /** Gives a decimal text without the zeros at its end: 20.00 and 20 are one amount. */

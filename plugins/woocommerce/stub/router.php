@@ -9,8 +9,8 @@
 declare(strict_types=1);
 
 const ABSPATH = __DIR__;
-const AMOUNT = '20.00';
-const CURRENCY = 'THB';
+define('AMOUNT', getenv('STUB_AMOUNT') ?: '20.00'); // as WooCommerce stores it, in the shop's decimals
+define('CURRENCY', getenv('STUB_CURRENCY') ?: 'THB');
 
 function folder(): string
 {
@@ -53,19 +53,14 @@ function wc_format_decimal(string $value, int $places): string
     return number_format((float) $value, $places, '.', '');
 }
 
-function wc_get_price_decimals(): int
-{
-    return 2;
-}
-
 function wc_add_notice(string $text, string $kind): void
 {
 }
 
-function wp_remote_post(string $url, array $sent): array|false
+function wp_remote_request(string $url, array $sent): array|false
 {
     $headers = array_map(fn ($name, $value) => "$name: $value", array_keys($sent['headers']), $sent['headers']);
-    $http = ['method' => 'POST', 'header' => $headers, 'content' => $sent['body'], 'timeout' => $sent['timeout']];
+    $http = ['method' => $sent['method'], 'header' => $headers, 'content' => $sent['body'] ?? '', 'timeout' => $sent['timeout']];
     $options = ['http' => $http + ['ignore_errors' => true, 'follow_location' => 0]];
     $body = @file_get_contents($url, false, stream_context_create($options));
     return $body === false ? false : ['status' => (int) explode(' ', $http_response_header[0])[1], 'body' => $body];
@@ -107,8 +102,13 @@ abstract class WC_Payment_Gateway
 
     public function get_option(string $name, string $default = ''): string
     {
-        $names = ['base_url' => 'PAYINTENT_URL', 'api_key' => 'PAYINTENT_KEY', 'secrets' => 'PAYINTENT_WEBHOOK_SECRET'];
+        $names = ['base_url' => 'PAYINTENT_URL', 'api_key' => 'PAYINTENT_API_KEY', 'secrets' => 'PAYINTENT_WEBHOOK_SECRET'];
         return isset($names[$name]) ? (string) getenv($names[$name]) : $default;
+    }
+
+    public function get_return_url(WC_Order $order): string
+    {
+        return "http://{$_SERVER['HTTP_HOST']}/received/{$order->get_id()}";
     }
 }
 
@@ -140,7 +140,17 @@ class WC_Order
 
     public function get_customer_id(): int
     {
-        return 0;
+        return $this->fields['customer_id'] ?? 0;
+    }
+
+    public function set_customer_id(int $id): void
+    {
+        $this->fields['customer_id'] = $id;
+    }
+
+    public function read_meta_data(bool $force): void
+    {
+        $this->fields['meta'] = json_decode(file_get_contents(folder() . "/{$this->get_id()}.json"), true)['meta'];
     }
 
     public function get_meta(string $name, bool $single = true): mixed
@@ -157,6 +167,11 @@ class WC_Order
     public function update_meta_data(string $name, string $value): void
     {
         $this->fields['meta'][$name] = [$value];
+    }
+
+    public function delete_meta_data(string $name): void
+    {
+        unset($this->fields['meta'][$name]);
     }
 
     public function add_order_note(string $text): void
@@ -262,7 +277,12 @@ function serve(string $path): mixed
         do_action("woocommerce_api_{$_GET['wc-api']}");
     }
     if ($path === '/graded' && $_SERVER['REQUEST_METHOD'] === 'POST') {
-        $order = order_of(json_decode(file_get_contents('php://input'), true)['cart_id']);
+        $click = json_decode(file_get_contents('php://input'), true);
+        $order = order_of($click['cart_id']);
+        if (isset($click['customer_id'])) { // the buyer has signed in; the checkout saves that in the order
+            $order->set_customer_id($click['customer_id']);
+            $order->save();
+        }
         $answer = (new Payintent_Gateway())->process_payment($order->get_id());
         http_response_code($answer['result'] === 'success' ? 201 : 502);
         return wc_get_order($order->get_id())->view() + ['checkout_url' => $answer['redirect'] ?? ''];

@@ -43,7 +43,7 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
 
 def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
     """Return where the service is: as it is named, by the environment, or `otherwise`."""
-    return base_url or os.environ.get("PAYINTENT_API_BASE_URL") or otherwise
+    return base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
 
 
 def check_key(key: str, *, live: bool) -> None:
@@ -106,8 +106,14 @@ def _stored(*, live: bool) -> Access | None:
     return Access(**json.loads(text)) if text else None
 
 
+def _environment(*names: str) -> str:
+    """Return the first of the variables that is set; the later names are older."""
+    values = (os.environ.get(name, "").strip() for name in names)
+    return next(filter(None, values), "")
+
+
 def _from_environment() -> str:
-    key = os.environ.get("PAYINTENT_API_KEY", "").strip()
+    key = _environment("PAYINTENT_API_KEY", "PAYINTENT_KEY")
     name = os.environ.get("PAYINTENT_API_KEY_FILE")
     return _read_privately(Path(name)).strip() if not key and name else key
 

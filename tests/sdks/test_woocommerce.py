@@ -1,0 +1,186 @@
+"""The WooCommerce plugin in PHP, against a stand-in for WordPress, pays orders at the service."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from drills.plugins import AGAIN, WOOCOMMERCE
+from drills.processes import Program
+from tests.sandbox.shop.running import SECRET, Visitor, event, signed
+from tests.sdks.broken_money import Side
+from tests.sdks.test_grader import graded, new_side
+from tests.support.http_server import clean_up
+from tests.support.tools import tool
+from tests.support.workers import working
+from tests.support.world import Api, free_port
+
+_WORKERS = "4"  # PHP's own server answers one request in each
+
+
+@pytest.fixture
+async def side(api: Api) -> Side:
+    return await new_side(api)
+
+
+@asynccontextmanager
+async def running_plugin(folder: Path, side: Side, **stub: str) -> AsyncGenerator[str]:
+    """Serve the stand-in's shop; gives its address."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    (folder / "orders").mkdir(exist_ok=True)
+    environment = {
+        "PAYINTENT_URL": side.base_url,
+        "PAYINTENT_API_KEY": side.key,
+        "PAYINTENT_WEBHOOK_SECRET": SECRET,
+        "STUB_FOLDER": str(folder / "orders"),
+        "PHP_CLI_SERVER_WORKERS": _WORKERS,
+        **stub,
+    }
+    router = str(WOOCOMMERCE / "stub" / "router.php")
+    command = [tool("php"), "-d", "display_errors=stderr", "-S", f"127.0.0.1:{port}", router]
+    shop = Program("woocommerce", command, environment, folder, f"{url}/healthz")
+    await shop.start()
+    try:
+        yield url
+    finally:
+        if shop.process is not None:
+            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP leaves its workers behind
+        await shop.stop()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as http:
+        yield http
+
+
+async def click(
+    http: aiohttp.ClientSession, shop: str, cart: str, **buyer: int
+) -> tuple[int, dict[str, Any]]:
+    async with http.post(f"{shop}/graded", json={"cart_id": cart, **buyer}) as answer:
+        return answer.status, await answer.json()
+
+
+async def read(http: aiohttp.ClientSession, side: Side, order: dict[str, Any]) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {side.key}"}
+    url = f"{side.base_url}/v1/payments/{order['payment_id']}"
+    async with http.get(url, headers=headers) as answer:
+        return await answer.json()
+
+
+async def test_an_order_whose_payment_has_ended_unpaid_can_be_paid_at_the_next_click(
+    api: Api, side: Side, tmp_path: Path
+) -> None:
+    async with working(api.world.service), running_plugin(tmp_path, side) as shop:
+        where = (f"{shop}/?wc-api=payintent", f"{shop}/graded", SECRET)
+        only = ("--key", side.key, "--only", AGAIN)
+        status, report, error = await graded(*where, *only, PAYINTENT_URL=side.base_url)
+    assert (status, error, report[-14:]) == (0, "", "6 of 6 passed\n"), report
+
+
+async def test_a_guest_who_signs_in_between_two_clicks_comes_to_the_same_payment(
+    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    cart = str(uuid4())
+    async with running_plugin(tmp_path, side) as shop:
+        status, as_guest = await click(http, shop, cart)
+        assert status == 201
+        assert await click(http, shop, cart, customer_id=7) == (201, as_guest)
+    assert (await read(http, side, as_guest))["payer_uid"] == "guest-1"
+
+
+async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_payment_that_was_made(
+    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    cart = str(uuid4())
+    async with losing_the_first_answer(http, side) as (lossy, created):
+        async with running_plugin(tmp_path, lossy) as shop:
+            assert (await click(http, shop, cart))[0] == 502
+            status, order = await click(http, shop, cart, customer_id=7)
+    assert (status, [order["payment_id"]]) == (201, list(dict.fromkeys(created)))
+
+
+@asynccontextmanager
+async def losing_the_first_answer(
+    http: aiohttp.ClientSession, side: Side
+) -> AsyncGenerator[tuple[Side, list[str]]]:
+    """Relay calls to the service, and lose its first answer; gives the ids of created payments."""
+    created = list[str]()
+
+    async def relay(request: web.Request) -> web.Response:
+        headers = {
+            name: request.headers[name]
+            for name in ("Authorization", "Idempotency-Key", "Content-Type")
+            if name in request.headers
+        }
+        url = f"{side.base_url}{request.path}"
+        async with http.request(
+            request.method, url, headers=headers, data=await request.read()
+        ) as answer:
+            body = await answer.read()
+            if request.method == "POST":
+                created.append((await answer.json())["id"])
+            if len(created) == 1:
+                created.append(created[0])
+                return web.Response(status=504)
+            return web.Response(body=body, status=answer.status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", relay)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield Side(base_url=url, key=side.key), created
+    finally:
+        await clean_up(runner)
+
+
+@pytest.mark.parametrize(
+    ("currency", "total", "amount"),
+    [
+        ("JPY", "2000.00", "2000"),  # two decimals in the shop, none in the currency
+        ("JPY", "1999.50", "2000"),  # a tax that yen cannot express
+        ("JPY", "2000", "2000"),
+        ("THB", "50", "50.00"),  # and the reverse
+        ("TWD", "1200", "1200.00"),
+    ],
+)
+async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_has(
+    side: Side,
+    tmp_path: Path,
+    http: aiohttp.ClientSession,
+    currency: str,
+    total: str,
+    amount: str,
+) -> None:
+    stub = {"STUB_CURRENCY": currency, "STUB_AMOUNT": total}
+    async with running_plugin(tmp_path, side, **stub) as shop:
+        status, order = await click(http, shop, str(uuid4()))
+        assert status == 201
+        assert (await read(http, side, order))["amount"] == amount
+        body = event(order["payment_id"], amount=amount, currency=currency)
+        visitor = Visitor(http, f"{shop}/?wc-api=payintent#")
+        assert await visitor.tell(body, signed(body)) == 204
+        async with http.get(f"{shop}/graded/{order['order_id']}") as answer:
+            assert await answer.json() == {"status": "paid", "handed_out": 1}
+
+
+async def test_two_clicks_at_the_same_time_make_one_payment(
+    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    cart = str(uuid4())
+    async with running_plugin(tmp_path, side) as shop:
+        clicks = await asyncio.gather(*(click(http, shop, cart) for _ in range(4)))
+    assert [status for status, _ in clicks] == [201] * 4
+    assert len({order["payment_id"] for _, order in clicks}) == 1
