@@ -30,6 +30,7 @@ from payintent.gateways.packages import (
     list_gateway_packages,
     load_gateway_packages,
 )
+from payintent.interpreter_checks import interpreter_doubts
 from payintent.log import error_location
 from payintent.operations.examine_setup import examine_setup
 from payintent.processes.cores import usable_cores
@@ -54,6 +55,8 @@ def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains; say what is wrong."""
     report = _Report()
     report.right("payintent", f"{API_VERSION} on Python {sys.version.split()[0]}")
+    for doubt in interpreter_doubts():
+        report.doubtful("payintent", doubt)
     try:
         _examine(report)
     except Exception as error:  # noqa: BLE001 - whoever looks for an error gets a line, no traceback

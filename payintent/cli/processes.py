@@ -15,6 +15,7 @@ from payintent.address_checks import insecure_bases
 from payintent.cli.common import STOPPING, fail, say_waiting, settings
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError
+from payintent.interpreter_checks import interpreter_doubts
 from payintent.log import get_logger
 from payintent.processes.cores import usable_cores
 from payintent.processes.handover import end_trial
@@ -138,3 +139,5 @@ def _log_start(chosen: Settings, process: str, **numbers: int | None) -> None:
     doubts = [*unknown_settings(os.environ), *insecure_bases(chosen)]
     if doubts:
         _log.warning("settings_doubtful", why=doubts)
+    if reasons := interpreter_doubts():
+        _log.warning("interpreter_doubtful", why=reasons)

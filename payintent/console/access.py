@@ -38,6 +38,7 @@ from payintent.domain.errors import (
 )
 from payintent.encryption import EncryptionKeyError
 from payintent.log import get_logger
+from payintent.web.cookies import read_cookie
 
 _log = get_logger("operator")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -175,7 +176,8 @@ def _to_sign_in(request: Request) -> Response:
         query = "?" + urlencode({"next": _own_path(request)})
     response = RedirectResponse(SIGN_IN + query, 303)
     settings = get_context(request).service.settings
-    if cookie_name(settings) in request.cookies:  # a link of another site brings none
+    # A link from another site brings no cookie.
+    if read_cookie(request, cookie_name(settings)) is not None:
         delete_cookie(response, settings)
     return response
 

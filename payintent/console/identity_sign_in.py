@@ -27,6 +27,7 @@ from payintent.storage.audit import NewAuditEntry
 from payintent.storage.console_sessions import SessionHolder
 from payintent.storage.database import Tx
 from payintent.storage.operator_identities import NewSignIn, SignedIn
+from payintent.web.cookies import read_cookie
 
 if TYPE_CHECKING:
     from payintent.api.oidc.id_token import IdToken
@@ -75,7 +76,7 @@ async def get_oidc_callback(request: Request) -> Response:
     settings = app.service.settings
     check_host(request, settings)
     provider = _provider(app)
-    cookie = request.cookies.get(_cookie_name(settings), "")
+    cookie = read_cookie(request, _cookie_name(settings)) or ""
     onward = "/"
     try:
         with app.attempts.attempt(request, api_key.OPERATOR, f"console sign-in {cookie}"):

@@ -23,6 +23,7 @@ from payintent.storage.console_sessions import (
     SessionHolder,
 )
 from payintent.storage.database import Tx
+from payintent.web.cookies import read_cookie
 
 _log = get_logger("operator")
 _SECRET_BYTES = 32
@@ -136,7 +137,7 @@ async def find_session(app: AppContext, request: Request) -> OperatorSession | N
     A secret that was replaced more than a minute ago ends its session: two hold it. A wrong
     secret counts as a failed authentication of its address.
     """
-    cookie = _parse_cookie(request.cookies.get(cookie_name(app.service.settings), ""))
+    cookie = _parse_cookie(read_cookie(request, cookie_name(app.service.settings)) or "")
     if cookie is None:
         return None
     found = await console_sessions.find(app.service.database, cookie.session_id)

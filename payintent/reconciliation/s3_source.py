@@ -143,6 +143,7 @@ class S3Source:
                     total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_READ_TIMEOUT_S
                 ),
                 connector=aiohttp.TCPConnector(ssl=self._tls or True),
+                cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
             )
         return self._session

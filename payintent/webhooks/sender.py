@@ -34,6 +34,7 @@ HEADER_LINE_BYTES_MAX = 8 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 DETAIL_CHARS_MAX = 200
 RETRY_AFTER_DIGITS_MAX = 9
+_RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
 _GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
@@ -297,6 +298,8 @@ def _host(location: str) -> str:
 def _seconds(retry_after: str, now_s: float) -> int | None:
     """Parse a Retry-After, whole seconds or an HTTP date (RFC 9110, 10.2.3), else None."""
     text = retry_after.strip()
+    if len(text) > _RETRY_AFTER_CHARS_MAX:
+        return None
     if text.isascii() and text.isdecimal():
         return int(text) if len(text) <= RETRY_AFTER_DIGITS_MAX else None
     try:

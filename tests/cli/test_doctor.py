@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 
 from payintent.cli import doctor
 from payintent.config import Settings
+from payintent.interpreter_checks import interpreter_doubts
 from payintent.operations.cell_changes import AddCell
 from payintent.service import open_service
 from payintent.settings_problems import set_names, unknown_settings, variable_of
@@ -84,6 +86,20 @@ def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
     assert {"payintent", "settings", "places", "secrets", "database", "clock"} <= {
         subject for subject, _ in _lines(said, "ok")
     }
+
+
+def test_an_interpreter_with_a_known_fault_is_a_doubt(
+    examine_all: _Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for affected in ((3, 11, 0), (3, 11, 9), (3, 12, 0), (3, 12, 5)):
+        [why] = interpreter_doubts(affected)
+        assert "CVE-2024-7592" in why, affected
+        monkeypatch.setattr(doctor, "interpreter_doubts", partial(interpreter_doubts, affected))
+        said = examine_all()
+        assert said.status == 0
+        assert ("payintent", why) in _lines(said, "WARN")
+    for fixed in ((3, 11, 10), (3, 12, 6), (3, 13, 0), (3, 14, 2)):
+        assert interpreter_doubts(fixed) == [], fixed
 
 
 def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(

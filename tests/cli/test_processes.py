@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from payintent.config import Settings
+from payintent.interpreter_checks import interpreter_doubts
 from payintent.version import API_VERSION
 from tests.api.fault_proxy import FaultProxy
 from tests.support.cell_schema import OF_CELLS
@@ -89,6 +90,8 @@ async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Se
     }
     async with _started(settings, "api", "--port", str(port), **more) as api:
         first, doubts = await api.line(), await api.event("settings_doubtful")
+        for why in interpreter_doubts():
+            assert (await api.event("interpreter_doubtful"))["why"] == [why]
         away = await api.event("database_away")
     started = json.loads(first)
     assert (started["event"], started["process"]) == ("starting", "api")

@@ -1,5 +1,6 @@
 """Cost counted in executed lines of Python, and the hostile bytes whose cost must be linear."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,4 +66,48 @@ def counted(prefix: str = "") -> Iterator[Steps]:
     try:
         yield steps
     finally:
+        sys.settrace(before)
+
+
+#: Methods that look at a few characters only, whatever the text's length.
+_SHORT = frozenset({"startswith", "endswith", "encode", "append", "group", "start", "end", "span"})
+
+
+class Scans:
+    """Counts executed lines of this thread, and the characters that each call into C can scan."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def begin(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, event, argument
+        return self.step
+
+    def step(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        self.count += event == "line"
+        return self.step
+
+    def call(self, frame: FrameType, event: str, function: Any) -> None:
+        """Add a method's text, or for an expression the longest text of the calling frame."""
+        if event != "c_call" or function.__name__ in _SHORT:
+            return
+        text = getattr(function, "__self__", None)
+        if isinstance(text, str | bytes):
+            self.count += len(text)
+        elif isinstance(text, re.Pattern):
+            texts = (each for each in frame.f_locals.values() if isinstance(each, str | bytes))
+            self.count += max(map(len, texts), default=0)
+
+
+@contextmanager
+def counted_scans() -> Iterator[Scans]:
+    """Count the steps of this thread inside of the block, in every library."""
+    scans, before, profile_before = Scans(), sys.gettrace(), sys.getprofile()
+    sys.settrace(scans.begin)
+    sys.setprofile(scans.call)
+    try:
+        yield scans
+    finally:
+        sys.setprofile(profile_before)
         sys.settrace(before)
