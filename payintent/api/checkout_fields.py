@@ -132,7 +132,7 @@ def _product(product: dict[str, Any]) -> dict[str, Any]:
 def _masked_email(email: str | None) -> str | None:
     if email is None:
         return None
-    name, _, host = email.partition("@")
+    name, _, host = email.rpartition("@")
     return f"{name[:1]}***@{host}"
 
 

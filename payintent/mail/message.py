@@ -8,9 +8,11 @@ from email.utils import formatdate
 
 from msgspec import Struct
 
-from payintent.domain.mail import body_text, header_text, is_mail_address
+from payintent.domain.mail import body_text, header_text
+from payintent.email_address import to_mailbox
 
 _POLICY = SMTP.clone(cte_type="7bit")  # servers that take no 8 bits are still there
+_UTF8_POLICY = _POLICY.clone(utf8=True)  # for a local part beyond ASCII (RFC 6531)
 _NAME_MAX = 60
 
 
@@ -30,24 +32,26 @@ class UnsendableMailError(Exception):
 def compose(mail: Mail, sender: str, mark: str) -> EmailMessage:
     """Write a mail's headers and body; one `mark` is one mail, however often it is sent.
 
-    Raises `UnsendableMailError` for an address that is none, and for whatever else the library
-    refuses to write. Names and subjects lose what could end a header.
+    Raises `UnsendableMailError` for an address that mail cannot reach, and for whatever else the
+    library refuses to write. Names and subjects lose what could end a header.
     """
-    if not is_mail_address(mail.recipient):
-        raise UnsendableMailError("the recipient's address is none")
+    mailbox = to_mailbox(mail.recipient)
+    if mailbox is None:
+        raise UnsendableMailError("mail cannot reach the recipient's address")
     try:
-        message = _written(mail, sender, mark)
+        message = _written(mail, mailbox, sender, mark)
         message.as_bytes()  # or the library would refuse it amid the others that are sent with it
     except (MessageError, ValueError) as error:
         raise UnsendableMailError(type(error).__name__) from error
     return message
 
 
-def _written(mail: Mail, sender: str, mark: str) -> EmailMessage:
+def _written(mail: Mail, mailbox: str, sender: str, mark: str) -> EmailMessage:
     name, _, host = sender.rpartition("@")
-    message = EmailMessage(policy=_POLICY)
+    message = EmailMessage(policy=_POLICY if mailbox.isascii() else _UTF8_POLICY)
     message["From"] = Address(header_text(mail.sender_name, _NAME_MAX), name, host)
-    message["To"] = Address(addr_spec=mail.recipient)
+    local, _, domain = mailbox.rpartition("@")
+    message["To"] = Address("", local, domain)  # `addr_spec` refuses what RFC 6531 allows
     message["Subject"] = header_text(mail.subject)
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{mark}@{host}>"

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
+from payintent.email_address import to_comparable
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
@@ -27,7 +28,7 @@ from payintent.storage.database import Tx
 from payintent.storage.merge_lists import CellList, merge_lists
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
-_EMAIL = re.compile(r"[^\s@]*@[^\s@]+", re.ASCII)
+_EMAIL = re.compile(r"[^\s@]*@[^\s@]+")
 _VALUE_MAX = 255
 _COUNT_MAX = 1_000_000
 _WINDOW_MAX_S = 30 * 24 * 3600
@@ -139,7 +140,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
                 ErrorCode.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force"
             )
         value = (
-            self.value.lower() if self.value and self.kind is FraudRuleKind.EMAIL else self.value
+            to_comparable(self.value)
+            if self.value and self.kind is FraudRuleKind.EMAIL
+            else self.value
         )
         rule = FraudRule(
             id=0,

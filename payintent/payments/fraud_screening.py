@@ -15,6 +15,7 @@ from payintent.domain.fraud import (
 )
 from payintent.domain.ip_address import client_address_key
 from payintent.domain.payment import CreatePaymentRequest, Payment
+from payintent.email_address import to_comparable
 from payintent.encryption import Encryption
 from payintent.log import get_logger
 from payintent.payments.create import (
@@ -55,7 +56,7 @@ class FraudScreening:
         subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.terms.payer_uid,
-            email=request.terms.payer_email,
+            email=_comparable(request.terms.payer_email),
             country=request.country,
         )
         velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
@@ -83,7 +84,7 @@ class FraudScreening:
         subject = FraudSubject(
             merchant_id=payment.merchant_id,
             payer_uid=payment.payer_uid,
-            email=email or payment.payer_email,
+            email=_comparable(email or payment.payer_email),
             country=viewer,
             address=address,
         )
@@ -186,6 +187,10 @@ class FraudScreening:
         )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
+
+
+def _comparable(email: str | None) -> str | None:
+    return email and to_comparable(email)
 
 
 async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:

@@ -26,6 +26,7 @@ from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
+from payintent.email_address import to_mailbox
 from payintent.log import get_logger
 from payintent.payments.expire import (
     checkout_expired_error,
@@ -241,8 +242,14 @@ def _request(
         return_url=back,
         callback_url=f"{context.places.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
-        payer_email=selection.payer_email or payment.payer_email,
+        payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
     )
+
+
+def _email_for_gateway(email: str | None) -> str | None:
+    """Return an address that any gateway takes; None rather than a request that is refused."""
+    mailbox = to_mailbox(email) if email is not None else None
+    return mailbox if mailbox is not None and mailbox.isascii() else None
 
 
 def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:

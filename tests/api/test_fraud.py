@@ -80,6 +80,10 @@ async def test_a_create_is_screened_on_what_the_merchant_sent(api: Api) -> None:
     await add(api, "ADDRESS", "::/0")
     assert fds(await api.create(country="DE"))["code"] == "COUNTRY_BLOCKED"
     assert fds(await api.create(payer_email="a@SPAM.example"))["code"] == "EMAIL_BLOCKED"
+    await add(api, "EMAIL", "@Bücher.example")
+    await add(api, "EMAIL", "Jörg@mail.example")
+    for spelling in ("a@BÜCHER.example", "a@xn--bcher-kva.example", "JO\u0308RG@mail.example"):
+        assert fds(await api.create(payer_email=spelling))["code"] == "EMAIL_BLOCKED", spelling
     assert (await api.create(country="FR", payer_email="a@good.example")).status == 201
     headers = api.bearer() | edge("DE", "192.0.2.7") | {"Idempotency-Key": str(uuid4())}
     body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}

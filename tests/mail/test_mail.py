@@ -118,6 +118,22 @@ async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: Worl
     assert await _waiting(world) == []
 
 
+async def test_a_receipt_reaches_internationalised_addresses_and_others_are_skipped(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    for email in ("info@bücher.example", "jörg@bücher.example", "a@localhost"):
+        await _pay(world, payer_email=email)
+    await _work(world)
+    assert [recipient for recipient, _ in server.received] == ["info@xn--bcher-kva.example"]
+    assert await _waiting(world) == []  # this server has no SMTPUTF8
+    server.offers.append("SMTPUTF8")
+    await _pay(world, payer_email="jörg@bücher.example")
+    await _work(world)
+    assert server.received[1][0] == "jörg@xn--bcher-kva.example"
+    assert "To: jörg@xn--bcher-kva.example" in server.received[1][1].decode()
+
+
 async def test_a_paid_payment_mails_its_receipt_in_the_shops_language(
     world: World, server: SmtpServer
 ) -> None:
@@ -278,7 +294,14 @@ BAD = [
     "@b.test",
     "a@",
     "a@b",
-    "ä@b.test",
+    "ä\r\nBcc: c@d.test",
+    "ä b@c.test",
+    "ä>x@b.test",
+    "ä＠x@b.test",
+    "ä@b",
+    f"{'ä' * 33}@b.test",
+    "a@b\uff20ü.test",
+    "a@b\u2028ü.test",
     "a@b.test\x00",
     f"{'a' * 65}@b.test",
     f"a@{'b' * 250}.test",
@@ -387,7 +410,7 @@ async def test_an_address_that_was_stored_before_and_is_none_is_given_up(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world)
-    await _pay(world, payer_email="ä@example.com")
+    await _pay(world, payer_email="ä@localhost")
     await _work(world)
     assert await _waiting(world) == []
     assert server.commands == []

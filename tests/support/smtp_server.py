@@ -23,6 +23,7 @@ class SmtpServer:
     said: dict[str, str] = field(default_factory=dict)  # an answer in place of its own, by command
     hang_up_after: int | None = None  # so many mails on one connection
     received: list[tuple[str, bytes]] = field(default_factory=list)  # recipient and what was sent
+    offers: list[str] = field(default_factory=list)  # extensions beside its own
     commands: list[str] = field(default_factory=list)
     was_encrypted: list[bool] = field(default_factory=list)
 
@@ -66,7 +67,7 @@ class _Session(socketserver.StreamRequestHandler):
             self._say("220 go ahead")
             self._encrypt()
         elif command == "EHLO":
-            offers = ["mail.test", "AUTH PLAIN"]
+            offers = ["mail.test", "AUTH PLAIN", *known.offers]
             offers += ["STARTTLS"] if known.tls and not self.is_encrypted else []
             for one in offers[:-1]:
                 self._say(f"250-{one}")

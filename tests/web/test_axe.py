@@ -84,8 +84,9 @@ async def test_every_language_fits_a_small_screen(
 _BUTTON = "document.querySelector('form.methods > button')"
 #: A fault that is planted, the check that finds it, and what is said of it.
 _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
-    "document.querySelector('[type=email]').before('E-mail'); "
-    "document.querySelector('label.field').replaceWith(document.querySelector('[type=email]'))": (
+    "document.querySelector('[name=payer_email]').before('E-mail'); "
+    "document.querySelector('label.field')"
+    ".replaceWith(document.querySelector('[name=payer_email]'))": (
         checks.axe,
         "label: ",
     ),
@@ -105,7 +106,7 @@ _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
     ),
     f"{_BUTTON}.tabIndex = -1": (checks.tabbed, "is not reached"),
     f"{_BUTTON}.tabIndex = 1": (checks.tabbed, "is reached after what stands below it"),
-    "document.querySelector('[type=email]').style.outline = 'none'": (
+    "document.querySelector('[name=payer_email]').style.outline = 'none'": (
         checks.tabbed,
         "does not show that it has",
     ),

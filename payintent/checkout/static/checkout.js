@@ -229,7 +229,7 @@ async function offerAnew() {
   const theirs = (await fetched())?.querySelector("form.methods");
   const mine = document.querySelector("form.methods");
   if (theirs && mine) {
-    const name = "input[type=email]";
+    const name = "input[name=payer_email]";
     const [typed, empty] = [mine.querySelector(name), theirs.querySelector(name)];
     if (typed && empty) empty.setAttribute("value", /** @type {HTMLInputElement} */ (typed).value);
     mine.replaceWith(document.adoptNode(theirs));

@@ -1,0 +1,46 @@
+"""E-mail addresses with internationalised domains (IDNA 2008) and local parts (RFC 6531)."""
+
+import re
+import unicodedata
+
+import idna
+
+from payintent.domain.mail import is_mail_address
+
+_LOCAL_BYTES_MAX = 64  # RFC 5321, section 4.5.3.1.1
+#: RFC 6532's dot-atom: what RFC 5322 allows without quotes, and characters beyond ASCII.
+_ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"
+_LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
+
+
+def to_mailbox(address: str) -> str | None:
+    """Return an address with its domain in ASCII, as mail servers take it; None if unmailable.
+
+    The local part stays as it is: beyond ASCII it needs a server with SMTPUTF8.
+    """
+    local, _, domain = address.rpartition("@")
+    ascii_domain = _to_ascii(domain)
+    if ascii_domain is None:
+        return None
+    if not local.isascii():
+        is_local = _LOCAL.fullmatch(local) and len(local.encode()) <= _LOCAL_BYTES_MAX
+        return (
+            f"{local}@{ascii_domain}" if is_local and is_mail_address(f"x@{ascii_domain}") else None
+        )
+    mailbox = f"{local}@{ascii_domain}"
+    return mailbox if is_mail_address(mailbox) else None
+
+
+def to_comparable(address: str) -> str:
+    """Return a form that is equal for all spellings of an address, or of `@` and a domain."""
+    local, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
+    return f"{local}@{_to_ascii(domain) or domain}".lower()
+
+
+def _to_ascii(domain: str) -> str | None:
+    if domain.isascii():
+        return domain
+    try:
+        return idna.encode(domain, uts46=True).decode()
+    except idna.IDNAError:
+        return None
