@@ -176,7 +176,7 @@ class Application(CommonHeaders):
 
 def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppContext:
     edge = ViewerReader(settings)
-    attempts = Attempts(settings, edge, service.encryption)
+    attempts = Attempts(settings, edge)
     authenticator = Authenticator(
         service.cells,
         service.encryption,

@@ -22,7 +22,7 @@ from payintent.storage.operator_tokens import AuthenticatedOperator
 from payintent.ttl_cache import TtlMap
 
 _KEPT_MAX = 10_000
-_SCHEME = "bearer "
+_SCHEME = "bearer"
 
 
 class Authenticator:
@@ -50,13 +50,12 @@ class Authenticator:
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
         """Return the merchant whose key a request carries (`UNAUTHORIZED` where there is none).
 
-        `RATE_LIMITED` where too many requests of its address failed, unless this key was accepted
-        within a day.
+        `RATE_LIMITED` instead if too many requests of its address had none.
         """
         digest = self._encryption.digest(request.headers.get("authorization", ""))
         merchant = self._merchants.get(digest)
         if merchant is None:
-            with self._attempts.attempt(request, api_key.MERCHANT):
+            async with self._attempts.attempt(request, api_key.MERCHANT):
                 merchant = await self._look_up(digest, request.headers)
         self._uses.note(merchant.public_id)
         request.scope[MERCHANT] = merchant.merchant_id
@@ -102,8 +101,9 @@ async def check_operator_token(
 def read_bearer_key(headers: Mapping[str, str], prefix: str, *also: str) -> api_key.ApiKeyText:
     """Read a well-formed key of a prefix from `Authorization` (`UNAUTHORIZED` without one)."""
     value = headers.get("authorization", "")
-    is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
-    text = value[len(_SCHEME) :] if is_bearer else ""
+    scheme, _, credentials = value.partition(" ")
+    # Any number of spaces may follow the scheme (RFC 9110, 11.4).
+    text = credentials.strip(" ") if scheme.lower() == _SCHEME else ""
     found = (api_key.parse_api_key(start, text) for start in (prefix, *also))
     key = next(filter(None, found), None)
     if key is None:

@@ -1,8 +1,9 @@
 """Failed authentications: an address that causes many is slowed down, within this process."""
 
+import asyncio
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, nullcontext
 
 from prometheus_client import Counter
 from starlette.requests import Request
@@ -13,15 +14,20 @@ from payintent.config import Settings
 from payintent.domain import api_key
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.rate_limit import RateLimit
-from payintent.encryption import Encryption
 from payintent.log import get_logger
 
 _log = get_logger("api")
 #: In place of a prefix: the members of merchants, who have passkeys and links.
 MEMBER = "member"
-_HOLDERS = {api_key.MERCHANT: "merchant", api_key.OPERATOR: "operator", MEMBER: "member"}
-_GOOD_S = 24 * 3600.0  # an accepted key is not slowed down for so long
-_GOOD_MAX = 10_000
+#: In place of a prefix: operators who sign in by an identity provider, which may answer slowly.
+PROVIDER_SIGN_IN = "provider sign-in"
+_HOLDERS = {
+    api_key.MERCHANT: "merchant",
+    api_key.OPERATOR: "operator",
+    PROVIDER_SIGN_IN: "operator",
+    MEMBER: "member",
+}
+_CHECKS_MAX = 4  # at once, of each kind of holder, for addresses above their limit
 FAILURES = Counter(
     "payintent_authentication_failures_total",
     "Requests without a valid key or token",
@@ -29,7 +35,7 @@ FAILURES = Counter(
 )
 REFUSED = Counter(
     "payintent_authentication_attempts_refused_total",
-    "Requests refused unread, because of the failed authentications of their address",
+    "Failed authentications of addresses above their limit, answered 429",
     ["holder"],
 )
 
@@ -44,17 +50,18 @@ class UnauthorizedError(RefusedError):
 
 
 class Attempts:
-    """Counts failed authentications of each address; above its limit no key is looked up.
+    """Counts failed authentications of each address; above its limit a failure is answered 429.
 
-    Many callers may share an address, that of a proxy which is not declared: a key or token that
-    was accepted within a day is looked up whatever others at its address do.
+    A valid key is accepted whatever its address did: many callers may share an address, such as
+    that of a proxy which is not declared, and a key may be new to this process. What an address
+    above its limit sends is checked a few at a time, so that guesses do not take the database from
+    others.
     """
 
     def __init__(
         self,
         settings: Settings,
         edge: ViewerReader,
-        encryption: Encryption,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         limit = RateLimit(
@@ -62,40 +69,30 @@ class Attempts:
         )
         self._buckets = AddressBuckets(limit, monotonic)
         self._edge = edge
-        self._secrets = encryption
-        self._monotonic = monotonic
-        self._good_until: dict[bytes, float] = {}  # by digest of the header, oldest use first
+        self._checks = {holder: asyncio.Semaphore(_CHECKS_MAX) for holder in _HOLDERS}
 
-    @contextmanager
-    def attempt(self, request: Request, prefix: str, given: str | None = None) -> Generator[None]:
-        """Allow an authentication, and record whether it failed.
+    @asynccontextmanager
+    async def attempt(self, request: Request, holder: str) -> AsyncGenerator[None]:
+        """Record whether the authentication inside of the block fails.
 
-        `given` is what identifies the caller where it is not in `Authorization`.
-        Raises `RATE_LIMITED` where too many from its address failed.
+        `UnauthorizedError` becomes `RATE_LIMITED` if too many of the request's address failed.
         """
-        if given is None:
-            given = request.headers.get("authorization", "")
-        mark = self._secrets.digest(given)
         address = self._edge.caller_address(request)
-        if not self._was_good(mark):
-            self._refuse_beyond_limit(address, prefix)
-        try:
-            yield
-        except UnauthorizedError as failed:
-            self._good_until.pop(mark, None)
-            self._note_failure(address, failed)
-            raise
-        self._note_success(mark)
+        is_slowed = bool(self._buckets.wait_s(address))
+        async with self._checks[holder] if is_slowed else nullcontext():
+            try:
+                yield
+            except UnauthorizedError as failed:
+                self._refuse_beyond_limit(address, failed)
+                self._note_failure(address, failed)
+                raise
 
-    def _was_good(self, mark: bytes) -> bool:
-        return self._good_until.get(mark, 0.0) > self._monotonic()
-
-    def _refuse_beyond_limit(self, address: str | None, prefix: str) -> None:
+    def _refuse_beyond_limit(self, address: str | None, failed: UnauthorizedError) -> None:
         wait_s = self._buckets.wait_s(address)
         if wait_s:
-            REFUSED.labels(_HOLDERS[prefix]).inc()
+            REFUSED.labels(failed.holder).inc()
             message = "too many failed authentications from this address"
-            raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s)
+            raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s) from failed
 
     def _note_failure(self, address: str | None, failed: UnauthorizedError) -> None:
         FAILURES.labels(failed.holder, failed.reason).inc()
@@ -105,9 +102,3 @@ class Attempts:
         self._buckets.spend(address)
         if self._buckets.wait_s(address):
             _log.warning("authentication_slowed", holder=failed.holder, address=address)
-
-    def _note_success(self, mark: bytes) -> None:
-        self._good_until.pop(mark, None)
-        if len(self._good_until) >= _GOOD_MAX:
-            del self._good_until[next(iter(self._good_until))]
-        self._good_until[mark] = self._monotonic() + _GOOD_S

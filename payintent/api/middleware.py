@@ -4,6 +4,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,6 +26,8 @@ _PROCESS = secrets.token_hex(
 ).encode()  # our ids are this and a number: no random bytes per request
 _NUMBERS = count(1)
 
+#: How to authenticate; each answer with status 401 must have it (RFC 9110, 15.5.2).
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _NO_STORE = (b"cache-control", b"no-store")
 _CORS = (
     (b"access-control-allow-origin", b"*"),
@@ -74,7 +77,9 @@ class CommonHeaders:
             nonlocal answered, status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *extra, *scope.get(_ADDED, ())]
+                challenge = _CHALLENGE if status == HTTPStatus.UNAUTHORIZED else ()
+                added = (*extra, *challenge, *scope.get(_ADDED, ()))
+                message["headers"] = [*message["headers"], *added]
                 if self._calls is not None:
                     self._calls.note(scope, message["status"], request_id, began_s)
                 if self._times is not None:

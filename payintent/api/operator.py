@@ -120,7 +120,7 @@ async def run_operation_route(request: Request) -> Response:
 async def _operated(request: Request) -> tuple[AppContext, Actor]:
     """Authenticate the operator of a request."""
     app = get_context(request)
-    with app.attempts.attempt(request, api_key.OPERATOR):
+    async with app.attempts.attempt(request, api_key.OPERATOR):
         who = await authentication.authenticate_operator(
             app.service.database, app.service.encryption, request.headers
         )

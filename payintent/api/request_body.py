@@ -23,7 +23,7 @@ _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 _UUID = re.compile(
-    r'"?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"?', re.ASCII | re.IGNORECASE
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE
 )
 
 
@@ -115,14 +115,16 @@ def nesting_depth(encoded: bytes) -> int:
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Read `Idempotency-Key`, a UUID with or without quotes; None where it was not sent."""
+    """Read `Idempotency-Key`, a UUID bare or between two quotes; None if it was not sent."""
     raw = headers.get("idempotency-key")
     if raw is None:
         return None
-    match = _UUID.fullmatch(raw.strip())
-    if match is None:
+    text = raw.strip(" \t")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if _UUID.fullmatch(text) is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key must be a UUID")
-    return UUID(match[1])
+    return UUID(text)
 
 
 def _explained(error: Exception) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.authentication_failures import PROVIDER_SIGN_IN, UnauthorizedError
 from payintent.api.context import AppContext, get_context
 from payintent.api.oidc.provider import Exchange, IdentityProvider
 from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, resume_flow
@@ -79,7 +79,7 @@ async def get_oidc_callback(request: Request) -> Response:
     cookie = read_cookie(request, _cookie_name(settings)) or ""
     onward = "/"
     try:
-        with app.attempts.attempt(request, api_key.OPERATOR, f"console sign-in {cookie}"):
+        async with app.attempts.attempt(request, PROVIDER_SIGN_IN):
             now = await payments.now(app.service.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(app.service.encryption, cookie, state, now)

@@ -93,7 +93,7 @@ async def open_session(app: AppContext, request: Request, token_text: str) -> tu
     request's address were none.
     """
     database, encryption = app.service.database, app.service.encryption
-    with app.attempts.attempt(request, api_key.OPERATOR, token_text):
+    async with app.attempts.attempt(request, api_key.OPERATOR):
         token = api_key.parse_api_key(api_key.OPERATOR, token_text)
         if token is None:
             reason = "malformed" if token_text else "missing"
@@ -143,7 +143,7 @@ async def find_session(app: AppContext, request: Request) -> OperatorSession | N
     found = await console_sessions.find(app.service.database, cookie.session_id)
     if found is None:
         return None
-    with app.attempts.attempt(request, api_key.OPERATOR, f"console session {found.id}"):
+    async with app.attempts.attempt(request, api_key.OPERATOR):
         given = _digest(app.service.encryption, cookie.session_id, cookie.secret)
         is_present = hmac.compare_digest(given, found.digest)
         if not is_present and not _matches(given, found.digest_before):

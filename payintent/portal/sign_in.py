@@ -77,7 +77,7 @@ async def post_portal_sign_in(request: Request) -> Response:
     following = read_next(form.get("next"))
     try:
         credential = form.get("credential", "")
-        with app.attempts.attempt(request, MEMBER, _name_of_passkey(app, credential)):
+        async with app.attempts.attempt(request, MEMBER):
             token = await _sign_in_by_passkey(app, visitor, credential)
     except UnauthorizedError:
         return _sign_in_page(request, app, following, _FAILED)
@@ -98,7 +98,7 @@ async def post_link(request: Request) -> Response:
     await read_portal_form(request, app, f"visitor:{visitor}")
     link: str = request.path_params["token"]
     try:
-        with app.attempts.attempt(request, MEMBER, link):
+        async with app.attempts.attempt(request, MEMBER):
             token, following = await _sign_in_by_link(app, link)
     except UnauthorizedError:
         return _link_page(request, app, _LINK_FAILED)
@@ -118,22 +118,13 @@ async def post_portal_sign_out(visit: Visit) -> Response:
     return response
 
 
-def _name_of_passkey(app: AppContext, credential: str) -> str:
-    """Name a passkey that was used before, which is looked at whatever others at its address do."""
-    try:
-        verifier = open_verifier(app.service.settings)
-        return verifier.read_assertion(credential).credential_id.hex()
-    except PasskeyError:
-        return ""
-
-
 async def _sign_in_by_passkey(app: AppContext, visitor: str, credential: str) -> str:
     """Check a passkey and return a new session's cookie (`UnauthorizedError`)."""
     service = app.service
     verifier = open_verifier(service.settings)
-    now = await payments.now(service.database)
     try:
         assertion = verifier.read_assertion(credential)
+        now = await payments.now(service.database)
         passkey = await members.find_passkey(service.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")

@@ -32,7 +32,9 @@ async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
         "no scheme": {"Authorization": key},
         "basic": {"Authorization": f"Basic {key}"},
         "bare scheme": {"Authorization": "Bearer"},
-        "two spaces": {"Authorization": f"Bearer  {key}"},
+        "no space": {"Authorization": f"Bearer{key}"},
+        "a tab": {"Authorization": f"Bearer\t{key}"},
+        "two keys": {"Authorization": f"Bearer {key} {key}"},
         "quoted": {"Authorization": f'Bearer "{key}"'},
         "cut": {"Authorization": f"Bearer {key[:-1]}"},
         "longer": {"Authorization": f"Bearer {key}0"},
@@ -58,8 +60,33 @@ async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
     assert (await api.get(payment_id)).json["status"] == "PENDING"
 
 
-async def test_the_scheme_has_no_case_and_a_key_in_the_query_is_no_key(api: Api) -> None:
-    assert await _create_with(api, {"Authorization": f"bEARER {api.world.api_key}"}) == (201, "")
+async def test_the_scheme_has_no_case_and_any_number_of_spaces_may_follow_it(api: Api) -> None:
+    for scheme in ("bEARER ", "Bearer  ", "bearer" + " " * 20):
+        headers = {"Authorization": f"{scheme}{api.world.api_key}"}
+        assert await _create_with(api, headers) == (201, ""), scheme
+
+
+async def test_each_401_says_how_to_authenticate(api: Api, operator: Api) -> None:
+    headers = api.bearer("nonsense")
+    callback = f"/v1/callbacks/fake/{api.world.account_id}"
+    for client, method, path in (
+        *((api, method, path) for method, path in (("POST", "/v1/payments"), ("GET", "/v1/cases"))),
+        (api, "GET", "/v1/events"),
+        (api, "POST", callback),  # which is not signed
+        (operator, "GET", "/operator/tax/list"),
+        (operator, "POST", "/operator/tax/set"),
+        (operator, "POST", "/sign-in"),
+    ):
+        form = {"data": {"token": "op_x"}} if path == "/sign-in" else {}
+        answer = await client.send(
+            method, path, headers=headers | {"Origin": operator.base}, **form
+        )
+        assert (answer.status, answer.headers.getall("WWW-Authenticate")) == (401, ["Bearer"]), path
+    good = await api.send("GET", "/v1/cases", headers=api.bearer())
+    assert "WWW-Authenticate" not in good.headers
+
+
+async def test_a_key_in_the_query_is_no_key(api: Api) -> None:
     answer = await api.send("GET", f"/v1/payments/{_UNKNOWN}?api_key={api.world.api_key}")
     assert refusal(answer) == _UNAUTHORIZED
 

@@ -11,7 +11,10 @@ import pytest
 from payintent.payments.idempotency import request_fingerprint
 from payintent.storage import test_clock
 from tests.api.arrange import BODY, bring_to, count, document, post, refusal
+from tests.api.inner_gateway import side
 from tests.support.world import Api
+
+__all__ = ["side"]
 
 pytestmark = pytest.mark.usefixtures("dialect")
 
@@ -224,6 +227,27 @@ async def test_a_key_is_a_uuid_in_any_case_with_or_without_quotes(api: Api) -> N
         assert (again.status, again.body) == (201, first.body), same
 
 
+def _half_quoted(key: str) -> list[str]:
+    return [f'"{key}', f'{key}"', f'""{key}""', f'"{key}""', f"'{key}'", '"', '""', f'" {key}"']
+
+
+async def test_every_route_that_reads_a_key_refuses_one_with_a_single_quote(
+    api: Api, side: Api
+) -> None:
+    for client, start, ends in (
+        (api, "/v1/payments", ("cancel", "refunds")),
+        (side, "/v1/test/payments", ("pay", "decline", "dispute")),
+    ):
+        payment_id = (await client.create()).json["id"]
+        for end in ends:
+            for bad in _half_quoted(str(uuid4())):
+                headers = client.bearer() | {"Idempotency-Key": bad}
+                path = f"{start}/{payment_id}/{end}"
+                answer = await client.send("POST", path, json={}, headers=headers)
+                assert refusal(answer) == (400, "BAD_REQUEST"), (path, bad)
+        assert (await client.get(payment_id)).json["status"] == "PENDING"
+
+
 async def test_a_missing_or_bad_key_is_refused(api: Api) -> None:
     json_type = {"Content-Type": "application/json"}
     missing = await api.send(
@@ -240,6 +264,7 @@ async def test_a_missing_or_bad_key_is_refused(api: Api) -> None:
         good.replace("-", ""),
         f"{{{good}}}",
         "g" + good[1:],
+        *_half_quoted(good),
     ):
         answer = await post(api, document(), Idempotency_Key=bad)
         assert refusal(answer) == (400, "BAD_REQUEST"), bad

@@ -24,7 +24,7 @@ def uses(world: World) -> KeyUses:
 @pytest.fixture
 def authenticator(world: World, uses: KeyUses) -> Authenticator:
     service = world.service
-    attempts = Attempts(service.settings, ViewerReader(service.settings), service.encryption)
+    attempts = Attempts(service.settings, ViewerReader(service.settings))
     return Authenticator(
         service.cells, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
     )

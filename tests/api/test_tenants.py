@@ -302,7 +302,7 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    attempts = Attempts(service.settings, ViewerReader(service.settings), service.encryption)
+    attempts = Attempts(service.settings, ViewerReader(service.settings))
     keeping = Authenticator(
         service.cells,
         service.encryption,

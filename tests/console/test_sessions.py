@@ -93,6 +93,7 @@ class TestSlowedDown:
         assert int(refused.headers["Retry-After"]) > 0
         assert "authentication_slowed" in capsys.readouterr().out
         assert await _is_in(visitor)
+        await signed_in(operator, "bob")  # whose token was never used before
 
 
 @pytest.mark.parametrize(

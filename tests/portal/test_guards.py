@@ -43,6 +43,7 @@ class TestSlowedDown:
         assert "authentication_slowed" in logged
         assert "holder=member" in logged
         assert (await inside.get("/merchant/payments")).status == 200
+        assert (await member(api)).is_signed_in  # by a link that was never used before
 
 
 async def test_no_log_has_the_secret_of_a_link(
