@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from payintent.api.context import AppContext, json_response
 from payintent.api.feed_over_cells import FeedPart, FeedPlaces, read_feed
-from payintent.api.gate import leave_place
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import read_feed_cursor, read_limit, write_feed_cursor
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -21,6 +20,7 @@ from payintent.domain.event import EventType
 from payintent.json_format import format_timestamp
 from payintent.operations.merchant_actions import key_actor, replay_own_event
 from payintent.payments.change_feed import ChangeSubscriber
+from payintent.slot import release_slot
 from payintent.storage import merchant_events
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.event_feed import FeedEvent, FeedPosition
@@ -135,14 +135,14 @@ async def _read(app: AppContext, wanted: FeedRequest) -> FeedPart:
 async def _wait(request: Request, app: AppContext, wanted: FeedRequest) -> FeedPart:
     """Read again whenever the merchant has new events, until there is one that is wanted.
 
-    No place is held meanwhile, and no connection to the database. An empty page where time is
+    It holds no slot while it waits, and no connection to the database. An empty page where time is
     over, where the client has gone, or where this process stops.
     """
     loop = asyncio.get_running_loop()
     over_at = loop.time() + wanted.wait_s
     watch = ChangeSubscriber()
     app.event_feed.require_capacity(wanted.merchant_id)
-    leave_place(request.scope)
+    release_slot()
     with app.event_feed.subscribe(wanted.merchant_id, watch):
         gone = asyncio.create_task(_wake_when_gone(request, watch))
         try:

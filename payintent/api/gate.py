@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from prometheus_client import Counter
-from starlette.types import Scope
 
 from payintent.config import Settings
 
@@ -40,8 +39,6 @@ class LaneName(StrEnum):
 _BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries", "/v1/onramp/")
 _GATEWAYS = "/v1/callbacks/"
 _FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
-#: Where a request's scope has its place in its lane.
-PLACE = "payintent.place"
 _STREAM = "/events"  # lasts for minutes; the change feed bounds how many there are
 
 
@@ -49,40 +46,33 @@ _STREAM = "/events"  # lasts for minutes; the change feed bounds how many there 
 class Waiting:
     """A request that waits to begin, with its possible ends."""
 
-    begin: "Callable[[Place], None]"
+    begin: "Callable[[Slot], None]"
     shed: Callable[[], None]
     is_gone: Callable[[], bool]
     until: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """A request's place in its lane; leaving it twice is harmless."""
+class Slot:
+    """A request's slot in its lane; releasing it twice is harmless."""
 
     lane: "Lane"
-    is_left: bool = False
+    is_released: bool = False
 
-    def leave(self) -> None:
-        """Hand the place to the request that waits longest."""
-        if not self.is_left:
-            self.is_left = True
+    def release(self) -> None:
+        """Pass the slot to the request that has waited longest."""
+        if not self.is_released:
+            self.is_released = True
             self.lane.pass_on()
 
     def abandon(self) -> None:
-        """Count a request that had a place and whose client has gone."""
+        """Count a request that had a slot and whose client has gone."""
         ABANDONED.labels(self.lane.name).inc()
-
-
-def leave_place(scope: Scope) -> None:
-    """Hand a request's place to others: it only waits from now on, and its waits are bounded."""
-    place: Place | None = scope.get(PLACE)
-    if place is not None:
-        place.leave()
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One lane: its places, and the requests that wait for one."""
+    """One lane: its slots, and the requests that wait for one."""
 
     name: LaneName
     size: int
@@ -96,7 +86,7 @@ class Lane:
         """Begin a request, let it wait, or shed it."""
         if self.under_way < self.size and not self._queue:
             self.under_way += 1
-            request.begin(Place(self))
+            request.begin(Slot(self))
         elif len(self._queue) < self.waiting_max:
             loop = asyncio.get_running_loop()
             request.until = loop.time() + self.wait_s
@@ -107,7 +97,7 @@ class Lane:
             self._shed(request)
 
     def pass_on(self) -> None:
-        """Hand a place to the request that waits longest and whose client is still there."""
+        """Pass a slot to the request that has waited longest and whose client is still there."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             request = self._queue.popleft()
@@ -116,7 +106,7 @@ class Lane:
             elif request.until < now:
                 self._shed(request)
             else:
-                request.begin(Place(self))
+                request.begin(Slot(self))
                 return
         self.under_way -= 1
 

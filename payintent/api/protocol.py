@@ -15,7 +15,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.api.errors import again_s
-from payintent.api.gate import PLACE, Gate, Place, Waiting
+from payintent.api.gate import Gate, Slot, Waiting
 from payintent.api.middleware import headers_of
 from payintent.api.overload import shed
 from payintent.api.request_body import announced_bytes, head_bytes
@@ -32,7 +32,7 @@ from payintent.api.transport import (
     written,
 )
 from payintent.config import Settings
-from payintent.storage.cell_gate import place_of_request
+from payintent.slot import release_of_request
 
 _FRAMING_PER_BYTE = 16  # of a chunked body, at most: one byte a chunk, and its size in hexadecimal
 _PIPELINED_MAX = 100  # requests that wait for the answers before them
@@ -83,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._last_words: bytes | None = None  # sent after the answers that are under way
         self._current: RequestResponseCycle | None = None  # the oldest without its answer
         self._incoming: RequestResponseCycle | None = None  # its body has not arrived
-        self._place: Place | None = None  # of the request that is under way
+        self._slot: Slot | None = None  # of the request that is under way
 
     # A connection begins and ends
 
@@ -239,23 +239,23 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         lane.enter(
             Waiting(
-                lambda place: self._begin(cycle, self._service, place),
+                lambda slot: self._begin(cycle, self._service, slot),
                 lambda: self._begin(cycle, shed),
                 lambda: cycle.disconnected,
             )
         )
 
-    def _begin(self, cycle: RequestResponseCycle, app: Any, place: Place | None = None) -> None:
-        self._place = cycle.scope[PLACE] = place  # type: ignore[typeddict-unknown-key]
+    def _begin(self, cycle: RequestResponseCycle, app: Any, slot: Slot | None = None) -> None:
+        self._slot = slot
         if self.bounds.draining and not self.pipeline:
             cycle.keep_alive = False
-        task = self.loop.create_task(_run(cycle, app, place))
+        task = self.loop.create_task(_run(cycle, app, slot))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
     def on_response_complete(self) -> None:
         self._joined.flush()
-        self._leave_place()
+        self._release_slot()
         if self._closing is not None:
             return
         super().on_response_complete()
@@ -269,9 +269,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.bounds.idle[self] = None
 
     def pause_writing(self) -> None:
-        """Give the request's place to others while its client reads no answer."""
+        """Release the request's slot while its client reads no answer."""
         super().pause_writing()
-        self._leave_place()
+        self._release_slot()
         wait_s = self.bounds.settings.body_timeout_s
         self._stalled = self.loop.call_later(wait_s, self.transport.abort)
 
@@ -370,9 +370,9 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
 
-    def _leave_place(self) -> None:
-        if self._place is not None:
-            self._place.leave()
+    def _release_slot(self) -> None:
+        if self._slot is not None:
+            self._slot.release()
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle longest; False where none is idle."""
@@ -387,14 +387,14 @@ class LimitedProtocol(HttpToolsProtocol):
         return settings.callback_bytes_max if is_callback else settings.body_bytes_max
 
 
-async def _run(cycle: RequestResponseCycle, app: Any, place: Place | None) -> None:
+async def _run(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
     """Run the application for a request whose client is still there."""
-    place_of_request.set(None if place is None else place.leave)
+    release_of_request.set(None if slot is None else slot.release)
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)
-        elif place is not None:
-            place.abandon()
+        elif slot is not None:
+            slot.abandon()
     finally:
-        if place is not None:
-            place.leave()
+        if slot is not None:
+            slot.release()

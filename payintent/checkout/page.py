@@ -108,7 +108,8 @@ async def get_return(request: Request) -> Response:
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
         database = app.service.cells.of(snapshot.payment.id)
-        await ask_on_return(database, app.service.accounts, snapshot.session)
+        merchant_id = snapshot.payment.merchant_id
+        await ask_on_return(database, app.service.accounts, merchant_id, snapshot.session)
     return _to_page(request, snapshot)
 
 
@@ -172,9 +173,9 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "api": api_address(settings)[0],
         "style": page_style(merchant.accent_colour),
         "offer": offer_script(language.locale),
-        "picture": picture_path(app, view.get("product", {}).get("image")),
+        "picture": picture_path(app, view.get("product", {}).get("image"), merchant.id),
         "test": not merchant.livemode,
-        "logo": picture_path(app, merchant.logo_url),
+        "logo": picture_path(app, merchant.logo_url, merchant.id),
         "bill": make_bill(view, language),
         "result": None,
         "out_of_service": not is_in_service(merchant.activation),

@@ -13,8 +13,8 @@ _URL_CHARS_MAX = 2_048  # a longer one was cut
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 
 
-def picture_path(app: AppContext, url: str | None) -> str | None:
-    """Return our own path of a picture; None where it is known that there is none to show."""
+def picture_path(app: AppContext, url: str | None, merchant_id: int) -> str | None:
+    """Return our own path of a merchant's picture; None if there is certainly none to show."""
     service = app.service
     if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
         return None
@@ -22,14 +22,14 @@ def picture_path(app: AppContext, url: str | None) -> str | None:
         return None
     if service.pictures.has_failed(url):
         return None
-    return f"/c/static/pictures/{service.pictures.name_of(url)}.webp"
+    return f"/c/static/pictures/{service.pictures.name_of(url, merchant_id)}.webp"
 
 
 async def get_picture(request: Request) -> Response:
     """`GET /c/static/pictures/{name}.webp`: a picture whose name we have signed."""
     pictures = get_context(request).service.pictures
-    url = pictures.url_of(request.path_params["name"])
-    content = await pictures.get(url) if url else None
+    source = pictures.source_of(request.path_params["name"])
+    content = await pictures.get(source) if source else None
     if content is None:
         missing = error_response(ErrorCode.NOT_FOUND, "no such picture", 404)
         missing.headers["Cache-Control"] = "no-store"  # it may be there in a while

@@ -122,7 +122,7 @@ async def _blocked(request: Request) -> Response:
             support_url=web_url(merchant.support_url),
             terms_url=web_url(merchant.terms_url),
         ),
-        "logo": picture_path(app, merchant.logo_url),
+        "logo": picture_path(app, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],

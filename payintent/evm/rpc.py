@@ -17,6 +17,7 @@ from prometheus_client import Counter
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.log import get_logger
+from payintent.slot import release_slot
 
 if TYPE_CHECKING:
     import ssl
@@ -245,6 +246,7 @@ class RpcEndpoint:
     async def _post(self, body: bytes, timeout_s: float) -> bytes:
         import aiohttp  # imported when used: most commands call no node
 
+        release_slot()
         try:
             async with (
                 asyncio.timeout(timeout_s),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
+from payintent.slot import release_slot
 
 if TYPE_CHECKING:
     import ssl
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
-SOCKETS_PER_HOST_MAX = 128  # one slow gateway must not take all of them
+SOCKETS_PER_HOST_MAX = 256  # one slow gateway must not take all of them
 _THROTTLING = frozenset({403, 429})
 _CHUNK_BYTES = 16 * 1024
 
@@ -54,6 +55,7 @@ class GatewayHttpClient:
         """
         import aiohttp  # imported when used: most commands call no gateway
 
+        release_slot()
         try:
             async with self._open().request(
                 method,

@@ -9,6 +9,7 @@ from email.message import EmailMessage
 from enum import Enum, auto
 
 from payintent.config import Settings
+from payintent.slot import release_slot
 
 TIMEOUT_S = 20.0  # of each step with the server
 #: What a server says for good of a recipient or a text (RFC 5321, section 4.2.3; RFC 7504).
@@ -40,10 +41,12 @@ class SmtpClient:
 
     async def send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
         """Send mails over one connection; gives a result for each, and raises nothing."""
+        release_slot()
         return await asyncio.to_thread(self._send, messages)
 
     async def examine(self) -> str | None:
         """Connect and sign in without sending anything; returns what is wrong, or None."""
+        release_slot()
         return await asyncio.to_thread(self._examine)
 
     def _send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:

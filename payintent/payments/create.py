@@ -23,9 +23,9 @@ from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
 from payintent.payments import write_payments
 from payintent.payments.idempotency import require_match
+from payintent.slot import release_slot
 from payintent.storage import idempotency, payments
 from payintent.storage.batcher import Batcher
-from payintent.storage.cell_gate import leave_place
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Tx
 from payintent.storage.merchant_cells import MerchantPlace
@@ -229,7 +229,7 @@ async def _resolve(
     if isinstance(failure, CellRestsError):  # it was not begun
         raise failure
     if database.gate is not None:
-        leave_place()  # what becomes of a cell's commit keeps no other cell's request
+        release_slot()  # what becomes of a cell's commit keeps no other cell's request
     found = None
     try:
         async with asyncio.timeout(_RESOLVE_S):

@@ -22,7 +22,8 @@ from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, open_account
 from payintent.payments.buyer_calls import BuyerCalls
 from payintent.payments.gateway_calls import GatewayCall, GatewayCallLog
-from payintent.payments.gateway_health import GatewayChannel, GatewayHealth
+from payintent.payments.gateway_health import GatewayChannel, GatewayHealth, is_too_slow
+from payintent.slot import Waiters, release_slot
 from payintent.storage import accounts
 from payintent.storage.cells import Cells
 from payintent.ttl_cache import TtlMap
@@ -60,7 +61,10 @@ class GatewayAccounts:
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
         # A gateway counts by account, and each cell's bucket knows of its own buyers alone.
         share = calls and calls.shared_by(len(cells.numbers()))
-        self.buyer_calls = cells.each(lambda database: BuyerCalls(database, share, local))
+        self.buyer_calls = cells.each(
+            lambda database: BuyerCalls(database, share, local, monotonic)
+        )
+        self._waiters = Waiters()
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
 
     @property
@@ -147,13 +151,20 @@ class GatewayAccounts:
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
-        began_s = self.log.now_s()
-        answer = await request(connection.gateway, connection.account)
         channel = call.kind.channel
         can, of_refunds = connection.gateway.capabilities, channel is GatewayChannel.REFUNDS
-        if can.remote_refunds if of_refunds else can.remote:
+        is_remote = can.remote_refunds if of_refunds else can.remote
+        if is_remote:
+            release_slot()
+        began_s = self.log.now_s()
+        with self._waiters.count(call.account_id) as others:
+            answer = await request(connection.gateway, connection.account)
+        if is_remote:
             self.log.note(call, answer, began_s)
-        await self.health.of(call.row_id).record_answer(call.account_id, channel, answer)
+        took_s = self.log.now_s() - began_s
+        slow_s = took_s if is_too_slow(took_s, others) else None
+        health = self.health.of(call.row_id)
+        await health.record_answer(call.account_id, channel, answer, slow_s)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
@@ -167,6 +178,7 @@ class GatewayAccounts:
         account = connection.account
         if mistake := self.mistaken_mode(account):
             return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mistake)
+        release_slot()
         return await connection.gateway.check_account(account)
 
     def mistaken_mode(self, account: GatewayAccount) -> str | None:

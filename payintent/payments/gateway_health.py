@@ -1,7 +1,8 @@
 """The circuit breaker of each gateway account and channel, shared by all processes.
 
-The circuit opens after five consecutive unanswered requests within 60 seconds. After a pause one
-request may probe; any answer, to any request, closes the circuit for all processes.
+The circuit opens after five consecutive failures within 60 seconds: requests without an answer, or
+with one that came too late. After a pause one request may probe; any answer in time, to any
+request, closes the circuit for all processes.
 """
 
 import time
@@ -20,6 +21,12 @@ from payintent.ttl_cache import TtlCache
 _log = get_logger("health")
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
+#: An answer is too slow after so long while so many other callers wait for the same account: there
+#: callers pile up. A gateway that is slow and has few callers still sells.
+SLOW_S = 3.0
+CROWD = 16
+#: And after so long however few wait: hardly a buyer is still there.
+SLOW_ALONE_S = 10.0
 PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
 _PAUSES = gateway_outages.CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
@@ -36,6 +43,13 @@ OUTAGES = Counter(
 THROTTLED = Counter(
     "payintent_gateway_throttled_total",
     "Calls that a gateway answered with 403 or 429 because there are too many",
+    ["channel"],
+)
+
+
+SLOW = Counter(
+    "payintent_gateway_slow_answers_total",
+    "Answers of a gateway that counted as failures because they took too long",
     ["channel"],
 )
 
@@ -73,10 +87,17 @@ class GatewayHealth:
             return True
         return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
 
-    async def record_answer(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
+    async def record_answer(
+        self,
+        account_id: int,
+        channel: GatewayChannel,
+        answer: object,
+        slow_s: float | None = None,
+    ) -> None:
         """Count an answer or its absence; a gateway that limits our requests is no outage.
 
-        What is neutral counts as neither.
+        What is neutral counts as neither. `slow_s` is how long an answer took that came too late
+        (`is_too_slow`): it counts as a failure.
         """
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.neutral:
@@ -87,6 +108,10 @@ class GatewayHealth:
             return
         if isinstance(answer, OutcomeUnknown):
             await self._failed(key, answer.detail)
+            return
+        if slow_s is not None:
+            SLOW.labels(channel).inc()
+            await self._failed(key, f"answered after {slow_s:.1f} s")
             return
         self._failures.pop(key, None)
         if key in await self._channels.get():
@@ -115,6 +140,11 @@ class GatewayHealth:
     async def _read(self, previous: _Known) -> _Known:
         del previous
         return await _read_channels(self._database)
+
+
+def is_too_slow(took_s: float, other_callers: int) -> bool:
+    """Tell whether an answer counts as a failure, by how many others waited when it was begun."""
+    return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD)
 
 
 def storable_detail(detail: str) -> str:

@@ -13,6 +13,7 @@ from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.session import Session, SessionStatus
 from payintent.log import get_logger
+from payintent.payments.buyer_calls import BuyerCall
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.expire import expire_undecided
 from payintent.payments.gateway_accounts import GatewayAccounts
@@ -46,13 +47,21 @@ _SILENCE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
 RETURN_EVERY_S = 5.0
 
 
-async def ask_on_return(database: Database, accounts: GatewayAccounts, session: Session) -> None:
+async def ask_on_return(
+    database: Database, accounts: GatewayAccounts, merchant_id: int, session: Session
+) -> None:
     """Ask the gateway at once, since the buyer has come back; at most every `RETURN_EVERY_S`."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     quote = session.quote
     buyer_calls = accounts.buyer_calls.of(session.payment_id)
-    if await buyer_calls.allow(quote.account_id, quote.provider):
+    call = BuyerCall(
+        account_id=quote.account_id,
+        provider=quote.provider,
+        merchant_id=merchant_id,
+        payment_id=session.payment_id,
+    )
+    if await buyer_calls.allow(call):
         await sessions.request_inquiry(database, session.id)
 
 

@@ -28,6 +28,7 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
 from payintent.email_address import to_mailbox
 from payintent.log import get_logger
+from payintent.payments.buyer_calls import BuyerCall
 from payintent.payments.expire import (
     checkout_expired_error,
     require_not_ended,
@@ -106,18 +107,19 @@ async def select_quote(
         raise _not_available()
     await opener.require_room(snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
-    await accounts.buyer_calls.of(payment_id).spend(quote.account_id, quote.provider)
-    health = accounts.health.of(payment_id)
-    if not await health.allows(quote.account_id, GatewayChannel.SESSIONS):
-        raise _not_available()
-    session = await opener.store(
-        NewSelection(payment_id, quote, selection.return_url, selection.payer_email)
-    )
-    request = _request(context, merchant, snapshot.payment, session, selection)
-    answer = await accounts.call(
-        _call(session, GatewayRequestKind.CREATE_SESSION),
-        lambda gateway, account: gateway.create_session(account, request),
-    )
+    async with accounts.buyer_calls.of(payment_id).enter(_buyer_call(snapshot.payment, quote)):
+        if not await accounts.health.of(payment_id).allows(
+            quote.account_id, GatewayChannel.SESSIONS
+        ):
+            raise _not_available()
+        session = await opener.store(
+            NewSelection(payment_id, quote, selection.return_url, selection.payer_email)
+        )
+        request = _request(context, merchant, snapshot.payment, session, selection)
+        answer = await accounts.call(
+            _call(session, GatewayRequestKind.CREATE_SESSION),
+            lambda gateway, account: gateway.create_session(account, request),
+        )
     selected = await opener.answer(session, answer)
     _require_opened(selected, answer)
     return selected
@@ -190,11 +192,11 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     if session is None or session.status is not SessionStatus.OPEN:
         return
     buyer_calls = context.accounts.buyer_calls.of(snapshot.payment.id)
-    await buyer_calls.spend(session.quote.account_id, session.quote.provider)
-    report = await context.accounts.call(
-        _call(session, GatewayRequestKind.INQUIRE),
-        lambda gateway, account: gateway.inquire(account, session.gateway_ref),
-    )
+    async with buyer_calls.enter(_buyer_call(snapshot.payment, session.quote)):
+        report = await context.accounts.call(
+            _call(session, GatewayRequestKind.INQUIRE),
+            lambda gateway, account: gateway.inquire(account, session.gateway_ref),
+        )
     if isinstance(report, OutcomeUnknown):
         return  # the inquiry loop closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
@@ -205,6 +207,15 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)
+
+
+def _buyer_call(payment: Payment, quote: Quote) -> BuyerCall:
+    return BuyerCall(
+        account_id=quote.account_id,
+        provider=quote.provider,
+        merchant_id=payment.merchant_id,
+        payment_id=payment.id,
+    )
 
 
 def _call(session: Session, kind: GatewayRequestKind) -> GatewayCall:

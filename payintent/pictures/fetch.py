@@ -20,7 +20,7 @@ from payintent.webhooks.egress import (
 
 USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
 BYTES_MAX = 4 * 1024 * 1024
-TIMEOUT_S = 5.0
+TIMEOUT_S = 3.0
 REDIRECTS_MAX = 3
 _SOCKETS_MAX = 8
 _HEADER_BYTES_MAX = 8 * 1024

@@ -21,6 +21,7 @@ from payintent.reconciliation.sources import (
     is_file_name,
     parse_account_id,
 )
+from payintent.slot import release_slot
 from payintent.storage.reconciliation_runs import FoundFile
 
 _OK = 200
@@ -129,6 +130,7 @@ class S3Source:
             at=datetime.now(UTC),
         )
         url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
+        release_slot()
         async with self._open().get(
             URL(url, encoded=True), headers=signed, allow_redirects=False
         ) as answer:

@@ -4,8 +4,8 @@ from payintent.domain.rate_limit import RateLimit
 from payintent.storage.database import Executor
 
 
-async def take(database: Executor, account_id: int, limit: RateLimit) -> bool:
-    """Take one call out of an account's bucket; False where it is empty.
+async def take(database: Executor, account_id: int, limit: RateLimit, needed: float = 1.0) -> bool:
+    """Take one call out of an account's bucket; False if it has fewer than `needed` left.
 
     The bucket is stored as the time at which it will be full, as in `storage/rate_limits.py`.
     """
@@ -20,11 +20,13 @@ async def take(database: Executor, account_id: int, limit: RateLimit) -> bool:
             greatest(s.full_at + 1::numeric / $2, excluded.full_at),
             excluded.full_at + $3::numeric / $2
         )
-        WHERE s.full_at + 2::numeric / $2 <= excluded.full_at + ($3::numeric + 0.0005) / $2
+        WHERE s.full_at + ($4::float8::numeric + 1) / $2
+            <= excluded.full_at + ($3::numeric + 0.0005) / $2
         RETURNING account_id
         """,
         account_id,
         limit.per_s,
         limit.burst,
+        needed,
     )
     return row is not None

@@ -14,6 +14,7 @@ from time import monotonic
 from prometheus_client import Counter
 
 from payintent.domain.errors import CellRestsError, StorageUnavailableError
+from payintent.slot import release_of_request
 
 #: After so long without any answer of a cell, what waits for it holds no place of a lane.
 SILENT_S = 0.25
@@ -23,22 +24,12 @@ REST_S = 0.5
 #: After so long without an answer operators are told; what fails once has another try by then.
 AWAY_S = 2.0
 
-#: What hands the place of the request that runs to another one; None where it has none.
-place_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
-    "place_of_request", default=None
-)
 TURNED_AWAY = Counter(
     "payintent_cell_turned_away_total",
     "What was to be asked of a cell, and was not, because the cell does not answer",
     ["cell"],
 )
 _inside: ContextVar["CellGate | None"] = ContextVar("inside_cell_gate", default=None)
-
-
-def leave_place() -> None:
-    """Hand the place of the request that runs to another one: from now on it only waits."""
-    if (leave := place_of_request.get()) is not None:
-        leave()
 
 
 class CellGate:
@@ -169,7 +160,7 @@ class CellGate:
     def _begin(self, me: object) -> None:
         if not self._waiting:
             self._heard_at = max(self._heard_at, self._clock())
-        leave = place_of_request.get()
+        leave = release_of_request.get()
         if leave is not None and (self._is_shut or self.is_silent):
             leave()
             leave = None

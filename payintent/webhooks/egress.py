@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from payintent.config import Settings
 from payintent.domain.ip_address import parse_ip_network
 from payintent.setting_types import split_list
+from payintent.slot import release_slot
 
 if TYPE_CHECKING:
     from aiohttp.abc import ResolveResult
@@ -133,6 +134,7 @@ class CheckedResolver:
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every answer is checked
     ) -> "list[ResolveResult]":
         """Return a name's addresses; one refused refuses the name (`EgressRefusedError`)."""
+        release_slot()
         try:
             async with asyncio.timeout(self._timeout_s):
                 answers = await asyncio.shield(self._ask_once(host))

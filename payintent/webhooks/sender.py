@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from payintent.config import Settings
+from payintent.slot import release_slot
 from payintent.version import API_VERSION
 from payintent.webhooks.egress import (
     HOST_CHARS_MAX,
@@ -139,6 +140,7 @@ class WebhookSender:
                 delivery.secrets, delivery.webhook_id, timestamp_s, delivery.body
             ),
         }
+        release_slot()
         async with self._client().post(
             target.url, data=delivery.body, headers=headers, allow_redirects=False
         ) as response:

@@ -18,13 +18,15 @@ from PIL.PngImagePlugin import PngInfo
 
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.pictures import cache, fetch
-from payintent.pictures.cache import PictureCache
+from payintent.pictures.cache import PictureCache, PictureSource
 from payintent.pictures.encode import PIXELS_MAX, SCANS_MAX, SIDE_PX, encode_picture
 from payintent.pictures.errors import NoPictureError
+from payintent.pictures.fair_turns import FairTurns
 from payintent.pictures.fetch import PictureFetcher
 from payintent.webhooks.egress import EgressRules
 from tests.checkout.drawing import opened, picture
 from tests.support.http_server import clean_up
+from tests.support.patience import PATIENCE_S, until
 from tests.support.world import Answer, Api, free_port
 
 _SANDBOX = EgressRules(sandbox=True)
@@ -433,14 +435,15 @@ async def test_what_is_no_address_of_a_picture_is_not_shown(api: Api, image: obj
 async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) -> None:
     url = shop.give("/secret.png", picture())
     pictures = api.world.service.pictures
-    ours = pictures.name_of(url)
-    assert pictures.url_of(ours) == url
+    ours = pictures.name_of(url, 7)
+    assert pictures.source_of(ours) is not None
     encoded = urlsafe_b64encode(url.encode()).decode().rstrip("=")
-    other = pictures.name_of(shop.url("/other.png"))
+    other = pictures.name_of(shop.url("/other.png"), 7)
     for name in (
         encoded,
-        "A" * 20 + encoded,
-        other[:20] + encoded,
+        "A" * 28 + encoded,
+        other[:28] + encoded,
+        ours[:20] + "AAAAAAAA" + encoded,
         ours[:-2],
         ours + "AA",
         "x",
@@ -453,7 +456,7 @@ async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) 
 async def test_all_who_want_a_picture_wait_for_one_fetch(api: Api, shop: Shop) -> None:
     pictures = api.world.service.pictures
     url = shop.give("/book.png", picture())
-    found = await asyncio.gather(*(pictures.get(url) for _ in range(20)))
+    found = await asyncio.gather(*(pictures.get(PictureSource(url)) for _ in range(20)))
     assert len(set(found)) == 1
     assert shop.asked == ["/book.png"]
 
@@ -466,11 +469,11 @@ async def test_the_pictures_in_memory_are_bounded(
     pictures = api.world.service.pictures
     urls = [shop.give(f"/{number}.png", picture()) for number in range(5)]
     for url in urls:
-        assert await pictures.get(url) is not None
+        assert await pictures.get(PictureSource(url)) is not None
     assert pictures.bytes_kept <= 3 * size
-    await pictures.get(urls[-1])
+    await pictures.get(PictureSource(urls[-1]))
     assert len(shop.asked) == 5
-    await pictures.get(urls[0])
+    await pictures.get(PictureSource(urls[0]))
     assert len(shop.asked) == 6
 
 
@@ -479,9 +482,95 @@ async def test_more_pictures_than_can_wait_are_not_fetched(
 ) -> None:
     monkeypatch.setattr(cache, "WAITING_MAX", 0)
     url = shop.give("/book.png", picture())
-    assert await api.world.service.pictures.get(url) is None
+    assert await api.world.service.pictures.get(PictureSource(url)) is None
     assert shop.asked == []
     assert not api.world.service.pictures.has_failed(url)
+
+
+async def test_one_merchants_pictures_that_hang_keep_nobody_elses_from_being_fetched(
+    api: Api, shop: Shop
+) -> None:
+    never = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    pictures = PictureCache(api.world.service.encryption, _SANDBOX)
+    sources = []
+    for number in range(cache.WAITING_PER_MERCHANT_MAX):
+        shop.gives[f"/hang/{number}"] = hang
+        sources.append(PictureSource(shop.url(f"/hang/{number}"), "theirs"))
+    hanging = [asyncio.create_task(pictures.get(source)) for source in sources]
+    await until(lambda: len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX, "they are fetched")
+    beyond = PictureSource(shop.give("/one-more.png", picture()), "theirs")
+    assert await pictures.get(beyond) is None
+    ours = PictureSource(shop.give("/book.png", picture()), "ours")
+    assert await pictures.get(ours) is not None
+    assert len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX + 1
+    never.set()
+    await asyncio.gather(*hanging)
+    await pictures.close()
+
+
+async def test_a_picture_that_had_no_turn_in_time_is_asked_for_again(
+    api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "QUEUE_S", 0.01)
+    never = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response(status=404)
+
+    pictures = PictureCache(api.world.service.encryption, _SANDBOX)
+    urls = [shop.url(f"/hang/{number}") for number in range(cache.FETCHES_PER_MERCHANT_MAX)]
+    shop.gives |= dict.fromkeys((f"/hang/{number}" for number in range(len(urls))), hang)
+    hanging = [asyncio.create_task(pictures.get(PictureSource(url))) for url in urls]
+    await until(lambda: len(shop.asked) == len(urls), "they are fetched")
+    late = PictureSource(shop.give("/book.png", picture()))
+    assert await pictures.get(late) is None
+    assert not pictures.has_failed(late.url)
+    never.set()
+    await asyncio.gather(*hanging)
+    assert await pictures.get(late) is not None
+    await pictures.close()
+
+
+async def test_a_request_for_a_picture_takes_so_long_at_most(
+    api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fetch.TIMEOUT_S + cache.QUEUE_S <= cache.REQUEST_S == 5.0
+    monkeypatch.setattr(cache, "REQUEST_S", 0.01)
+    never = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    shop.gives["/hang"] = hang
+    pictures = PictureCache(api.world.service.encryption, _SANDBOX)
+    assert await pictures.get(PictureSource(shop.url("/hang"))) is None
+    never.set()
+    await pictures.close()
+
+
+async def test_parties_have_their_turns_in_order_and_none_more_than_its_part() -> None:
+    turns, order, end = FairTurns(2, 1), list[str](), asyncio.Event()
+
+    async def have(party: str) -> None:
+        async with turns.turn(party, PATIENCE_S):
+            order.append(party)
+            if len(order) <= 2:
+                await end.wait()
+
+    all_turns = [asyncio.create_task(have(party)) for party in ("a", "a", "a", "b", "c", "c")]
+    await until(lambda: len(order) == 2, "two have their turns")
+    assert order == ["a", "b"]
+    end.set()
+    await asyncio.gather(*all_turns)
+    assert sorted(order) == ["a", "a", "a", "b", "c", "c"]
+    assert order.index("c") <= 3  # before the last of those who came first
 
 
 async def test_a_cache_that_is_closed_ends_its_fetches(api: Api, shop: Shop) -> None:
@@ -494,7 +583,7 @@ async def test_a_cache_that_is_closed_ends_its_fetches(api: Api, shop: Shop) -> 
 
     shop.gives["/hang"] = hang
     pictures = PictureCache(api.world.service.encryption, _SANDBOX)
-    waiting = asyncio.create_task(pictures.get(shop.url("/hang")))
+    waiting = asyncio.create_task(pictures.get(PictureSource(shop.url("/hang"))))
     await begun.wait()
     await pictures.close()
     never.set()

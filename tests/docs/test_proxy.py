@@ -100,6 +100,13 @@ def test_a_path_with_a_capability_is_limited_and_never_cached_nor_in_the_error_l
     assert location.all("limit_conn")
 
 
+def test_pictures_that_the_service_would_fetch_are_limited_by_address() -> None:
+    location = _SERVER.location("/c/static/pictures/x.webp")
+    assert location.one("limit_req")[0] == "zone=payintent_pictures"
+    assert location.all("limit_conn")
+    assert not _SERVER.location("/c/static/0123/checkout.js").all("limit_req")
+
+
 def test_a_stream_is_not_buffered() -> None:
     location = _SERVER.location(f"/v1/checkout/{_ID}/events")
     assert location.one("proxy_buffering") == ["off"]

@@ -1,6 +1,9 @@
 """What buyers can make us ask of a gateway is bounded, and holds up nobody else."""
 
-from uuid import UUID
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from uuid import UUID, uuid4
 
 import pytest
 from prometheus_client import REGISTRY
@@ -8,7 +11,12 @@ from prometheus_client import REGISTRY
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.rate_limit import RateLimit
-from payintent.payments.buyer_calls import BuyerCalls
+from payintent.payments.buyer_calls import (
+    WAITING_PER_ACCOUNT_MAX,
+    WAITING_PER_MERCHANT_MAX,
+    BuyerCall,
+    BuyerCalls,
+)
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.open_session import SELECTIONS_MAX
@@ -23,12 +31,64 @@ THROTTLED = OutcomeUnknown(detail="status 429", throttled=True)
 SILENT = OutcomeUnknown(detail="no answer")
 
 
+CROWD, OTHER = 1, 2  # merchants
+
+
+def buyer_call(
+    account_id: int,
+    merchant_id: int | None = None,
+    provider: str = "fake",
+    payment_id: UUID | None = None,
+) -> BuyerCall:
+    """A call for a payment of a merchant; of ones that nothing was asked for before, if None."""
+    payment_id = payment_id or uuid4()
+    return BuyerCall(
+        account_id=account_id,
+        provider=provider,
+        merchant_id=merchant_id or payment_id.int,
+        payment_id=payment_id,
+    )
+
+
+async def refusal(calls: BuyerCalls, call: BuyerCall) -> ErrorCode | None:
+    try:
+        async with calls.enter(call):
+            return None
+    except RefusedError as refused:
+        return refused.code
+
+
+@dataclass
+class SharedBucket:
+    """An account's bucket, by a clock that stands still until it is moved."""
+
+    calls: BuyerCalls
+    account_id: int
+    clock: StoppedClock
+    now: list[float]
+
+    @classmethod
+    async def at(cls, world: World, limit: RateLimit) -> "SharedBucket":
+        now = [0.0]
+        calls = BuyerCalls(world.database, limit, frozenset(), lambda: now[0])
+        return cls(calls, world.account_id, await StoppedClock(world).stop(), now)
+
+    async def ask(self, merchant_id: int, payment_id: UUID | None = None) -> bool:
+        return await self.calls.allow(
+            buyer_call(self.account_id, merchant_id, payment_id=payment_id)
+        )
+
+    async def move(self, milliseconds: int) -> None:
+        self.now[0] += milliseconds / 1000
+        await self.clock.move(milliseconds)
+
+
 async def come_back(world: World, session_id: UUID) -> int:
     """Let the buyer open the address of return; gives how many are asked about then."""
     service = world.service
     session = await sessions.get(world.database, session_id)
     assert session is not None
-    await ask_on_return(world.database, service.accounts, session)
+    await ask_on_return(world.database, service.accounts, world.merchant_id, session)
     return await ask_all(world)
 
 
@@ -107,7 +167,7 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
 
     async def allowed() -> list[bool]:
-        return [await one.allow(account, "fake") for one in (first, second, first)]
+        return [await one.allow(buyer_call(account)) for one in (first, second, first)]
 
     assert await allowed() == [True, True, True]
     assert await allowed() == [True, False, False]
@@ -117,9 +177,72 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     assert await allowed() == [True, False, False]
     await clock.move(3_600_000)
     assert [*await allowed(), *await allowed()] == [True] * 4 + [False] * 2
-    assert await first.allow(account + 1, "fake")
-    assert await first.allow(account, "local")
-    assert await BuyerCalls(database, None, ()).allow(account, "fake")
+    assert await first.allow(buyer_call(account + 1))
+    assert await first.allow(buyer_call(account, provider="local"))
+    assert await BuyerCalls(database, None, ()).allow(buyer_call(account))
+
+
+async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: World) -> None:
+    """A crowd asks as often as it can; 39 buyers of another merchant come over four seconds."""
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    crowd, other = list[bool](), list[bool]()
+    for _ in range(39):
+        crowd += [await shared.ask(CROWD) for _ in range(10)]
+        other.append(await shared.ask(OTHER))
+        await shared.move(100)
+    assert other == [True] * 39
+    # What the other leaves is the crowd's: all calls of 3.9 s beside a third of a burst.
+    assert sum(crowd) >= 39 + 20
+
+
+async def test_whoever_is_alone_at_an_account_has_all_its_calls(world: World) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    burst = [await shared.ask(CROWD) for _ in range(60)]
+    assert 40 <= sum(burst) < 45  # a third stays for others
+    later = list[bool]()
+    for _ in range(100):
+        later += [await shared.ask(CROWD) for _ in range(5)]
+        await shared.move(100)
+    assert sum(later) >= 0.9 * 200  # while the bucket comes to its level
+
+
+async def test_merchants_who_want_more_than_their_share_get_the_same(world: World) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    got = Counter[int]()
+    for _ in range(100):
+        for merchant, times in ((1, 8), (2, 3), (3, 2)):
+            got[merchant] += sum([await shared.ask(merchant) for _ in range(times)])
+        await shared.move(100)
+    assert sum(got.values()) >= 200
+    assert max(got.values()) <= 1.3 * min(got.values())
+
+
+async def test_a_checkout_in_a_loop_leaves_calls_for_the_others_of_its_merchant(
+    world: World,
+) -> None:
+    shared = await SharedBucket.at(world, RateLimit(20, 60))
+    loop, others = uuid4(), list[bool]()
+    for _ in range(39):
+        for _ in range(10):
+            await shared.ask(CROWD, loop)
+        others.append(await shared.ask(CROWD))
+        await shared.move(100)
+    assert others == [True] * 39
+
+
+async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(world: World) -> None:
+    calls = BuyerCalls(world.database, None, {"local"})
+    async with AsyncExitStack() as waiting:
+        for number in range(WAITING_PER_MERCHANT_MAX):
+            await waiting.enter_async_context(calls.enter(buyer_call(number % 2, CROWD)))
+        assert await refusal(calls, buyer_call(3, CROWD)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, buyer_call(3, CROWD, "local")) is None
+        assert await refusal(calls, buyer_call(0, OTHER)) is None
+        for _ in range(WAITING_PER_ACCOUNT_MAX - WAITING_PER_MERCHANT_MAX // 2):
+            await waiting.enter_async_context(calls.enter(buyer_call(0)))
+        assert await refusal(calls, buyer_call(0)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, buyer_call(1)) is None
+    assert await refusal(calls, buyer_call(0, CROWD)) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,16 @@ from payintent.domain.gateway import (
     SessionReport,
 )
 from payintent.domain.payment import Payment
-from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, GatewayChannel, GatewayHealth
+from payintent.payments.gateway_health import (
+    CROWD,
+    FAILURES_MAX,
+    PAUSE_S,
+    SLOW_ALONE_S,
+    SLOW_S,
+    GatewayChannel,
+    GatewayHealth,
+    is_too_slow,
+)
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.payments.send_refund import UNSENT_WAIT_MAX_S
 from payintent.service import Service, open_service
@@ -26,7 +35,7 @@ from tests.payments.refunding import asked, auto_refund, paid, work
 from tests.payments.test_expire import ask_all
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World
 
 SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS
@@ -129,6 +138,55 @@ async def test_what_counts_is_that_there_was_no_answer(
 ) -> None:
     await processes.fail(processes.first, FAILURES_MAX, answer)
     assert await processes.is_down() == (counts, counts)
+
+
+async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
+    processes: Processes,
+) -> None:
+    for _ in range(FAILURES_MAX):
+        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+    assert await processes.is_down() == (True, True)
+    [row] = await processes.world.rows("SELECT detail FROM gateway_outage")
+    assert row["detail"] == "answered after 3.5 s"
+    await processes.move(PAUSE_S)
+    assert await processes.admitted(processes.second)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+    assert await processes.is_down() == (True, True)
+    await processes.move(2 * PAUSE_S)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    assert await processes.is_down() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "others", "counts"),
+    [
+        (SLOW_S - 0.1, 100, False),
+        (SLOW_S, CROWD, True),
+        (SLOW_S, CROWD - 1, False),
+        (SLOW_ALONE_S, 0, True),
+    ],
+)
+def test_an_answer_is_too_late_when_callers_pile_up_or_hardly_one_is_left(
+    took_s: float, others: int, counts: bool
+) -> None:
+    assert is_too_slow(took_s, others) is counts
+
+
+async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
+    world: World, gateway: FakeGateway, clock: StoppedClock
+) -> None:
+    gateway.hold = asyncio.Event()
+    world.service.accounts.log._monotonic = clock.monotonic
+    payments = [await world.create() for _ in range(CROWD + FAILURES_MAX)]
+    selecting = [asyncio.create_task(world.select(payment)) for payment in payments]
+    await until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
+    await clock.move(round(SLOW_S * 1000))
+    gateway.hold.set()
+    await asyncio.gather(*selecting)  # each of them was answered, and is selected
+    assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
+    with pytest.raises(RefusedError) as refused:
+        await world.select(await world.create())
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
 
 
 async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:

@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from payintent.domain.errors import CellRestsError, LockTimeoutError, StorageUnavailableError
+from payintent.slot import release_of_request
 from payintent.storage.batcher import Batcher
-from payintent.storage.cell_gate import AWAY_S, REST_S, SILENT_S, CellGate, place_of_request
+from payintent.storage.cell_gate import AWAY_S, REST_S, SILENT_S, CellGate
 
 _MAX = 2
 
@@ -187,7 +188,7 @@ async def test_the_places_of_those_who_wait_are_handed_on_once_the_cell_is_silen
     all_left = asyncio.Event()
 
     async def request(number: int) -> None:
-        place_of_request.set(lambda: (left.append(number), all_left.set())[0])
+        release_of_request.set(lambda: (left.append(number), all_left.set())[0])
         await _wait(gate, _until(answer))
 
     first = asyncio.create_task(request(1))

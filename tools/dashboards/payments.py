@@ -155,6 +155,7 @@ GATEWAYS = [
             "outages, {{channel}}": rate("payintent_gateway_outages_total", "channel"),
             "throttled, {{channel}}": rate("payintent_gateway_throttled_total", "channel"),
             "buyers' calls without room": rate("payintent_buyer_calls_refused_total"),
+            "slow answers, {{channel}}": rate("payintent_gateway_slow_answers_total", "channel"),
         },
     ),
 ]

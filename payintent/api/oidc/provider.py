@@ -2,7 +2,8 @@
 
 import base64
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlencode
@@ -18,6 +19,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.web_origin import is_confidential
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent.log import get_logger
+from payintent.slot import Waiters, release_slot
 from payintent.ttl_cache import TtlCache
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ _KEPT_S = 3600.0  # what the provider says of itself, and its keys
 _KEYS_AGAIN_S = 10.0  # between two readings because of keys that are not known
 _ASKED_AGAIN_S = 2.0  # after a reading that failed
 _KEYS_MAX = 100
+_WAITING_MAX = 64  # sign-ins that wait for the provider
 _OK = 200
 _REFUSALS = frozenset({400, 401, 403})
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
@@ -87,10 +90,13 @@ class IdentityProvider:
         self._secret = settings.oidc_client_secret.get_secret_value()
         self._http = GatewayHttpClient(_TIMEOUT_S, _ANSWER_BYTES_MAX, settings.client_tls)
         self._monotonic = monotonic
+        self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _KEPT_S, monotonic
+            self._read_metadata, None, _KEPT_S, monotonic, self._wait
         )
-        self._keys: TtlCache[_Keys] = TtlCache(self._read_keys, _Keys([]), _KEPT_S, monotonic)
+        self._keys: TtlCache[_Keys] = TtlCache(
+            self._read_keys, _Keys([]), _KEPT_S, monotonic, self._wait
+        )
         self._keys_again_at = 0.0
         self._failed: tuple[float, ProviderUnusableError] | None = None
 
@@ -132,7 +138,8 @@ class IdentityProvider:
             headers["Authorization"] = self._basic()
         else:
             fields |= {"client_id": self.client_id, "client_secret": self._secret}
-        answer = await self._ask("token", "POST", metadata.token_endpoint, headers, fields)
+        with self._wait():
+            answer = await self._ask("token", "POST", metadata.token_endpoint, headers, fields)
         if answer.status in _REFUSALS:
             raise UnauthorizedError(api_key.OPERATOR, "oidc_code")
         return _read("token", answer, _TokenAnswer).id_token
@@ -140,6 +147,17 @@ class IdentityProvider:
     async def close(self) -> None:
         """Close all connections to the provider."""
         await self._http.close()
+
+    @contextmanager
+    def _wait(self) -> Generator[None]:
+        """Wait for the provider inside the block, without a slot, beside so many others."""
+        if self._waiters[self.issuer] >= _WAITING_MAX:
+            raise RefusedError(
+                ErrorCode.SERVICE_UNAVAILABLE, "too many people are signing in", retry_after_s=1
+            )
+        release_slot()
+        with self._waiters.count(self.issuer):
+            yield
 
     def _basic(self) -> str:
         """Authenticate as the client; both parts are form-encoded first (RFC 6749, 2.3.1)."""
