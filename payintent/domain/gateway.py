@@ -148,12 +148,15 @@ class Capture:
     reference: str  # the gateway's own, unique within the account
     amount_minor: int  # rounded down where the gateway's amount is finer
     currency: str  # as the gateway names it; not always one that we take
-    #: The gateway's own amount and currency, where minor units cannot represent them exactly.
+    #: The gateway's own words, if minor units cannot represent the amount exactly, or if the
+    #: gateway itself reports that the amount or the time is wrong. Such a capture pays nothing.
     verbatim: str | None = None
+    #: The amount may differ from what the buyer paid, so it is never refunded automatically.
+    uncertain: bool = False
 
     def equals(self, amount_minor: int, currency: str) -> bool:
         """Tell whether this is exactly the given amount in the given currency."""
-        exact = self.verbatim is None
+        exact = self.verbatim is None and not self.uncertain
         return exact and (self.amount_minor, self.currency) == (amount_minor, currency)
 
 
@@ -208,8 +211,10 @@ class OutcomeUnknown:
     detail: str
     #: The gateway limits our requests: it is reachable, though it may have done nothing.
     throttled: bool = False
-    #: No silence of the gateway: the adapter called nobody, or what was answered decides nothing.
+    #: The adapter called nobody, by a rule of its own: this says nothing about the gateway.
     neutral: bool = False
+    #: The gateway answered, and the answer is authentic, but it decides nothing: no outage.
+    answered: bool = False
     #: What this would mean for an account that is only being checked.
     problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
 
@@ -241,7 +246,9 @@ class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # it will not be done: nothing was refunded
-    ABSENT = "absent"  # the gateway does not know it
+    #: The gateway does not know it. With `refund_is_idempotent` also: it cannot be told from other
+    #: refunds until it is sent again, which gives the first answer again.
+    ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

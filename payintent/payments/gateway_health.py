@@ -96,8 +96,9 @@ class GatewayHealth:
     ) -> None:
         """Count an answer or its absence; a gateway that limits our requests is no outage.
 
-        What is neutral counts as neither. `slow_s` is how long an answer took that came too late
-        (`is_too_slow`): it counts as a failure.
+        An authentic answer counts as one even if it decides nothing: otherwise buyers who cancel
+        could switch a gateway off. A neutral outcome counts as neither. `slow_s` is how long an
+        answer took that came too late (`is_too_slow`): it counts as a failure.
         """
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.neutral:
@@ -106,7 +107,7 @@ class GatewayHealth:
             THROTTLED.labels(channel).inc()
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
-        if isinstance(answer, OutcomeUnknown):
+        if isinstance(answer, OutcomeUnknown) and not answer.answered:
             await self._failed(key, answer.detail)
             return
         if slow_s is not None:

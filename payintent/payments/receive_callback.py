@@ -53,6 +53,7 @@ class _Kept(msgspec.Struct):
     amount_minor: int | None
     currency: str | None
     verbatim: str | None = None
+    uncertain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +321,7 @@ def _kept(report: SessionReport | None) -> str | None:
         amount_minor=capture.amount_minor if capture else None,
         currency=capture.currency if capture else None,
         verbatim=capture.verbatim if capture else None,
+        uncertain=capture is not None and capture.uncertain,
     )
     return msgspec.json.encode(kept).decode()
 
@@ -333,5 +335,6 @@ def _report(text: str) -> SessionReport:
             amount_minor=kept.amount_minor,
             currency=kept.currency,
             verbatim=kept.verbatim,
+            uncertain=kept.uncertain,
         )
     return SessionReport(state=kept.state, capture=capture, reason=kept.reason)

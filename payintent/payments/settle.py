@@ -13,7 +13,7 @@ from payintent.id_generator import IdGenerator
 from payintent.payments.cases import session_origin
 from payintent.payments.create_refund import auto_refund_case
 from payintent.payments.transitions import TransitionRequest, apply_transitions
-from payintent.storage import sessions, settlements
+from payintent.storage import captures, sessions, settlements
 from payintent.storage.captures import SettledCapture
 from payintent.storage.database import Tx
 from payintent.storage.settlements import EarlierCapture, LockedRecords, Settlement
@@ -67,10 +67,21 @@ async def _settle(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settl
     if earlier is not None and earlier.given_back:
         # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
+    elif earlier is None and await _is_known_by_another_reference(tx, session, report):
+        return None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
     return _decide(tx.id_generator, payment, session, report, earlier, locked.now)
+
+
+async def _is_known_by_another_reference(tx: Tx, session: Session, report: SessionReport) -> bool:
+    """Tell whether this money was stored under a part of its reference, or under all of it."""
+    if report.capture is None or session.status is not SessionStatus.ENDED:
+        return False
+    return await captures.complete_reference(
+        tx, session.payment_id, session.id, report.capture.reference
+    )
 
 
 async def apply_settlements(tx: Tx, decided: Sequence[Settlement], at: datetime) -> list[Payment]:
@@ -91,8 +102,9 @@ async def apply_settlements(tx: Tx, decided: Sequence[Settlement], at: datetime)
         if item.payment is not None and item.decision.trigger is not None
     ]
     changed = await apply_transitions(tx, requests)
+    held = {item.capture.id for item in decided if item.capture and item.uncertain}
     for case in await settlements.save(tx, decided, at):
-        if case.capture_id is not None:
+        if case.capture_id is not None and case.capture_id not in held:
             merchant_id = case.origin.merchant_id
             await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
     return changed
@@ -160,4 +172,5 @@ def _decide(
         capture=capture,
         case_id=id_generator.new_id(),
         note=verbatim_note(report.capture),
+        uncertain=report.capture is not None and report.capture.uncertain,
     )

@@ -132,6 +132,28 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
     assert len(adopted) == len(captures)  # noqa: S101 - no money is given to two sessions
 
 
+async def complete_reference(tx: Tx, payment_id: UUID, session_id: UUID, reference: str) -> bool:
+    """Tell whether a locked session has this capture already, and store the longer reference.
+
+    A reference that ends with a dot is the beginning of the gateway's own one, which not every
+    answer of a gateway contains.
+    """
+    rows = await tx.fetch(
+        """
+        UPDATE capture
+        SET reference = CASE WHEN starts_with($3, reference) THEN $3 ELSE reference END
+        WHERE payment_id = $1 AND session_id = $2
+            AND (right(reference, 1) = '.' AND starts_with($3, reference)
+                OR right($3, 1) = '.' AND starts_with(reference, $3))
+        RETURNING id
+        """,
+        payment_id,
+        session_id,
+        reference,
+    )
+    return bool(rows)
+
+
 async def add(
     tx: Tx, captures: Sequence[SettledCapture], entries: Sequence[LedgerEntry], at: datetime
 ) -> None:

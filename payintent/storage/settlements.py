@@ -57,6 +57,7 @@ class Settlement:
     transfer: NewTransfer | None = None  # that brought the capture
     case_id: UUID  # of the case that the decision may open
     note: str = ""  # of the case
+    uncertain: bool = False  # the amount is not known for sure: no refund without a person
 
 
 async def load(

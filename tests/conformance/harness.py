@@ -32,7 +32,7 @@ from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient
 from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
-from tests.conformance.traits import Traits
+from tests.conformance.traits import Scenario, Traits
 
 PATIENT_S = 30.0  # a loaded machine must not look like a silent gateway
 HURRIED_S = 0.3
@@ -96,6 +96,33 @@ class Harness(Traits, ABC):
     @abstractmethod
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Let the buyer try to pay, and be declined."""
+
+    async def cancel(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
+        """Let the buyer cancel on the page."""
+        raise NotImplementedError
+
+    async def pay_otherwise(
+        self, created: SessionCreated, request: GatewaySessionRequest, how: Scenario
+    ) -> None:
+        """Let the buyer pay less, more or late; ends when the money is taken."""
+        raise NotImplementedError
+
+    async def go_back(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> SessionCreated:
+        """Let the buyer leave the page and come back; gives the session to continue with."""
+        await self.visit(created, request)
+        return created
+
+    async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
+        """Let the merchant refund a part in the gateway's own dashboard."""
+        raise NotImplementedError
+
+    async def leave_undecided(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> None:
+        """Give the session a state, or code, that no document lists."""
+        raise NotImplementedError
 
     @abstractmethod
     async def set_refunds(self, outcome: RefundOutcome) -> None:

@@ -28,7 +28,7 @@ from payintent.gateways.simulator import SimulatorGateway
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
-from tests.conformance.traits import TRAITS
+from tests.conformance.traits import TRAITS, Scenario
 from tests.sandbox.simulator.running import (
     KEY,
     OTHER_KEY,
@@ -37,7 +37,7 @@ from tests.sandbox.simulator.running import (
     running_simulator,
 )
 
-DECLINED = "4000000000000002"
+DECLINED, ONE_MORE = "4000000000000002", "4000009900000079"
 CARDS = {
     RefundOutcome.DONE: "4242424242424242",
     RefundOutcome.PENDING: "4000009900000160",
@@ -61,6 +61,30 @@ class SimulatorHarness(Harness):
 
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._pay(created, DECLINED)
+
+    async def cancel(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
+        url = f"{created.next_action['redirect']['url']}/cancel"
+        async with self.http.post(url, allow_redirects=False) as answer:
+            assert answer.status == 303, await answer.text()
+
+    async def pay_otherwise(
+        self, created: SessionCreated, request: GatewaySessionRequest, how: Scenario
+    ) -> None:
+        assert how is Scenario.PAYS_MORE
+        await self._pay(created, ONE_MORE)
+
+    async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
+        order = {
+            "reference": secrets.token_hex(8),
+            "capture": capture.reference,
+            "amount_minor": amount_minor,
+            "currency": capture.currency,
+            "callback_url": self.receiver.url,
+        }
+        headers = {"Authorization": f"Bearer {KEY}"}
+        url = f"{self.url}/v1/refunds"
+        async with self.http.post(url, json=order, headers=headers) as answer:
+            assert answer.status in {200, 201}, await answer.text()
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]

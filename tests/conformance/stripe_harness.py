@@ -52,6 +52,13 @@ class StripeHarness(Harness):
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.decline(created)
 
+    async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
+        asked: stripe.params.RefundCreateParams = {
+            "payment_intent": capture.reference,
+            "amount": amount_minor,
+        }
+        await self.api.v1.refunds.create_async(asked)
+
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 

@@ -1,6 +1,6 @@
 """Where gateways differ: which tests of the kit an adapter has is known before it is opened."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -18,6 +18,18 @@ class Call(StrEnum):
     INQUIRE_REFUND = "inquire_refund"
 
 
+class Scenario(StrEnum):
+    """What else may happen at a gateway; `harness.py` has a hook for each."""
+
+    CANCELS = "cancels"  # the buyer cancels on the page
+    PAYS_LESS = "pays_less"
+    PAYS_MORE = "pays_more"
+    PAYS_LATE = "pays_late"  # after the deadline
+    GOES_BACK = "goes_back"  # the buyer leaves the page, comes back and pays
+    DASHBOARD_REFUND = "dashboard_refund"  # the merchant refunds there, without us
+    UNDECIDED = "undecided"  # an authentic answer with a state that no document lists
+
+
 @dataclass(kw_only=True)
 class Traits:
     """What an adapter and its gateway do; by default everything."""
@@ -29,6 +41,11 @@ class Traits:
     creates_once: bool = True  # the same id gives the same reference
     found_by_our_id: bool = True  # a session is found without a reference; else that is Unknown
     asking_opens: bool = False  # who asks for one by our id alone opens it: what is asked is OPEN
+    #: Scenarios that the gateway, or its counterpart here, does not have, and why.
+    cannot: Mapping[Scenario, str] = field(default_factory=dict[Scenario, str])
+    ends_on_cancel: bool = True  # a buyer's cancel ends the session; else it stays OPEN
+    #: A refund is found without the gateway's reference; else it is ABSENT until it is sent again.
+    finds_unreferenced_refunds: bool = True
     ends_on_decline: bool = True  # else the buyer may try again: ATTEMPTED by callback, then OPEN
     declines: bool = True  # a buyer can be declined at all
     can_close: bool = True  # else a close only asks, and an open session stays open
@@ -48,12 +65,19 @@ class Traits:
     declines_refunds: bool = True  # a refund can be declined that is within the remainder
 
 
+_BY_CARD = "a card pays the amount on the page"
+_SIMULATOR_CANNOT = {
+    Scenario.PAYS_LESS: "its cards pay the amount or more",
+    Scenario.PAYS_LATE: "at the kit's time scale its late captures take an hour and a half",
+    Scenario.UNDECIDED: "it has no undocumented status",
+}
+
 TRAITS = {
     "2c2p": Traits(
         found_by_our_id=False,  # an unpaid token sounds like one that was never made
         can_close=False,
         calls_back_refunds=False,
-        refunds_again=False,
+        finds_unreferenced_refunds=False,  # its list has no ids of ours
         disputes=True,
         tried_credentials=frozenset(
             {
@@ -63,6 +87,13 @@ TRAITS = {
         ),
     ),
     "ecpay": Traits(
+        cannot={
+            Scenario.CANCELS: "the page has no such button, and leaving it tells ECPay nothing",
+            **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
+            Scenario.PAYS_LATE: "the emulator's page never closes",
+            Scenario.DASHBOARD_REFUND: "the emulator has no merchant portal",
+            Scenario.UNDECIDED: "the emulator has no undocumented trade status",
+        },
         calls=frozenset(Call) - {Call.CREATE},
         can_close=False,
         tells_currency=False,
@@ -71,8 +102,11 @@ TRAITS = {
         pending_refunds=False,
         tried_credentials=frozenset({"merchant_id", "hash_key", "hash_iv"}),
     ),
-    "example": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
+    "example": Traits(
+        cannot=_SIMULATOR_CANNOT, tells_decimals=False, tried_credentials=frozenset({"api_key"})
+    ),
     "gateway_contract": Traits(
+        cannot=dict.fromkeys(Scenario, "transfers on a chain have tests of their own"),
         action="onchain_session",
         over_http=False,
         creates_once=False,
@@ -84,8 +118,18 @@ TRAITS = {
         knows_remainder=False,
         declines_refunds=False,
     ),
-    "simulator": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
+    "simulator": Traits(
+        cannot=_SIMULATOR_CANNOT,
+        tells_decimals=False,
+        tried_credentials=frozenset({"api_key"}),
+    ),
     "stripe": Traits(
+        cannot={
+            Scenario.CANCELS: "the card form is on our page, and has no such button",
+            **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
+            Scenario.PAYS_LATE: "an intent that we have cancelled takes no payment",
+            Scenario.UNDECIDED: "the emulator has no undocumented status of an intent",
+        },
         action="embedded_card",
         ends_on_decline=False,
         asking_opens=True,
@@ -94,6 +138,9 @@ TRAITS = {
         tried_credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
     ),
     "test": Traits(
+        cannot={
+            **dict.fromkeys(Scenario, "it is ours, and answers from our own records"),
+        },
         over_http=False,
         tells_decimals=False,
         calls_back_refunds=False,

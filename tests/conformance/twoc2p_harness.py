@@ -11,6 +11,7 @@ from decimal import Decimal
 import aiohttp
 import pytest
 
+from payintent.domain import ids
 from payintent.domain.gateway import (
     CallbackRequest,
     Capture,
@@ -21,17 +22,21 @@ from payintent.domain.gateway import (
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.jwt import verify_jwt
+from payintent.gateways.twoc2p.orders import invoice_no
 from payintent.gateways.twoc2p.response_codes import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
-from tests.conformance.traits import TRAITS
+from tests.conformance.traits import TRAITS, Scenario
 from tests.sandbox.twoc2p.running import (
     APPROVED,
     DECLINED,
     MERCHANT,
     OTHER_MERCHANT,
     OTHER_SECRET,
+    PAID_LATE,
+    PAID_LESS,
+    PAID_MORE,
     SECRET,
     Shop,
     b64,
@@ -40,6 +45,11 @@ from tests.sandbox.twoc2p.running import (
     running_twoc2p,
 )
 
+OTHERWISE = {
+    Scenario.PAYS_LESS: PAID_LESS,
+    Scenario.PAYS_MORE: PAID_MORE,
+    Scenario.PAYS_LATE: PAID_LATE,
+}
 STATUSES = {RefundOutcome.DONE: "RF", RefundOutcome.PENDING: "RP", RefundOutcome.DECLINED: "RR"}
 
 
@@ -53,11 +63,36 @@ class TwoC2pHarness(Harness):
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._press(created, DECLINED)
 
+    async def cancel(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
+        await self.shop.press(created.next_action["redirect"]["url"], cancel="1")
+
+    async def pay_otherwise(
+        self, created: SessionCreated, request: GatewaySessionRequest, how: Scenario
+    ) -> None:
+        await self._press(created, OTHERWISE[how])
+
+    async def go_back(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> SessionCreated:
+        for _ in range(2):
+            status, _ = await self.shop.show(created.next_action["redirect"]["url"])
+            assert status == 200
+        return created
+
+    async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
+        await self.shop.refund_in_portal(_invoice(capture), f"{Decimal(amount_minor) / 100:.2f}")
+
+    async def leave_undecided(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> None:
+        await self.shop.control(f"{MERCHANT}/{invoice_no(request.session_id)}/code", "7777")
+
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         await self.shop.control("refunds", STATUSES[outcome])
 
     async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
-        path = f"{MERCHANT}/{_invoice(request.capture)}/refunds/{request.reference}"
+        name = ids.format_id(ids.REFUND, request.refund_id)
+        path = f"{MERCHANT}/{_invoice(request.capture)}/refunds/{name}"
         await self.shop.control(path, STATUSES[outcome])
 
     async def given_back(self, capture: Capture) -> int:

@@ -29,8 +29,16 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.gateways.twoc2p.adapter import TwoC2pGateway, invoice_no
-from payintent.gateways.twoc2p.response_codes import FAILURES, STATES
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.gateways.twoc2p.orders import invoice_no
+from payintent.gateways.twoc2p.response_codes import (
+    FAILURES,
+    NOT_FOUND,
+    STATES,
+    TAKEN_OTHERWISE,
+    UNDECIDED,
+    UNSETTLED,
+)
 from tests.gateways.speaking import reply, speaking
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (
@@ -49,6 +57,22 @@ from tests.sandbox.twoc2p.running import (
 )
 
 MINUTE = 60.0
+#: 2C2P's published table of payment response codes.
+PUBLISHED = """
+    0000 0001 0003 0004 0999 2001 2002 2003 4000 4001 4002 4003 4004 4005 4006 4007 4008 4009
+    4010 4011 4012 4013 4014 4015 4016 4017 4018 4019 4020 4021 4022 4023 4024 4025 4026 4027
+    4028 4029 4030 4031 4032 4033 4034 4035 4036 4037 4038 4039 4040 4041 4042 4043 4044 4045
+    4046 4047 4048 4049 4050 4051 4052 4053 4054 4055 4056 4057 4058 4059 4060 4061 4062 4063
+    4064 4065 4066 4067 4068 4069 4070 4071 4072 4073 4074 4075 4076 4077 4078 4079 4080 4081
+    4082 4083 4084 4085 4086 4087 4088 4089 4090 4091 4092 4093 4094 4095 4096 4097 4098 4099
+    4110 4120 4121 4122 4130 4131 4132 4140 4200 4201 4202 4203 4204 4205 4208 4209 5002 5003
+    5004 5005 5006 5007 5008 5009 5010 5011 5012 5013 5014 5015 5016 5017 5018 5019 5998 6012
+    6101 6102 6103 6104 6105 6106 6107 6108 6109 6110 7012 9004 9005 9006 9007 9008 9009 9010
+    9012 9013 9014 9015 9016 9017 9035 9037 9038 9039 9040 9041 9042 9057 9058 9059 9060 9078
+    9080 9088 9089 9090 9091 9092 9093 9094 9095 9100 9101 9102 9103 9104 9105 9106 9107 9108
+    9109 9110 9202 9900 9901 9902 9903 9904 9905 9906 9907 9908 9909 9990 9991 9992 9993 9994
+    9995 9996 9997 9998 9999
+""".split()  # noqa: SIM905 - as published, in lines
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +193,33 @@ async def test_what_is_known_of_the_buyer_goes_along(
     more = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
     claims = await sent(gateway, account, more)
     assert claims["paymentChannel"] == ["QR"]
-    assert claims["locale"] == "zh-Hant-TW"
+    assert claims["locale"] == "zh"
     assert claims["userInfo"] == {"email": "b@example.com"}
     claims = await sent(gateway, account, replace(order, kind="redirect"))
     assert "paymentChannel" not in claims
+
+
+@pytest.mark.parametrize(
+    ("locale", "language"),
+    [
+        *((tag, tag) for tag in ("en", "id", "ja", "my", "th", "vi", "zh")),
+        ("zh-TW", "zh"),
+        ("EN_us", "en"),
+        *((tag, None) for tag in ("ms-MY", "ar", "ko", "fil", "enx", "", "-")),
+    ],
+)
+async def test_only_languages_of_the_page_are_requested(
+    gateway: TwoC2pGateway,
+    account: GatewayAccount,
+    order: GatewaySessionRequest,
+    locale: str,
+    language: str | None,
+) -> None:
+    claims = await sent(gateway, account, replace(order, locale=locale))
+    assert claims.get("locale") == language
+    assert isinstance(
+        await gateway.create_session(account, replace(order, locale=locale)), SessionCreated
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +301,8 @@ async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
     page = await create(gateway, account, order)
     assert await create(gateway, account, order) == page
     dearer = await gateway.create_session(account, replace(order, amount_minor=1))
-    assert dearer == OutcomeUnknown(detail="response 9015: Existing invoice number")
+    said = OutcomeUnknown(detail="response 9015: Existing invoice number", answered=True)
+    assert dearer == said
 
 
 async def test_a_refusal_is_believed_signed_or_not(
@@ -320,7 +368,7 @@ async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any
     unanswered = ref(order, reference=None)
     answer = await TwoC2pGateway(http).inquire(account, unanswered)
     assert isinstance(answer, OutcomeUnknown)
-    assert answer.neutral  # 2C2P has answered
+    assert answer.answered
     later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
     assert await later.inquire(account, unanswered) == SessionReport(
         state=GatewaySessionState.ABSENT
@@ -406,12 +454,12 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
         {"invoiceNo": ""},
         {"amount": None},
         {"currencyCode": ""},
-        {"tranRef": None},
+        {"currencyCode": None},
+        {"invoiceNo": None},
         {"tranRef": "a b"},
         {"respCode": "7777"},
         {"respCode": "0999"},
         {"respCode": "2003"},
-        {"respCode": "4010"},
         {"respCode": "ok"},
         {"respCode": 0},
     ],
@@ -473,6 +521,113 @@ def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
     assert gateway.classify_failure(code) is FAILURES.get(code, FailureReason.UNKNOWN)
 
 
+def test_every_published_code_has_one_meaning() -> None:
+    assert not [code for code in PUBLISHED if (code in STATES) == (code in UNDECIDED)]
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        *((code, "cancelled") for code in ("0003", "4017", "4080", "5010", "5019")),
+        *((code, "declined") for code in ("4058", "4060", "4063", "4066", "4067", "4068")),
+        *((code, "declined") for code in ("4075", "4076", "4077", "4078", "4090", "4092")),
+        *((code, "declined") for code in ("4093", "4094", "4098", "5011", "5012", "5013", "5998")),
+        *((code, "captured") for code in ("5015", "5016", "5017")),
+    ],
+)
+async def test_a_published_end_ends_the_session(
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, state: str
+) -> None:
+    said = facts(order.session_id, respCode=code)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        report = await gateway.inquire(account_at(nobody), ref(order))
+    assert isinstance(report, SessionReport)
+    assert report.state == state
+    assert heard(gateway, said).report == report
+
+
+@pytest.mark.parametrize("code", sorted(TAKEN_OTHERWISE))
+@pytest.mark.parametrize("amount", ["1590", 1600, "1.5"])
+def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exact(
+    gateway: TwoC2pGateway, code: str, amount: str | int
+) -> None:
+    report = heard(gateway, facts(uuid4(), respCode=code, amount=amount)).report
+    assert report is not None
+    capture = report.capture
+    assert capture is not None
+    assert not capture.equals(capture.amount_minor, "THB")
+    assert capture.uncertain
+    assert capture.verbatim == f"{amount} THB, response {code} ({TAKEN_OTHERWISE[code]})"
+    padded = facts(uuid4(), respCode=code, amount=f"{float(amount):018.5f}")
+    told = heard(gateway, padded).report
+    assert told is not None
+    assert told.capture is not None
+    assert told.capture.verbatim == capture.verbatim
+
+
+@pytest.mark.parametrize("reference", [None, ""])
+async def test_money_without_tran_ref_is_captured_under_the_beginning_of_its_reference(
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, reference: str | None
+) -> None:
+    said = facts(order.session_id, tranRef=reference)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        report = await gateway.inquire(account_at(nobody), ref(order))
+    assert isinstance(report, SessionReport)
+    assert report.capture is not None
+    whole = heard(gateway, facts(order.session_id)).report
+    assert whole is not None
+    assert whole.capture is not None
+    assert report.capture.reference == f"{invoice_no(order.session_id)}."
+    assert whole.capture.reference.startswith(report.capture.reference)
+    assert heard(gateway, said).report == report
+
+
+@pytest.mark.parametrize("code", [*sorted(UNDECIDED - NOT_FOUND), "7777"])
+@pytest.mark.parametrize("status", ["200 OK", "500 Oops"])
+async def test_a_signed_answer_is_never_an_outage(
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, status: str
+) -> None:
+    unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
+    for said in (facts(order.session_id, respCode=code), {**unset, "respCode": code}):
+        async with speaking(reply(status, envelope(said))) as nobody:
+            answer = await gateway.inquire(account_at(nobody), ref(order))
+        assert isinstance(answer, OutcomeUnknown)
+        assert answer.answered
+        async with speaking(reply(status, envelope(said, "another"))) as nobody:
+            answer = await gateway.inquire(account_at(nobody), ref(order))
+        assert isinstance(answer, OutcomeUnknown)
+        assert not answer.answered
+
+
+@pytest.mark.parametrize("code", sorted(NOT_FOUND))
+async def test_an_unknown_invoice_has_null_fields(
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
+) -> None:
+    unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
+    said = reply("200 OK", envelope({**unset, "respCode": code}), "Connection: close")
+    async with speaking(said) as nobody:
+        account = account_at(nobody)
+        assert await gateway.inquire(account, ref(order)) == SessionReport(
+            state=GatewaySessionState.OPEN
+        )
+        rejected = await gateway.create_session(account, order)
+    assert rejected == SessionRejected(detail=f"response {code}: ")
+
+
+@pytest.mark.parametrize("code", sorted(UNSETTLED))
+async def test_a_signed_answer_to_an_order_is_no_outage_either(
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
+) -> None:
+    said = {"respCode": code, "respDesc": None, "webPaymentUrl": ""}
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        signed = await gateway.create_session(account_at(nobody), order)
+    async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
+        unsigned = await gateway.create_session(account_at(nobody), order)
+    assert isinstance(signed, OutcomeUnknown)
+    assert isinstance(unsigned, OutcomeUnknown)
+    assert (signed.answered, unsigned.answered) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("code", "state", "funds"),
     [
@@ -516,7 +671,7 @@ async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(
     assert answer == SessionReport(state=GatewaySessionState.OPEN)
 
 
-@pytest.mark.parametrize("code", ["7777", "4010", "4011", "4016", "0999", "2003", "2002"])
+@pytest.mark.parametrize("code", ["7777", *sorted(UNDECIDED)])
 def test_a_code_that_says_nothing_is_kept_and_changes_nothing(
     gateway: TwoC2pGateway, code: str
 ) -> None:
@@ -548,7 +703,8 @@ def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
         {"amount": {}},
         {"amount": "1e3"},
         {"currencyCode": "S$"},
-        {"tranRef": ""},
+        {"currencyCode": None},
+        {"invoiceNo": None},
         {"tranRef": "x" * 51},
         {"respCode": "4005", "invoiceNo": ""},
         {"respCode": "4005", "invoiceNo": "a" * 51, "userDefined1": None},

@@ -1,3 +1,4 @@
+import base64
 import hashlib
 import hmac
 import json
@@ -6,7 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from cryptography.x509.oid import NameOID
 from joserfc import jwe, jws
 from joserfc.jwk import RSAKey
@@ -44,6 +52,7 @@ PUBLISHED_SEAL = (
     "eyJhbGciOiJQUzI1NiIsInR5cCI6IkpXVCJ9."
     "ZXlKaGJHY2lPaUpTVTBFdFQwRkZVQ0lzSW1WdVl5STZJa0V5TlRaSFEwMGlmUS"
 )
+ELLIPTIC = ec.generate_private_key(ec.SECP256R1())
 CONTENT = "<PaymentProcessRequest><invoiceNo>ก1</invoiceNo></PaymentProcessRequest>".encode()
 OURS = TwoC2pKeys(pair(MERCHANT)[0], pair("gateway")[1])
 THEIRS = read_private(pair("gateway")[0])
@@ -125,10 +134,10 @@ def test_what_the_gateway_seals_we_open() -> None:
     assert verify_and_decrypt(token, OURS) == CONTENT
 
 
-def test_the_gateways_key_may_come_in_a_certificate() -> None:
+def certificate() -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "2C2P")])
     now = datetime.now(UTC)
-    certificate = (
+    return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -138,7 +147,43 @@ def test_the_gateways_key_may_come_in_a_certificate() -> None:
         .not_valid_after(now + timedelta(days=1))
         .sign(THEIRS, hashes.SHA256())
     )
-    keys = TwoC2pKeys(OURS.private_key, certificate.public_bytes(Encoding.PEM).decode())
+
+
+DER, PEM, SPKI = Encoding.DER, Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+
+
+def text(der: bytes) -> str:
+    return base64.b64encode(der).decode()
+
+
+@pytest.mark.parametrize(
+    "gateway_key",
+    [
+        certificate().public_bytes(PEM).decode(),
+        text(certificate().public_bytes(DER)),
+        base64.encodebytes(certificate().public_bytes(DER)).decode(),
+        text(THEIRS.public_key().public_bytes(DER, SPKI)),
+        text(THEIRS.public_key().public_bytes(DER, PublicFormat.PKCS1)),
+        THEIRS.public_key().public_bytes(PEM, PublicFormat.PKCS1).decode(),
+    ],
+    ids=range(6),
+)
+@pytest.mark.parametrize(
+    "private_key",
+    [
+        OURS.private_key,
+        f"\n {OURS.private_key}",
+        *(
+            text(read_private(OURS.private_key).private_bytes(DER, form, NoEncryption()))
+            for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL)
+        ),
+    ],
+    ids=range(4),
+)
+def test_keys_may_be_pem_der_or_the_gateways_a_certificate(
+    private_key: str, gateway_key: str
+) -> None:
+    keys = TwoC2pKeys(private_key, gateway_key)
     assert verify_and_decrypt(envelope.seal(CONTENT, MERCHANT_KEY, THEIRS), keys) == CONTENT
     assert envelope.unseal(encrypt_and_sign(CONTENT, keys), MERCHANT_KEY, THEIRS) == CONTENT
 
@@ -190,16 +235,30 @@ def test_what_is_no_sealed_answer_is_refused(token: str) -> None:
         verify_and_decrypt(token, OURS)
 
 
-@pytest.mark.parametrize("bad", ["", "nonsense", "-----BEGIN PRIVATE KEY-----\nAAAA"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "nonsense",
+        "-----BEGIN PRIVATE KEY-----\nAAAA",
+        text(b"DER it is not"),
+        ELLIPTIC.private_bytes(PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        text(ELLIPTIC.public_key().public_bytes(DER, SPKI)),
+        read_private(OURS.private_key)
+        .private_bytes(PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pass"))
+        .decode(),
+    ],
+    ids=range(7),
+)
 def test_keys_that_cannot_be_read_are_a_value_error(bad: str) -> None:
-    with pytest.raises(ValueError, match=r"key|PEM"):
+    with pytest.raises(ValueError):
         encrypt_and_sign(CONTENT, TwoC2pKeys(bad, OURS.gateway_key))
-    with pytest.raises(ValueError, match=r"key|PEM"):
+    with pytest.raises(ValueError):
         encrypt_and_sign(CONTENT, TwoC2pKeys(OURS.private_key, bad))
 
 
 def test_a_public_key_signs_nothing() -> None:
-    with pytest.raises(ValueError, match="not a private one"):
+    with pytest.raises(ValueError, match="private key"):
         encrypt_and_sign(CONTENT, TwoC2pKeys(pair(MERCHANT)[1], OURS.gateway_key))
 
 

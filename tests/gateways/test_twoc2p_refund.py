@@ -1,7 +1,7 @@
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 import aiohttp
@@ -95,27 +95,43 @@ async def inquired(
         return await gateway.inquire_refund(account_at(nobody), request)
 
 
-async def test_a_refund_is_asked_for_as_documented(gateway: TwoC2pGateway) -> None:
-    request, asked = wish(), list[bytes]()
-    async with speaking(reply("200 OK", b""), asked) as nobody:
+async def requests(gateway: TwoC2pGateway, request: GatewayRefundRequest) -> list[dict[str, str]]:
+    """Refund what is not settled, then inquire; gives what was sent."""
+    asked = list[bytes]()
+    refusal = answer(respCode="12", processType="", invoiceNo="", status="")
+    async with speaking(reply("200 OK", refusal, "Connection: close"), asked) as nobody:
         await gateway.refund(account_at(nobody), request)
-    head, _, body = asked[0].partition(b"\r\n\r\n")
-    assert head.startswith(b"POST /PaymentAction/2.0/action HTTP/1.1\r\n")
-    assert b"Content-Type: text/plain\r\n" in head
+        await gateway.inquire_refund(account_at(nobody), request)
     merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
-    root = ET.fromstring(envelope.unseal(body.decode(), merchant, own))  # noqa: S314 - ours
+    sent: list[dict[str, str]] = []
+    for one in asked:
+        head, _, body = one.partition(b"\r\n\r\n")
+        assert head.startswith(b"POST /PaymentAction/2.0/action HTTP/1.1\r\n")
+        assert b"Content-Type: text/plain\r\n" in head
+        root = ET.fromstring(envelope.unseal(body.decode(), merchant, own))  # noqa: S314 - ours
+        assert root.tag == "PaymentProcessRequest"
+        sent.append({child.tag: child.text or "" for child in root})
+    return sent
+
+
+async def test_a_refund_is_requested_as_documented_with_a_key_for_each_process(
+    gateway: TwoC2pGateway,
+) -> None:
+    request = wish(amount_minor=159_000)
     name = ids.format_id(ids.REFUND, request.refund_id)
-    assert root.tag == "PaymentProcessRequest"
-    assert {child.tag: child.text for child in root} == {
+    common = {
         "version": "4.3",
         "timeStamp": "311225235959",
         "merchantID": MERCHANT,
-        "processType": "R",
         "invoiceNo": INVOICE,
-        "actionAmount": "25.00",
-        "idempotencyID": name,
+        "actionAmount": "1590.00",
         "userDefined1": name,
     }
+    assert await requests(gateway, request) == [
+        {**common, "processType": "R", "idempotencyID": name},
+        {**common, "processType": "V", "idempotencyID": f"{name}-void"},
+        {**common, "processType": "RS"},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -128,13 +144,19 @@ async def test_a_refund_is_asked_for_as_documented(gateway: TwoC2pGateway) -> No
             "https://demo2.2c2p.com/2C2PFrontend/PaymentAction/2.0/action",
         ),
         ("https://own.example", "", "https://own.example/PaymentAction/2.0/action"),
-        ("https://pgw.2c2p.com", "https://id.example/action", "https://id.example/action"),
+        (
+            "https://pgw.2c2p.com",
+            "https://pgwcore.dp.alipay.com/PaymentAction/2.0/action",
+            "https://pgwcore.dp.alipay.com/PaymentAction/2.0/action",
+        ),
     ],
 )
 def test_the_maintenance_api_is_found_on_its_own_host(
     base_url: str, given: str, expected: str
 ) -> None:
     assert _url(account_at(base_url, maintenance_url=given)) == expected
+    known = {*TwoC2pGateway.capabilities.origins, "https://own.example"}
+    assert expected.partition("/2C2PFrontend")[0].partition("/PaymentAction")[0] in known
 
 
 @pytest.mark.parametrize(("status", "state"), sorted(REFUND_STATES.items()))
@@ -257,47 +279,79 @@ def listed(*refunds: str, **fields: str) -> bytes:
     return answer(f"<refundList>{items}</refundList>", processType="RS", **{"status": "S"} | fields)
 
 
-def named(request: GatewayRefundRequest) -> str:
-    return f'userDefined1="{ids.format_id(ids.REFUND, request.refund_id)}"'
-
-
-async def test_a_refund_is_found_by_its_reference_or_by_the_name_that_we_gave_it(
-    gateway: TwoC2pGateway,
-) -> None:
-    request = wish(reference="77")
-    other = 'amount="25.00" status="RR" referenceNo="76"'
-    by_reference = listed(other, 'amount="25.00" status="RF" referenceNo="77"')
-    by_name = listed(other, f'amount="25.00" status="RP" referenceNo="78" {named(request)}')
-    done = await inquired(gateway, by_reference, request)
-    pending = await inquired(gateway, by_name, replace(request, reference=None))
-    assert isinstance(done, RefundReport)
-    assert isinstance(pending, RefundReport)
-    assert (done.state, done.reference) == (GatewayRefundState.DONE, "77")
-    assert (pending.state, pending.reference) == (GatewayRefundState.PENDING, "78")
+async def test_a_refund_is_listed_under_its_reference(gateway: TwoC2pGateway) -> None:
+    said = listed(
+        'amount="25.00" status="RR" referenceNo="76"', 'amount="25.00" status="RF" referenceNo="77"'
+    )
+    report = await inquired(gateway, said, wish(reference="77"))
+    assert isinstance(report, RefundReport)
+    assert (report.state, report.reference) == (GatewayRefundState.DONE, "77")
 
 
 @pytest.mark.parametrize(
-    ("refunds", "absent"),
+    "refunds",
     [
-        ([], True),
-        (['amount="24.99" status="RF" referenceNo="1"'], True),
-        (
-            [f'amount="25.00" status="RF" userDefined1="{ids.format_id(ids.REFUND, UUID(int=1))}"'],
-            True,
-        ),
-        (['amount="25.00" status="RF" referenceNo="1"'], False),
-        (['amount="?" status="RF" referenceNo="1"'], False),
-        (['status="RF"'], False),
+        [],
+        ['amount="24.99" status="RF" referenceNo="1"'],
+        ['amount="25.00" status="RF" referenceNo="1"'],
+        ['status="RF"'],
+    ],
+    ids=range(4),
+)
+@pytest.mark.parametrize("reference", [None, "77"])
+async def test_a_refund_that_cannot_be_told_from_others_is_absent_and_sent_again(
+    gateway: TwoC2pGateway, refunds: list[str], reference: str | None
+) -> None:
+    report = await inquired(gateway, listed(*refunds), wish(reference=reference))
+    assert isinstance(report, RefundReport)
+    assert report.state is GatewayRefundState.ABSENT
+    assert gateway.capabilities.refund_is_idempotent
+
+
+@pytest.mark.parametrize(("hours", "again"), [(0, True), (23, True), (25, False)])
+async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
+    gateway: TwoC2pGateway, hours: int, again: bool
+) -> None:
+    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 0, 7)
+    for refunds in (['amount="25.00" status="RF" referenceNo="1"'], []):
+        report = await inquired(gateway, listed(*refunds), wish(refund_id=refund_id))
+        if again or not refunds:
+            assert isinstance(report, RefundReport)
+            assert report.state is GatewayRefundState.ABSENT
+        else:
+            assert isinstance(report, OutcomeUnknown)
+            assert report.answered
+
+
+@pytest.mark.parametrize(
+    ("refunds", "state"),
+    [
+        (['amount="25.00" status="RP"'], "pending"),
+        (['amount="25.00" status="RF"', 'amount="24.00" status="RR"'], "done"),
+        (['amount="25.00" status="RF"', 'amount="25.00" status="RF"'], "done"),
+        (['amount="25.00" status="RF"', 'amount="25.00" status="RR"'], None),
+        (['amount="24.00" status="RF"'], None),
+        ([], None),
     ],
     ids=range(6),
 )
-async def test_a_refund_is_absent_only_if_none_of_those_listed_can_be_it(
-    gateway: TwoC2pGateway, refunds: list[str], absent: bool
+async def test_an_accepted_refund_without_a_reference_has_the_state_of_those_it_may_be(
+    gateway: TwoC2pGateway, refunds: list[str], state: str | None
 ) -> None:
-    report = await inquired(gateway, listed(*refunds), wish())
-    assert isinstance(report, RefundReport if absent else OutcomeUnknown)
-    if isinstance(report, RefundReport):
-        assert report.state is GatewayRefundState.ABSENT
+    request = wish()
+    accepted = await refunded(gateway, answer(respCode="42", status="RP", referenceNo="1"), request)
+    assert isinstance(accepted, RefundReport)
+    assert accepted.state is GatewayRefundState.PENDING
+    assert accepted.reference == f"{request.capture.reference}-R"
+    report = await inquired(
+        gateway, listed(*refunds), replace(request, reference=accepted.reference)
+    )
+    if state is None:
+        assert isinstance(report, OutcomeUnknown)
+        assert report.answered
+    else:
+        assert isinstance(report, RefundReport)
+        assert (report.state, report.reference) == (state, accepted.reference)
 
 
 async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say_nothing(
@@ -307,7 +361,9 @@ async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say
     assert isinstance(report, RefundReport)
     assert report.state is GatewayRefundState.ABSENT
     for code in ("12", "42", "99"):
-        assert isinstance(await inquired(gateway, listed(respCode=code), wish()), OutcomeUnknown)
+        told = await inquired(gateway, listed(respCode=code), wish())
+        assert isinstance(told, OutcomeUnknown)
+        assert told.answered
 
 
 @pytest.mark.parametrize(("status", "state"), [("V", "done"), ("VP", "pending")])
@@ -340,10 +396,8 @@ async def test_what_is_not_settled_yet_is_voided_as_a_whole_and_not_refunded_in_
     assert report.state is GatewayRefundState.DONE
     assert await stands(gateway, account, whole) is GatewayRefundState.DONE
     assert (await buyer.kept(order["invoiceNo"]))["refunded"] == "1590.00"
-    # A second one gives nothing back, and cannot be told from the first.
+    assert await gateway.refund(account, whole) == report
     assert isinstance(await gateway.refund(account, wish(capture=capture)), RefundReport)
-    again = await gateway.refund(account, whole)
-    assert isinstance(again, OutcomeUnknown)
 
 
 async def stands(

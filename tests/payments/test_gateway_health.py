@@ -129,6 +129,7 @@ async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Process
         (NotContacted(detail="no connection"), True),
         (NotContacted(detail="it closes the day", neutral=True), False),
         (OutcomeUnknown(detail="it cannot be asked", neutral=True), False),
+        (OutcomeUnknown(detail="an undocumented code", answered=True), False),
         (SessionRejected(detail="no"), False),
         (ANSWER, False),
     ],
@@ -187,6 +188,19 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
     with pytest.raises(RefusedError) as refused:
         await world.select(await world.create())
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
+
+
+async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
+    processes: Processes,
+) -> None:
+    undecided = OutcomeUnknown(detail="an undocumented code", answered=True)
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    await processes.fail(processes.first, 1, undecided)
+    await processes.fail(processes.first)
+    assert await processes.is_down() == (False, False)
+    await processes.trip()
+    await processes.fail(processes.first, 1, undecided)
+    assert not (await processes.is_down())[0]
 
 
 async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:

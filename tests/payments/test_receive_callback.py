@@ -24,6 +24,7 @@ from payintent.payments.receive_callback import (
 )
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
+from tests.payments.refunding import auto_refund
 from tests.payments.staging import held, until_waiting
 from tests.payments.test_expire import sweep
 from tests.support.fakes import captured, declined
@@ -114,6 +115,35 @@ async def test_a_second_capture_is_a_double_payment(world: World) -> None:
     assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
 
 
+@pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv."), ("inv.", "inv.")])
+async def test_a_part_of_a_reference_names_the_same_money(
+    world: World, order: tuple[str, str]
+) -> None:
+    payment, session_id = await selected(world)
+    for reference in (*order, "inv.7"):
+        await tell(world, session_id, captured(159000, reference=reference))
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == []
+    assert [row["reference"] for row in await world.rows("SELECT reference FROM capture")] == [
+        "inv.7"
+    ]
+    await tell(world, session_id, captured(159000, reference="inv.8"))
+    assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
+
+
+async def test_a_part_of_a_reference_names_no_money_of_another_session(world: World) -> None:
+    for _ in range(2):
+        payment, session_id = await selected(world)
+        await tell(world, session_id, captured(159000, reference=f"{session_id.hex[:12]}."))
+        assert await world.status(payment) == "PAID"
+    payment, session_id = await selected(world)
+    await tell(world, session_id, captured(159000, reference="inv."))
+    other, other_id = await selected(world)
+    await tell(world, other_id, captured(159000, reference="inv.7"))
+    assert await world.status(other) == "PAID"
+    assert len(await world.rows("SELECT 1 FROM capture")) == 4
+
+
 async def test_paid_after_failed_is_a_late_payment(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
@@ -127,6 +157,41 @@ FINER = replace(
     EXACT,
     capture=Capture(reference="f", amount_minor=159000, currency="THB", verbatim="1590.001 THB"),
 )
+
+
+OTHERWISE = replace(
+    EXACT,
+    capture=Capture(
+        reference="o",
+        amount_minor=159000,
+        currency="THB",
+        verbatim="1590.00 THB, response 5016",
+        uncertain=True,
+    ),
+)
+
+
+async def test_money_that_its_gateway_doubts_is_a_case_at_once_and_waits_for_a_person(
+    world: World,
+) -> None:
+    await auto_refund(world, on=True)
+    payment, session_id = await selected(world)
+    await tell(world, session_id, OTHERWISE)
+    assert await world.status(payment) == "FAILED"
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    [case] = await world.rows("SELECT note FROM money_case")
+    assert case["note"] == "the provider says 1590.00 THB, response 5016"
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_doubted_money_stays_doubted_while_its_session_is_waited_for(world: World) -> None:
+    await auto_refund(world, on=True)
+    session_id = world.id_generator.new_session_id()
+    await tell(world, session_id, OTHERWISE)
+    payment = await add_session(world, session_id)
+    await apply_waiting_callbacks(world.database, 10)
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert await world.rows("SELECT 1 FROM refund") == []
 
 
 @pytest.mark.parametrize("report", [captured(159000, "EUR"), FINER])

@@ -35,12 +35,12 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 class _Said(Struct, frozen=True):
     code: str = msgspec.field(name="respCode")
-    description: str = msgspec.field(name="respDesc", default="")
+    description: str | None = msgspec.field(name="respDesc", default=None)
 
     @property
     def text(self) -> str:
         """Return code and description, for an operator."""
-        return f"{plain_text(self.code)} {plain_text(self.description)}".rstrip()
+        return f"{plain_text(self.code)} {plain_text(self.description or '')}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class TwoC2pAccountCheck:
             return AccountCheck(
                 problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}"
             )
+        if report.answered:  # such as the maintenance API of another country
+            return refused(f"2C2P refuses the inquiry about refunds: {plain_text(report.detail)}")
         if report.problem is not AccountProblem.CREDENTIALS:
             return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
         return refused(
@@ -96,7 +98,7 @@ def _payment_problem(
         return refused("2C2P signs with another secret_key than this account's")
     if said is None:
         return not_understood(account, answer)
-    if said.code != codes.NOT_FOUND:
+    if said.code not in codes.NOT_FOUND:
         return refused(f"2C2P refuses the inquiry: {said.text}")
     return None
 

@@ -4,17 +4,15 @@ An invoice is one session, and is paid once at most. 2C2P closes nothing: its pa
 half an hour after it was made, and a payment that the buyer began by then is waited for.
 """
 
-import html
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
@@ -44,24 +42,28 @@ from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.account_check import TwoC2pAccountCheck
 from payintent.gateways.twoc2p.addresses import LIVE, ORIGINS, PAGE_ORIGINS, SANDBOX
-from payintent.gateways.twoc2p.amounts import DECIMALS, format_order_amount
+from payintent.gateways.twoc2p.amounts import DECIMALS
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope, TwoC2pPayment, TwoC2pToken
+from payintent.gateways.twoc2p.orders import (
+    TOKEN_LIFE_S,
+    ends_at,
+    invoice_no,
+    merchant_id_of,
+    write_order,
+)
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
-TOKEN_LIFE_S = 30 * 60
 #: Clocks differ, and a buyer may press the button in the last second.
 TOKEN_MARGIN_S = 5 * 60
-INVOICE_CHARS = 20  # QR payments accept no longer one
-DESCRIPTION_CHARS_MAX = 250
 DETAIL_CHARS_MAX = 200
 
 #: Where 2C2P has merchants: an account's agreement names some of them, and so do its methods.
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the merchant has
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant use their own form
 _TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
+_PAGE_URL = re.compile(r"https?://[^\s/].{0,2036}")
 _SERVER_ERROR = 500
 
 
@@ -93,7 +95,6 @@ class TwoC2pGateway:
         decimals=DECIMALS,
         optional_credentials=frozenset({"page_url", "maintenance_url"}),
         countries=COUNTRIES,
-        refund_is_idempotent=False,  # its documents promise nothing about a repeated refund
         origins=ORIGINS,
         page_origins=PAGE_ORIGINS,
         livemode_of=lambda base_url, _: {LIVE: True, SANDBOX: False}.get(base_url.rstrip("/")),
@@ -115,19 +116,20 @@ class TwoC2pGateway:
             return SessionRejected(
                 detail="the account's utc_offset is missing, or is not like +08:00"
             )
-        said = await self._ask(account, "paymentToken", _order(account, request))
+        said = await self._ask(account, "paymentToken", write_order(account, request))
         if isinstance(said, OutcomeUnknown):
             return said
         try:
             token = msgspec.json.decode(said.content, type=TwoC2pToken)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
-        if token.respCode == codes.OK and said.signed and token.webPaymentUrl:
+        if token.respCode == codes.OK and said.signed and _is_page(token.webPaymentUrl):
             return _created(account, request, token.webPaymentUrl)
         # A refusal may be unsigned, for a server that cannot read us cannot sign for us. It may be
         # believed: without a page no buyer can pay.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
-            return OutcomeUnknown(detail=_detail(token.respCode, token.respDesc))
+            detail = _detail(token.respCode, token.respDesc)
+            return OutcomeUnknown(detail=detail, answered=said.signed)
         return SessionRejected(detail=_detail(token.respCode, token.respDesc))
 
     async def close_session(
@@ -141,24 +143,26 @@ class TwoC2pGateway:
     ) -> SessionReport | OutcomeUnknown:
         """Ask for the state of an invoice; only a signed answer is believed."""
         invoice = invoice_no(session.session_id)
-        query = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
+        query = {"merchantID": merchant_id_of(account), "invoiceNo": invoice, "locale": "en"}
         said = await self._ask(account, "paymentInquiry", msgspec.json.encode(query))
         if isinstance(said, OutcomeUnknown):
             return said
         payment = _payment(said.content) if said.signed else None
-        if payment is None or payment.merchantID not in {"", _merchant(account)}:
+        if payment is None:
             return unusable(said.status, f"unsigned or unreadable answer, status {said.status}")
-        if payment.respCode == codes.NOT_FOUND and payment.invoiceNo in {"", invoice}:
+        if payment.merchantID not in {None, "", merchant_id_of(account)}:
+            return OutcomeUnknown(detail="the answer is about another merchant", answered=True)
+        if payment.respCode in codes.NOT_FOUND and payment.invoiceNo in {None, "", invoice}:
             return self._unpaid(account, session)
-        if payment.invoiceNo != invoice:
-            return OutcomeUnknown(detail="the answer is about another invoice")
+        if payment.respCode in codes.STATES and payment.invoiceNo != invoice:
+            return OutcomeUnknown(detail="the answer is about another invoice", answered=True)
         return self._inquired(payment)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify the JWT of a backend notification, then read it. Raises `InvalidCallbackError`."""
         facts = _verified(account, request.body)
-        payment = _payment(facts)
-        if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):
+        payment, merchant_id = _payment(facts), merchant_id_of(account)
+        if payment is None or payment.merchantID != merchant_id or not _is_named(payment):
             raise InvalidCallbackError("the signed body cannot be read, or is another merchant's")
         # Built from the facts: a repeated notification may have other bytes.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
@@ -217,7 +221,7 @@ class TwoC2pGateway:
             )
         if session.reference is None and not over:
             return OutcomeUnknown(
-                detail="not paid, and a token may have been made or not", neutral=True
+                detail="not paid, and a token may have been made or not", answered=True
             )
         return SessionReport(state=GatewaySessionState.ABSENT)
 
@@ -225,9 +229,10 @@ class TwoC2pGateway:
         try:
             report = _report(payment)
         except ValueError:
-            return OutcomeUnknown(detail="the answer contradicts itself")
+            return OutcomeUnknown(detail="the answer contradicts itself", answered=True)
         if report is None:
-            return OutcomeUnknown(detail=_detail(payment.respCode, payment.respDesc))
+            detail = _detail(payment.respCode, payment.respDesc)
+            return OutcomeUnknown(detail=detail, answered=True)
         if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks report this state
             return SessionReport(state=GatewaySessionState.OPEN)
         return report
@@ -243,66 +248,22 @@ class TwoC2pGateway:
         return answer if isinstance(answer, OutcomeUnknown) else _read_answer(answer, secret)
 
 
-def invoice_no(session_id: UUID) -> str:
-    """Return a session's invoice number: the last 20 base62 digits of its id, 119 bits."""
-    return ids.to_base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
-
-
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
     """Return the reference of a token: an invoice number is unique within one merchant."""
-    return f"{_merchant(account)}.{invoice_no(session_id)}"
+    return f"{merchant_id_of(account)}.{invoice_no(session_id)}"
 
 
-def _order(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
-    name = ids.format_id(ids.SESSION, request.session_id)
-    order: dict[str, Any] = {
-        "merchantID": _merchant(account),
-        "invoiceNo": invoice_no(request.session_id),
-        "idempotencyID": name,
-        "description": _description(request.description),
-        # As a number, and never through a float.
-        "amount": Raw(format_order_amount(request.amount_minor, request.currency).encode()),
-        "currencyCode": request.currency,
-        "frontendReturnUrl": request.return_url,
-        "backendReturnUrl": request.callback_url,
-        "userDefined1": name,
-        "paymentExpiry": _expiry(account, request),
-    }
-    optional = {
-        "paymentChannel": _CHANNELS.get(request.kind),
-        "locale": request.locale and request.locale[:10],
-        "userInfo": request.payer_email and {"email": request.payer_email[:150]},
-    }
-    return msgspec.json.encode(order | {name: value for name, value in optional.items() if value})
-
-
-def _description(text: str) -> str:
-    """Escape as the gateway requires, and cut so that no escape is broken."""
-    escaped = ""
-    for letter in text:
-        longer = escaped + html.escape(letter)
-        if len(longer) > DESCRIPTION_CHARS_MAX:
-            break
-        escaped = longer
-    return escaped or "-"
-
-
-def _expiry(account: GatewayAccount, request: GatewaySessionRequest) -> str:
-    zone = datetime.strptime(account.credentials["utc_offset"], "%z").tzinfo
-    return _ends_at(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _ends_at(request: GatewaySessionRequest) -> datetime:
-    return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
+def _is_page(url: str | None) -> TypeGuard[str]:
+    return url is not None and _PAGE_URL.fullmatch(url) is not None
 
 
 def _created(account: GatewayAccount, request: GatewaySessionRequest, url: str) -> SessionCreated:
-    ends_at = _ends_at(request).astimezone(UTC).isoformat(timespec="milliseconds")
+    over_at = ends_at(request).astimezone(UTC).isoformat(timespec="milliseconds")
     redirect: dict[str, Any] = {
         "url": url,
         "method": "GET",
         "fields": {},
-        "expires_at": ends_at.replace("+00:00", "Z"),
+        "expires_at": over_at.replace("+00:00", "Z"),
     }
     return SessionCreated(
         reference=_reference(account, request.session_id),
@@ -311,16 +272,19 @@ def _created(account: GatewayAccount, request: GatewaySessionRequest, url: str) 
 
 
 def _read_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
-    if answer.status >= _SERVER_ERROR:
-        return OutcomeUnknown(detail=f"status {answer.status}")
+    failed = answer.status >= _SERVER_ERROR
     try:
         envelope = msgspec.json.decode(answer.body, type=TwoC2pEnvelope)
+        content = verify_jwt(envelope.payload, secret)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if failed:
+            return OutcomeUnknown(detail=f"status {answer.status}")
         return _Answer(answer.status, answer.body, signed=False)
-    try:
-        return _Answer(answer.status, verify_jwt(envelope.payload, secret), signed=True)
     except InvalidTokenError as bad:
         return unusable(answer.status, f"status {answer.status}: {bad}")
+    if failed:
+        return OutcomeUnknown(detail=f"status {answer.status}", answered=True)
+    return _Answer(answer.status, content, signed=True)
 
 
 def _verified(account: GatewayAccount, body: bytes) -> bytes:
@@ -372,21 +336,35 @@ def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | N
 
 
 def _capture(payment: TwoC2pPayment) -> Capture:
-    """Build the capture; its reference includes the invoice, by which alone it can be refunded."""
-    if not payment.tranRef or not _is_named(payment):
+    """Build the capture; its reference includes the invoice, by which alone it can be refunded.
+
+    Some answers lack `tranRef`. Their reference ends with the dot, and a later report completes it.
+    """
+    if not _is_named(payment):
         raise ValueError("money without a reference")
-    text = bytes(payment.amount).decode().strip('"')
-    return read_capture(f"{payment.invoiceNo}.{payment.tranRef}", text, payment.currencyCode)
+    text = _without_padding(bytes(payment.amount).decode().strip('"'))
+    reference = f"{payment.invoiceNo}.{payment.tranRef or ''}"
+    capture = read_capture(reference, text, payment.currencyCode or "")
+    otherwise = codes.TAKEN_OTHERWISE.get(payment.respCode)
+    if otherwise is None:
+        return capture
+    words = f"{text} {payment.currencyCode}, response {payment.respCode} ({otherwise})"
+    return replace(capture, verbatim=words, uncertain=True)
+
+
+def _without_padding(amount: str) -> str:
+    """Remove zeros that mean nothing, which only notifications contain."""
+    whole, point, places = amount.partition(".")
+    if not whole.isdigit() or (point and not places.isdigit()):
+        return amount
+    places = places.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{places}" if places else "")
 
 
 def _is_named(payment: TwoC2pPayment) -> bool:
-    invoice, reference = payment.invoiceNo, payment.tranRef or ""
+    invoice, reference = payment.invoiceNo or "", payment.tranRef or ""
     return bool(_INVOICE.fullmatch(invoice) and _TRAN_REF.fullmatch(reference))
 
 
-def _merchant(account: GatewayAccount) -> str:
-    return account.credentials.get("merchant_id", "")
-
-
-def _detail(code: str, description: str) -> str:
-    return f"response {code}: {description[:DETAIL_CHARS_MAX]}"
+def _detail(code: str, description: str | None) -> str:
+    return f"response {code}: {(description or '')[:DETAIL_CHARS_MAX]}"

@@ -12,6 +12,12 @@ MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
 }
+#: Indonesia's maintenance API. Nothing in an account shows that it is Indonesian, so
+#: `maintenance_url` names it.
+INDONESIA = "https://pgwcore.dp.alipay.com"
 ORIGINS = frozenset(
-    {LIVE, SANDBOX, *PAGE_ORIGINS.values(), "https://t.2c2p.com", "https://demo2.2c2p.com"}
+    {
+        *(LIVE, SANDBOX, INDONESIA, *PAGE_ORIGINS.values()),
+        *("https://t.2c2p.com", "https://demo2.2c2p.com"),
+    }
 )

@@ -5,7 +5,6 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct
 
 _Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
-_Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 
 
 class TwoC2pEnvelope(Struct, frozen=True):
@@ -18,18 +17,18 @@ class TwoC2pToken(Struct, frozen=True):
     """The answer to an order: the page where the buyer pays."""
 
     respCode: _Code  # noqa: N815 - the wire's names, here and below
-    respDesc: str = ""  # noqa: N815
-    webPaymentUrl: _Url | None = None  # noqa: N815
+    respDesc: str | None = None  # noqa: N815
+    webPaymentUrl: str | None = None  # noqa: N815
 
 
 class TwoC2pPayment(Struct, frozen=True):
-    """The state of an invoice, by notification or inquiry."""
+    """The state of an invoice, by notification or inquiry; 2C2P sends null for unset fields."""
 
     respCode: _Code  # noqa: N815
-    respDesc: str = ""  # noqa: N815
-    merchantID: str = ""  # noqa: N815
-    invoiceNo: str = ""  # noqa: N815
+    respDesc: str | None = None  # noqa: N815
+    merchantID: str | None = None  # noqa: N815
+    invoiceNo: str | None = None  # noqa: N815
     amount: Raw = Raw(b"")
-    currencyCode: str = ""  # noqa: N815
+    currencyCode: str | None = None  # noqa: N815
     tranRef: str | None = None  # noqa: N815
     userDefined1: str | None = None  # noqa: N815

@@ -2,6 +2,10 @@
 
 A settled payment can be refunded, in parts too. One that is not settled cannot be; until the
 acquirer's day is over, the whole of it can be voided, which refunds it as well.
+
+2C2P answers a repeated `idempotencyID` with its first answer, so a refund may be sent again. Its
+list of refunds has no name of ours, so a refund whose first answer was lost is identified by
+sending it again.
 """
 
 import asyncio
@@ -30,8 +34,13 @@ VERSION = "4.3"
 BOTH_TIMEOUT_S = 15.0  # a refund and a void together
 XML_BYTES_MAX = 40 * 1024  # a list of some 250 refunds
 DETAIL_CHARS_MAX = 200
+REPEATABLE_FOR_S = 24 * 3600  # 2C2P does not publish for how long it remembers an idempotencyID
 
 _OK = 200
+_TIMED_VERSIONS = frozenset({7, 8})
+#: What follows our id. A void under a refund's key would be answered with the refund's refusal, and
+#: a query under any key with an earlier query's answer.
+_IDEMPOTENCY_IDS = {"R": "", "V": "-void"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,6 @@ class _Item:
     amount: str
     status: str
     reference: str
-    name: str  # our id of the refund, where the list has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class TwoC2pRefundApi:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Refund or void a payment; never sent a second time."""
+        """Refund or void a payment; sent again, it is done once."""
         try:
             async with asyncio.timeout(BOTH_TIMEOUT_S):
                 return await self._refund(account, request)
@@ -88,10 +96,10 @@ class TwoC2pRefundApi:
         if reply.code == codes.NO_TRANSACTION:
             return RefundReport(state=GatewayRefundState.ABSENT, detail=reply.detail)
         if reply.code != codes.DONE:
-            return OutcomeUnknown(detail=reply.detail)
+            return OutcomeUnknown(detail=reply.detail, answered=True)
         if reply.status in codes.VOIDS and request.amount_minor == whole:
-            return _reported(reply.status, reply.reference, reply.detail)
-        return _found(reply, request)
+            return _reported(reply.status, _own_reference(request, "V"), reply.detail)
+        return _listed_refund(reply, request, self._now())
 
     async def _refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
@@ -105,7 +113,7 @@ class TwoC2pRefundApi:
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
             # Surely not refunded, so that nothing is refunded twice.
             reply = await self._ask(account, request, "V", request.amount_minor)
-        return reply if isinstance(reply, OutcomeUnknown) else _answered(reply)
+        return reply if isinstance(reply, OutcomeUnknown) else _answered(reply, request)
 
     async def _ask(
         self,
@@ -145,7 +153,8 @@ class TwoC2pRefundApi:
                 problem=AccountProblem.CREDENTIALS,  # for what our keys cannot read
             )
         if answer.status != _OK or not _fits(reply, process, _invoice(request)):
-            return OutcomeUnknown(detail=f"status {answer.status}: {reply.detail}")
+            detail = f"status {answer.status}: {reply.detail}"
+            return OutcomeUnknown(detail=detail, answered=True)
         return reply
 
     def _order(
@@ -158,16 +167,18 @@ class TwoC2pRefundApi:
         name = ids.format_id(ids.REFUND, request.refund_id)
         moment = datetime.fromtimestamp(self._now(), UTC)
         root = ET.Element("PaymentProcessRequest")
-        for tag, text in {
+        fields = {
             "version": VERSION,
             "timeStamp": moment.strftime("%d%m%y%H%M%S"),
             "merchantID": account.credentials.get("merchant_id", ""),
             "processType": process,
             "invoiceNo": _invoice(request),
             "actionAmount": format_refund_amount(amount_minor, request.capture.currency),
-            "idempotencyID": name,  # an additional guard only: its effect is not documented
             "userDefined1": name,
-        }.items():
+        }
+        if process in _IDEMPOTENCY_IDS:
+            fields["idempotencyID"] = f"{name}{_IDEMPOTENCY_IDS[process]}"
+        for tag, text in fields.items():
             ET.SubElement(root, tag).text = text
         return ET.tostring(root, encoding="utf-8")
 
@@ -189,14 +200,24 @@ def _fits(reply: _Reply, process: str, invoice: str) -> bool:
     return (reply.process, reply.invoice) == (process, invoice)
 
 
-def _answered(reply: _Reply) -> RefundReport | OutcomeUnknown:
+def _answered(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | OutcomeUnknown:
+    reference = reply.reference or _own_reference(request, reply.process)
     if reply.code == codes.DONE:
-        return _reported(reply.status, reply.reference, reply.detail)
+        return _reported(reply.status, reference, reply.detail)
     if reply.code == codes.REFUND_PENDING:
-        return _refund_report(GatewayRefundState.PENDING, reply)
+        return RefundReport(
+            state=GatewayRefundState.PENDING, reference=reference, detail=reply.detail
+        )
     if reply.code in codes.REFUSED:
-        return _refund_report(GatewayRefundState.DECLINED, reply)
-    return OutcomeUnknown(detail=reply.detail)
+        return RefundReport(
+            state=GatewayRefundState.DECLINED, reference=reply.reference, detail=reply.detail
+        )
+    return OutcomeUnknown(detail=reply.detail, answered=True)
+
+
+def _own_reference(request: GatewayRefundRequest, process: str) -> str:
+    """Return the reference of a refund that 2C2P accepted without one of its own."""
+    return f"{request.capture.reference}-{process}"
 
 
 def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
@@ -205,28 +226,38 @@ def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
     return RefundReport(state=state, reference=reference, detail=detail)
 
 
-def _refund_report(state: GatewayRefundState, reply: _Reply) -> RefundReport:
-    return RefundReport(state=state, reference=reply.reference, detail=reply.detail)
+def _listed_refund(
+    reply: _Reply, request: GatewayRefundRequest, now: float
+) -> RefundReport | OutcomeUnknown:
+    """Report our refund from the list of all refunds of its invoice.
 
-
-def _found(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | OutcomeUnknown:
-    """Find our refund in the list by its reference or by the id that we gave it.
-
-    One without an id that has our amount may be ours, so the outcome is unknown.
+    One that was accepted without a reference has the state of the refunds with its amount, if they
+    all have the same. One that is not known to be accepted is ABSENT, also if it may be one of the
+    list: the same request again gives its first answer, or does it now. After a day nobody promises
+    that 2C2P remembers the first answer, so a person decides then.
     """
-    name = ids.format_id(ids.REFUND, request.refund_id)
     for item in reply.items:
-        named = item.name == name
-        if named or (request.reference and item.reference == request.reference):
-            return _reported(item.status, item.reference or None, f"refund {item.status}")
-    if any(_may_be(item, request) for item in reply.items):
-        return OutcomeUnknown(detail="one of the refunds may be this one")
-    return RefundReport(state=GatewayRefundState.ABSENT, detail="not among the refunds")
+        if item.reference and item.reference == request.reference:
+            return _reported(item.status, item.reference, f"refund {item.status}")
+    alike = [item for item in reply.items if _may_be(item, request)]
+    unknown = OutcomeUnknown(detail=f"{len(alike)} listed refunds may be this one", answered=True)
+    if request.reference != _own_reference(request, "R"):
+        if alike and _age_s(request, now) > REPEATABLE_FOR_S:
+            return unknown
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="not among the refunds")
+    reports = [_reported(item.status, request.reference, item.status) for item in alike]
+    if len({report.state for report in reports}) == 1:
+        return reports[0]
+    return unknown
+
+
+def _age_s(request: GatewayRefundRequest, now: float) -> float:
+    """Return how old a refund is; 0 if its id does not contain its time."""
+    timed = request.refund_id.version in _TIMED_VERSIONS
+    return now - ids.unix_ms_of_timed(request.refund_id) / 1000 if timed else 0
 
 
 def _may_be(item: _Item, request: GatewayRefundRequest) -> bool:
-    if item.name:
-        return False
     try:
         return parse_order_amount(item.amount, request.capture.currency) == request.amount_minor
     except ValueError:
@@ -255,15 +286,14 @@ def _reply(content: bytes) -> _Reply:
         process=root.findtext("processType") or "",
         invoice=root.findtext("invoiceNo") or "",
         status=root.findtext("status") or "",
-        reference=root.findtext("refundReferenceNo") or root.findtext("referenceNo") or None,
-        items=tuple(_item(found) for found in root.iterfind("refundList/refund")),
+        reference=root.findtext("refundReferenceNo") or None,
+        items=tuple(_item(listed) for listed in root.iterfind("refundList/refund")),
     )
 
 
-def _item(found: ET.Element) -> _Item:
+def _item(listed: ET.Element) -> _Item:
     return _Item(
-        amount=found.get("amount", ""),
-        status=found.get("status", ""),
-        reference=found.get("referenceNo", ""),
-        name=found.get("userDefined1", ""),
+        amount=listed.get("amount", ""),
+        status=listed.get("status", ""),
+        reference=listed.get("referenceNo", ""),
     )

@@ -1,6 +1,7 @@
-"""The response codes of 2C2P as data: what each means for a payment, and for a refund.
+"""2C2P's response codes as data: what each means for a payment, and for a refund.
 
-A code that is not listed means `OutcomeUnknown`, and the gateway is asked again.
+Every published payment code has exactly one meaning here. A code without one, published later,
+is `OutcomeUnknown`, and the gateway is queried again.
 """
 
 from payintent.domain.gateway import (
@@ -12,23 +13,27 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 
 OK = "0000"
-NOT_FOUND = "2002"  # no buyer has tried to pay: a token that waits for its buyer looks the same
-SOFT_DECLINED = "0004"  # the buyer is led through 3-D Secure and tries again
+SOFT_DECLINED = "0004"  # the buyer is sent through 3-D Secure and tries again
 INVOICE_EXISTS = "9015"
 
-#: An order answered with one of these may exist; any other refusal made nothing.
+#: No buyer has tried to pay. An unused payment token gives the same answer.
+NOT_FOUND = frozenset({"2002", "4071", "4140"})
+
+#: An order answered with one of these may exist; after any other refusal there is no order.
 UNSETTLED = frozenset(
-    {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "5002", "9038", "9041"}
+    {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "4094", "5002", "5005", "9038", "9041"}
     | {f"99{last}" for last in range(90, 100)}
 )
 
 _DECLINED = """
     4001 4002 4004 4005 4007 4008 4014 4015 4018 4033 4034 4035 4036 4037 4038 4039 4041 4043
-    4044 4051 4052 4053 4054 4055 4057 4059 4061 4062 4065 4081 5007
+    4044 4051 4052 4053 4054 4055 4056 4057 4058 4059 4060 4061 4062 4063 4065 4066 4067 4075
+    4076 4077 4078 4081 5007 5013
 """
 _FAILED = """
-    4003 4006 4012 4013 4019 4020 4021 4022 4023 4030 4031 4040 4042 4050 4091 4096 4099
-    5003 5004 5006 5008 5014 9035
+    4003 4006 4012 4013 4019 4020 4021 4022 4023 4024 4025 4026 4027 4028 4029 4030 4031 4040
+    4042 4050 4064 4068 4072 4073 4086 4087 4088 4089 4090 4091 4092 4093 4094 4096 4098 4099
+    5003 5004 5006 5008 5011 5012 5014 5998 6012 7012 9035
 """
 
 #: Why a payment ended without money, as the reasons that merchants read.
@@ -38,26 +43,53 @@ FAILURES: dict[str, FailureReason] = (
     | {SOFT_DECLINED: FailureReason.DECLINED}
 )
 
-# What became of the money afterwards (settled, refunded, charged back) does not change that it was
-# taken. Left out are 4010, 4011, 4016 and 4032: approvals of a kind that an operator must look at.
-STATES: dict[str, GatewaySessionState] = dict.fromkeys(FAILURES, GatewaySessionState.DECLINED) | {
-    OK: GatewaySessionState.CAPTURED,
-    "4110": GatewaySessionState.CAPTURED,  # settled
-    "4120": GatewaySessionState.CAPTURED,  # refunded
-    "4121": GatewaySessionState.CAPTURED,  # refund rejected
-    "4122": GatewaySessionState.CAPTURED,  # refund failed
-    "4130": GatewaySessionState.CAPTURED,  # charged back
-    "4131": GatewaySessionState.CAPTURED,  # chargeback rejected
-    "4132": GatewaySessionState.CAPTURED,  # chargeback failed
-    "0001": GatewaySessionState.AUTHORISING,  # pending
-    "2001": GatewaySessionState.AUTHORISING,  # in progress
-    "4009": GatewaySessionState.AUTHORISING,  # request in progress
-    "0003": GatewaySessionState.CANCELLED,
-    "4080": GatewaySessionState.CANCELLED,  # the buyer closed the page
-    "5009": GatewaySessionState.CLOSED,  # expired
-    "9020": GatewaySessionState.CLOSED,  # expired
-    SOFT_DECLINED: GatewaySessionState.ATTEMPTED,
+#: Money was taken, but not as ordered: another amount, after the deadline, or approved in part or
+#: on special terms. The documents do not say what `amount` contains then, so a person decides.
+TAKEN_OTHERWISE = {
+    "4010": "partial amount approved",
+    "4011": "approved as VIP",
+    "4016": "approved with an update of track 3",
+    "4032": "completed in part",
+    "5015": "the buyer paid more",
+    "5016": "the buyer paid less",
+    "5017": "the buyer paid after the deadline",
 }
+
+_CAPTURED = """
+    0000 4045 4110
+    4120 4121 4122
+    4130 4131 4132
+"""  # paid or settled; refunds and chargebacks do not change that money was taken
+_CANCELLED = "0003 4017 4047 4080 5010 5019"  # by the buyer, on the page or by leaving it
+
+#: What an inquiry or a callback with this code reports of its session.
+STATES: dict[str, GatewaySessionState] = (
+    dict.fromkeys(FAILURES, GatewaySessionState.DECLINED)
+    | dict.fromkeys(_CAPTURED.split(), GatewaySessionState.CAPTURED)
+    | dict.fromkeys(TAKEN_OTHERWISE, GatewaySessionState.CAPTURED)
+    | dict.fromkeys(_CANCELLED.split(), GatewaySessionState.CANCELLED)
+    | {
+        "0001": GatewaySessionState.AUTHORISING,  # pending
+        "2001": GatewaySessionState.AUTHORISING,  # in progress
+        "4009": GatewaySessionState.AUTHORISING,  # request in progress
+        "5009": GatewaySessionState.CLOSED,  # expired
+        "9020": GatewaySessionState.CLOSED,  # expired
+        SOFT_DECLINED: GatewaySessionState.ATTEMPTED,
+    }
+)
+
+_UNDECIDED = """
+    0999 2003 4000 4046 4048 4049 4069 4070 4074 4079 4082 4083 4084 4085 4095 4097 4200 4201 4202
+    4203 4204 4205 4208 4209 5002 5005 5018 6101 6102 6103 6104 6105 6106 6107 6108 6109 6110 9004
+    9005 9006 9007 9008 9009 9010 9012 9013 9014 9015 9016 9017 9037 9038 9039 9040 9041 9042 9057
+    9058 9059 9060 9078 9080 9088 9089 9090 9091 9092 9093 9094 9095 9100 9101 9102 9103 9104 9105
+    9106 9107 9108 9109 9110 9202 9900 9901 9902 9903 9904 9905 9906 9907 9908 9909 9990 9991 9992
+    9993 9994 9995 9996 9997 9998 9999
+"""
+
+#: Published codes that report no result of a payment: an error of 2C2P or of a request, card
+#: verification, tokens, reconciliation, cancelling and settling, and reserved numbers.
+UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
 #: Disputes and whether the buyer's bank has the money. 4130 is published; what 4131 and 4132 mean
 #: is to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").

@@ -1,10 +1,22 @@
 """2C2P's sealed messages, JWE in JWS with two key pairs; `refunds.py` alone sends them."""
 
+import base64
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_private_key,
+    load_der_public_key,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
 from joserfc import jwe, jws
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
@@ -15,12 +27,12 @@ KEYS_MAX = 128  # parsed keys in memory: parsing and checking a private key take
 
 _SEALING = {"alg": "RSA-OAEP", "enc": "A256GCM"}
 _SIGNING = {"alg": "PS256", "typ": "JWT"}
-_CERTIFICATE = "-----BEGIN CERTIFICATE"
+_CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
 @dataclass(frozen=True, slots=True)
 class TwoC2pKeys:
-    """Our private key and the gateway's public one, each PEM."""
+    """Our private key and the gateway's public key: each PEM, or base64 of DER."""
 
     private_key: str = field(repr=False)
     gateway_key: str
@@ -55,17 +67,50 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
 
 @lru_cache(maxsize=KEYS_MAX)
-def _public(pem: str) -> RSAKey:
-    """Parse a public key, or the certificate that holds one: the portal issues either."""
-    if pem.lstrip().startswith(_CERTIFICATE):
-        key = load_pem_x509_certificate(pem.encode()).public_key()
-        pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-    return RSAKey.import_key(pem)
+def _public(text: str) -> RSAKey:
+    """Parse a public key, or the certificate that contains it: 2C2P issues either."""
+    content, is_pem = _key_bytes(text)
+    if is_pem:
+        certified = content.startswith(_CERTIFICATE)
+        parse_key, parse_certificate = load_pem_public_key, load_pem_x509_certificate
+    else:
+        certified = _is_certificate(content)
+        parse_key, parse_certificate = load_der_public_key, load_der_x509_certificate
+    try:
+        key = parse_certificate(content).public_key() if certified else parse_key(content)
+    except UnsupportedAlgorithm:
+        raise ValueError("the gateway's key is of an unknown kind") from None
+    if not isinstance(key, RSAPublicKey):
+        raise ValueError("the gateway's key is not an RSA key")  # noqa: TRY004
+    return RSAKey.import_key(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
 @lru_cache(maxsize=KEYS_MAX)
-def _private(pem: str) -> RSAKey:
-    key = RSAKey.import_key(pem)
-    if not key.is_private:
-        raise ValueError("the merchant's key is not a private one")
-    return key
+def _private(text: str) -> RSAKey:
+    content, is_pem = _key_bytes(text)
+    try:
+        key = (load_pem_private_key if is_pem else load_der_private_key)(content, None)
+    except (TypeError, UnsupportedAlgorithm):
+        raise ValueError("the merchant's private key is encrypted, or of an unknown kind") from None
+    if not isinstance(key, RSAPrivateKey):
+        raise ValueError("the merchant's private key is not an RSA key")  # noqa: TRY004
+    return RSAKey.import_key(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def _key_bytes(text: str) -> tuple[bytes, bool]:
+    """Return a key's bytes, and whether they are PEM; DER comes as base64, with or without breaks.
+
+    ValueError if it is neither.
+    """
+    content = text.strip().encode()
+    if content.startswith(b"-----BEGIN"):
+        return content, True
+    return base64.b64decode(b"".join(content.split()), validate=True), False
+
+
+def _is_certificate(content: bytes) -> bool:
+    try:
+        load_der_x509_certificate(content)
+    except ValueError:
+        return False
+    return True

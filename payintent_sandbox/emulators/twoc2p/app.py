@@ -35,6 +35,13 @@ _PAGE_HEADERS = {
 
 Handler = Callable[["Gateway", Request, bytes], Awaitable[Response]]
 
+#: The answer about an invoice that nobody tried to pay: unset fields are null.
+_UNKNOWN_INVOICE: dict[str, Any] = {
+    **dict.fromkeys(("merchantID", "invoiceNo", "amount", "currencyCode", "tranRef")),
+    "respCode": "2002",
+    "respDesc": WORDS["2002"],
+}
+
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "pages"),
     autoescape=True,
@@ -56,6 +63,10 @@ class _Inquiry(msgspec.Struct):
 
 class _Switch(msgspec.Struct):
     status: str
+
+
+class _PortalRefund(msgspec.Struct):
+    amount: str
 
 
 class Gateway:
@@ -103,7 +114,9 @@ def _routes(gateway: Gateway) -> list[Route]:
         route("/_twoc2p/public-key", "GET", _show_key),
         route("/_twoc2p/refunds", "PUT", _set_refunds),
         route("/_twoc2p/{merchant_id}/{invoice_no}", "GET", _show_invoice),
-        route("/_twoc2p/{merchant_id}/{invoice_no}/refunds/{reference}", "PUT", _settle_refund),
+        route("/_twoc2p/{merchant_id}/{invoice_no}/refunds", "POST", _refund_in_portal),
+        route("/_twoc2p/{merchant_id}/{invoice_no}/refunds/{name}", "PUT", _settle_refund),
+        route("/_twoc2p/{merchant_id}/{invoice_no}/code", "PUT", _report_code),
         route("/_twoc2p/{merchant_id}/{invoice_no}/chargeback", "PUT", _charge_back),
         route("/healthz", "GET", _healthz),
     ]
@@ -137,7 +150,7 @@ async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Respons
         raise RefusalError("9004", signed_for=account) from None
     invoice = gateway.emulator.find(account, inquiry.invoiceNo)
     if invoice is None or invoice.code is None:
-        raise RefusalError("2002", signed_for=account)
+        return _signed(account, _UNKNOWN_INVOICE)
     view = invoice.view()
     return _signed(account, view | {"amount": msgspec.Raw(view["amount"].encode())})
 
@@ -196,12 +209,28 @@ async def _show_invoice(gateway: Gateway, request: Request, _: bytes) -> Respons
 
 async def _settle_refund(gateway: Gateway, request: Request, body: bytes) -> Response:
     invoice = _named(gateway, request)
-    reference = request.path_params["reference"]
     for refund in invoice.refunds if invoice else []:
-        if refund.reference == reference and refund.status == "RP":
+        if refund.name == request.path_params["name"] and refund.status == "RP":
             refund.status = _status(body)
             return JSONResponse({})
     return JSONResponse({"error": "no such pending refund"}, status_code=404)
+
+
+async def _refund_in_portal(gateway: Gateway, request: Request, body: bytes) -> Response:
+    """Refund without the merchant's server, as a person in the merchant portal does."""
+    invoice = _named(gateway, request)
+    amount = msgspec.json.decode(body, type=_PortalRefund).amount
+    if invoice is None or not maintenance.refund_in_portal(invoice, amount):
+        return JSONResponse({"error": "it cannot be refunded"}, status_code=409)
+    return JSONResponse({})
+
+
+async def _report_code(gateway: Gateway, request: Request, body: bytes) -> Response:
+    invoice = _named(gateway, request)
+    if invoice is None:
+        return JSONResponse({"error": "no such invoice"}, status_code=404)
+    gateway.emulator.report(invoice, msgspec.json.decode(body, type=_Switch).status)
+    return JSONResponse({})
 
 
 async def _charge_back(gateway: Gateway, request: Request, body: bytes) -> Response:
@@ -265,7 +294,9 @@ def _page(invoice: Invoice | None, *, error: str = "") -> Response:
         "description": html.unescape(order.description),  # merchants send it escaped
         "cards": CARDS.values(),
         "error": error,
-        "result": WORDS[invoice.code] if invoice.code else "This payment has expired.",
+        "result": WORDS.get(invoice.code, invoice.code)
+        if invoice.code
+        else "This payment has expired.",
         "response": _front(invoice),
     }
     name = "card.html" if invoice.payable else "result.html"

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-APPROVED, IN_PROGRESS = "0000", "2001"
+APPROVED, IN_PROGRESS, CANCELLED = "0000", "2001", "5010"
+PAID_MORE, PAID_LESS, PAID_LATE = "5015", "5016", "5017"
+#: With these the merchant has money.
+PAID = frozenset({APPROVED, PAID_MORE, PAID_LESS, PAID_LATE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +17,7 @@ class Card:
     code: str = APPROVED
     silent: bool = False  # the merchant is not notified
     settled: bool = True  # if not, it can be voided but not refunded
+    bare: bool = False  # inquiries lack `tranRef`, as in the published sample
 
 
 _ALL = (
@@ -24,6 +28,10 @@ _ALL = (
     Card(number="4000009900000046", title="approved, without notification", silent=True),
     Card(number="4000009900000012", title="in progress, approved 30 s later", code=IN_PROGRESS),
     Card(number="4000009900000194", title="approved, but not settled yet", settled=False),
+    Card(number="4000009900000343", title="approved, inquired without tranRef", bare=True),
+    Card(number="4000009900000509", title="the buyer pays more", code=PAID_MORE),
+    Card(number="4000009900000517", title="the buyer pays less", code=PAID_LESS),
+    Card(number="4000009900000525", title="the buyer pays too late", code=PAID_LATE),
 )
 
 CARDS: dict[str, Card] = {card.number: card for card in _ALL}
@@ -31,7 +39,10 @@ CARDS: dict[str, Card] = {card.number: card for card in _ALL}
 #: The description of each response code.
 WORDS = {
     APPROVED: "Success",
-    "0003": "Transaction is cancelled",
+    CANCELLED: "Payment Canceled By Payer",
+    PAID_MORE: "Customer paid more than transaction amount",
+    PAID_LESS: "Customer paid less than transaction amount",
+    PAID_LATE: "Paid Expired",
     IN_PROGRESS: "Transaction in progress",
     "2002": "Transaction not found",
     "4130": "Chargeback",

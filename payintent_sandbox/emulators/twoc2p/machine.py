@@ -6,7 +6,13 @@ from datetime import datetime, timedelta
 
 from payintent_sandbox.emulators.clock import ScaledClock
 from payintent_sandbox.emulators.notifier import Notifier
-from payintent_sandbox.emulators.twoc2p.cards import APPROVED, IN_PROGRESS, Card
+from payintent_sandbox.emulators.twoc2p.cards import (
+    APPROVED,
+    CANCELLED,
+    IN_PROGRESS,
+    PAID,
+    Card,
+)
 from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, RefusalError, utc_now
 from payintent_sandbox.emulators.twoc2p.notices import RETRY_WAITS_S, send_notice
 
@@ -26,6 +32,7 @@ class TwoC2pEmulator:
         self._accounts = {account.merchant_id: account for account in accounts}
         self._invoices: dict[tuple[str, str], Invoice] = {}
         self._by_token: dict[str, Invoice] = {}
+        self.first_answers: dict[tuple[str, str], bytes] = {}  # by merchant and idempotencyID
         self._clock = ScaledClock(time_scale)
         self.notifier = Notifier(self._clock, RETRY_WAITS_S)
 
@@ -77,8 +84,12 @@ class TwoC2pEmulator:
         """Cancel the invoice for the buyer; False if it is decided or expired."""
         if not invoice.payable:
             return False
-        self._decide(invoice, "0003")
+        self._decide(invoice, CANCELLED)
         return True
+
+    def report(self, invoice: Invoice, code: str) -> None:
+        """Give an invoice any code, documented or not, and notify its merchant."""
+        self._decide(invoice, code)
 
     def charge_back(self, invoice: Invoice, code: str) -> None:
         """Set a chargeback or its rejection; refuse it for an invoice that was not paid."""
@@ -103,7 +114,7 @@ class TwoC2pEmulator:
     def _decide(self, invoice: Invoice, code: str) -> None:
         invoice.code, invoice.at = code, utc_now()
         invoice.tran_ref = invoice.tran_ref or str(secrets.randbelow(10**12))
-        if code == APPROVED:
+        if code in PAID:
             invoice.status = "S" if invoice.card and invoice.card.settled else "A"
             invoice.refund_status = self.refund_status
         if not (invoice.card and invoice.card.silent):

@@ -27,12 +27,30 @@ _CODES = {"RF": "00", "RP": "42", "RR": "44"}
 
 
 def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
-    """Run the process of a request; ValueError if it is no XML."""
+    """Run the process of a request; ValueError if it is no XML.
+
+    A repeated `idempotencyID` gets the first answer again, whatever its process is.
+    """
     try:
         root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
     except ET.ParseError:
         raise ValueError("this is no XML") from None
     fields = {child.tag: child.text or "" for child in root}
+    key = account.merchant_id, fields.get("idempotencyID", "")
+    if key in emulator.first_answers:
+        return emulator.first_answers[key]
+    answer = _run(emulator, account, fields)
+    if key[1]:
+        emulator.first_answers[key] = answer
+    return answer
+
+
+def refund_in_portal(invoice: Invoice, amount: str) -> bool:
+    """Refund for a person in the merchant portal; False if it is refused."""
+    return _refund(invoice, {"actionAmount": amount})[1] is not None
+
+
+def _run(emulator: TwoC2pEmulator, account: Account, fields: dict[str, str]) -> bytes:
     process = fields.get("processType", "")
     invoice = emulator.find(account, fields.get("invoiceNo", ""))
     refund: Refund | None = None
@@ -50,7 +68,6 @@ def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
 
 
 def _refund(invoice: Invoice, fields: dict[str, str]) -> tuple[str, Refund | None]:
-    """Refund a settled invoice; the same request again makes another refund, as at 2C2P."""
     if not _AMOUNT.fullmatch(fields.get("actionAmount", "")):
         return "18", None
     amount = Decimal(fields["actionAmount"])
@@ -96,7 +113,7 @@ def _answer(
         shown["amount"] = f"{invoice.order.amount:.2f}"
         shown["status"] = refund.status if refund else invoice.status
         shown["referenceNo"] = invoice.tran_ref
-    if refund is not None:
+    if refund is not None and refund.status != "RP":
         shown["refundReferenceNo"] = refund.reference
     for tag, text in shown.items():
         ET.SubElement(root, tag).text = text
@@ -113,5 +130,4 @@ def _attributes(refund: Refund) -> dict[str, str]:
         "status": refund.status,
         "referenceNo": refund.reference,
         "dateTime": stamp(refund.at, "%Y%m%d%H%M%S"),
-        "userDefined1": refund.name,
     }

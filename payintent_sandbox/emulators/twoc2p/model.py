@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -46,7 +46,7 @@ class Order(Struct, frozen=True, kw_only=True):
     idempotencyID: Annotated[str, Meta(max_length=100)] | None = None  # noqa: N815
     paymentChannel: list[str] | None = None  # noqa: N815
     paymentExpiry: str | None = None  # noqa: N815
-    locale: Annotated[str, Meta(max_length=10)] | None = None
+    locale: Literal["en", "id", "ja", "my", "th", "vi", "zh"] | None = None
     userDefined1: Annotated[str, Meta(max_length=150)] = ""  # noqa: N815
 
 
@@ -96,21 +96,26 @@ class Invoice:
         return sum((refund.amount for refund in self.refunds if refund.counts), Decimal(0))
 
     def view(self, *, notified: bool = False) -> dict[str, Any]:
-        """Give the transaction as the merchant reads it; a notification pads the amount."""
+        """Give the transaction as the merchant reads it; a notification pads the amount.
+
+        What an invoice does not have is null.
+        """
         assert self.code is not None  # noqa: S101 - there is a transaction
         amount = self.order.amount
+        bare = self.card is not None and self.card.bare and not notified
         return {
             "merchantID": self.account.merchant_id,
             "invoiceNo": self.order.invoiceNo,
             "accountNo": MASK.sub("XXXXXX", self.card.number) if self.card else "",
             "amount": f"{amount:018.5f}" if notified else f"{amount:.2f}",
             "currencyCode": self.order.currencyCode,
-            "tranRef": self.tran_ref,
+            "tranRef": None if bare else self.tran_ref,
+            "customerToken": None,
             "referenceNo": self.tran_ref,
             "transactionDateTime": stamp(self.at, "%Y%m%d%H%M%S"),
             "userDefined1": self.order.userDefined1,
             "respCode": self.code,
-            "respDesc": WORDS[self.code],
+            "respDesc": WORDS.get(self.code),
         }
 
 

@@ -26,6 +26,8 @@ SCALE = 1_000.0
 RETURN_URL = "https://shop.example/return?x=1"
 APPROVED, DECLINED = "4111111111111111", "4000000000000002"
 SILENT, IN_PROGRESS, UNSETTLED = "4000009900000046", "4000009900000012", "4000009900000194"
+BARE, PAID_LATE = "4000009900000343", "4000009900000525"
+PAID_MORE, PAID_LESS = "4000009900000509", "4000009900000517"
 
 
 @cache
@@ -135,6 +137,11 @@ class Shop:
 
     async def control(self, path: str, status: str) -> None:
         async with self._http.put(f"{self.url}/_twoc2p/{path}", json={"status": status}) as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def refund_in_portal(self, invoice: str, amount: str) -> None:
+        path = f"{self.url}/_twoc2p/{MERCHANT}/{invoice}/refunds"
+        async with self._http.post(path, json={"amount": amount}) as answer:
             assert answer.status == 200, await answer.text()
 
     async def kept(self, invoice: str, merchant: str = MERCHANT) -> dict[str, Any]:

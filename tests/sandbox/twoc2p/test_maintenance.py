@@ -9,7 +9,7 @@ OURS = read_private(pair(MERCHANT)[0])
 
 
 async def act(
-    shop: Shop, process: str, invoice: str, amount: str = "", name: str = ""
+    shop: Shop, process: str, invoice: str, amount: str = "", name: str = "", key: str = ""
 ) -> ET.Element:
     """Ask the maintenance API; both envelopes are the emulator's own."""
     root = ET.Element("PaymentProcessRequest")
@@ -19,6 +19,7 @@ async def act(
         "invoiceNo": invoice,
         "actionAmount": amount,
         "userDefined1": name,
+        "idempotencyID": key,
     }.items():
         ET.SubElement(root, tag).text = text
     sealed = envelope.seal(ET.tostring(root), GATEWAY.public_key(), OURS)
@@ -34,7 +35,9 @@ async def paid(shop: Shop, card: str = APPROVED) -> str:
     return order["invoiceNo"]
 
 
-async def test_refunds_take_from_what_is_left_and_are_listed_under_their_names(shop: Shop) -> None:
+async def test_refunds_take_from_what_is_left_and_are_listed_by_reference(
+    shop: Shop,
+) -> None:
     invoice = await paid(shop)
     first = await act(shop, "R", invoice, "590.00", "ref_1")
     over = await act(shop, "R", invoice, "1000.01", "ref_2")
@@ -43,8 +46,9 @@ async def test_refunds_take_from_what_is_left_and_are_listed_under_their_names(s
     codes = [answer.findtext("respCode") for answer in (first, over, rest, none)]
     assert codes == ["00", "40", "00", "49"]
     listed = (await act(shop, "RS", invoice)).findall("refundList/refund")
-    assert [refund.get("userDefined1") for refund in listed] == ["ref_1", "ref_3"]
-    assert listed[0].get("referenceNo") == first.findtext("refundReferenceNo")
+    references = [refund.get("referenceNo") for refund in listed]
+    assert references == [answer.findtext("refundReferenceNo") for answer in (first, rest)]
+    assert set(listed[0].attrib) == {"amount", "status", "referenceNo", "dateTime"}
     assert (await shop.kept(invoice))["refunded"] == "1590.00"
 
 
@@ -53,6 +57,27 @@ async def test_the_same_refund_twice_is_two_refunds(shop: Shop) -> None:
     for _ in range(2):
         await act(shop, "R", invoice, "1.00", "ref_1")
     assert (await shop.kept(invoice))["refunded"] == "2.00"
+
+
+async def test_a_repeated_idempotency_id_gives_the_first_answer_whatever_is_requested(
+    shop: Shop,
+) -> None:
+    invoice = await paid(shop, UNSETTLED)
+    refused = await act(shop, "R", invoice, "1590.00", key="one")
+    voided = await act(shop, "V", invoice, "1590.00", key="one")
+    assert ET.tostring(voided) == ET.tostring(refused)
+    assert (await shop.kept(invoice))["status"] == "A"
+    settled = await paid(shop)
+    for _ in range(2):
+        assert (await act(shop, "R", settled, "1.00", key="two")).findtext("respCode") == "00"
+    assert (await shop.kept(settled))["refunded"] == "1.00"
+
+
+async def test_a_refund_in_the_portal_is_listed(shop: Shop) -> None:
+    invoice = await paid(shop)
+    await shop.refund_in_portal(invoice, "590.00")
+    [listed] = (await act(shop, "RS", invoice)).findall("refundList/refund")
+    assert (listed.get("amount"), listed.get("status")) == ("590.00", "RF")
 
 
 async def test_what_is_settled_is_not_voided_and_what_is_not_is_not_refunded(shop: Shop) -> None:

@@ -124,9 +124,9 @@ async def test_a_buyer_cancels_or_names_no_card(shop: Shop, merchant: Merchant) 
     status, page = await shop.press(said["webPaymentUrl"], card="4242424242424242")
     assert (status, 'role="alert"' in page) == (422, True)
     await shop.press(said["webPaymentUrl"], cancel="1")
-    assert (await shop.inquire(order["invoiceNo"]))["respCode"] == "0003"
+    assert (await shop.inquire(order["invoiceNo"]))["respCode"] == "5010"
     await shop.press(said["webPaymentUrl"], card=APPROVED)
-    assert (await shop.inquire(order["invoiceNo"]))["respCode"] == "0003"
+    assert (await shop.inquire(order["invoiceNo"]))["respCode"] == "5010"
 
 
 async def test_notifications_are_repeated_until_200_and_no_longer(
