@@ -119,6 +119,8 @@ class Settings(BaseSettings):
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
     edge_secret: SecretStr = SecretStr("")  # "" trusts no sender
     edge_trusted_proxies: Networks = ""  # addresses and networks, separated by commas
+    #: The header in which these proxies list addresses; "": either, and both must agree.
+    edge_address_header: Literal["", "X-Forwarded-For", "Forwarded"] = ""
 
     # HTTP in
     body_bytes_max: Size = 64 * 1024

@@ -1,20 +1,54 @@
 """The viewer's address and country: only from trusted proxies, the country only with the secret."""
 
 import hmac
+import time
 from collections.abc import Callable, Sequence
 
+from prometheus_client import Counter
 from starlette.requests import Request
 
+from payintent.api.forwarded import (
+    parse_forwarded_node,
+    split_forwarded,
+    split_x_forwarded_for,
+)
 from payintent.config import Settings
-from payintent.domain.ip_address import Address, Network, parse_ip_address, parse_ip_network
+from payintent.domain.countries import UNKNOWN_COUNTRY, is_edge_country
+from payintent.domain.ip_address import (
+    UNREADABLE_ADDRESS,
+    Address,
+    Network,
+    parse_ip_address,
+    parse_ip_network,
+)
+from payintent.log import get_logger
 
-_FORWARDED = "X-Forwarded-For"
+_X_FORWARDED_FOR = "X-Forwarded-For"
+_FORWARDED = "Forwarded"
+_LOGGED_EVERY_S = 60.0  # a misconfigured proxy would fill the log otherwise
+_HOP_CHARS_MAX = 64
+_log = get_logger("api")
+
+UNREADABLE = Counter(
+    "payintent_viewer_addresses_unreadable_total",
+    "Requests whose viewer's address cannot be read from what a declared proxy sent",
+    ["reason"],
+)
+
+
+class _UnreadableError(Exception):
+    """The viewer's address cannot be read; the reason is a label of the metric."""
+
+    def __init__(self, reason: str, hop: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hop = hop
 
 
 class ViewerReader:
     """Reads the edge network's headers about a viewer; from other senders they are ignored."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._country_header = settings.edge_country_header
         self._secret_header = settings.edge_secret_header
         self._secret = settings.edge_secret.get_secret_value().encode()
@@ -23,16 +57,24 @@ class ViewerReader:
             for network in settings.edge_trusted_proxies.split(",")
             if network.strip()
         ]
+        chosen = settings.edge_address_header
+        self._address_headers = (chosen,) if chosen else (_X_FORWARDED_FOR, _FORWARDED)
+        self._monotonic = monotonic
+        self._log_again_at: dict[str, float] = {}  # by reason
 
     def viewer_country(self, request: Request) -> str | None:
-        """Return the viewer's country; None where no trusted header has one."""
+        """Return the viewer's country; None if no trusted header has one.
+
+        `XX` if the edge does not know it, or what it sent is no country; `T1` is Tor.
+        """
         return _read_once(request, "viewer_country", self._read_country)
 
     def viewer_address(self, request: Request) -> str | None:
-        """Return the viewer's address; None where no proxy is declared: it may be a proxy's.
+        """Return the viewer's address, `UNREADABLE_ADDRESS` if a trusted proxy's word is unclear.
 
-        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: all before
-        it was written by the client.
+        None if no proxy is declared, because the address may be a proxy's, and if a trusted proxy
+        names no client, as for a request of its own. Of `X-Forwarded-For` and `Forwarded` the last
+        address counts that is not a trusted proxy's: the client wrote all before it.
         """
         return _read_once(request, "viewer_address", self._read_address)
 
@@ -45,25 +87,69 @@ class ViewerReader:
         if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._secret):
             return None
         countries = request.headers.getlist(self._country_header)
-        return countries[0].upper() if len(countries) == 1 else None
+        if not countries:
+            return None
+        country = countries[0].strip().upper() if len(countries) == 1 else UNKNOWN_COUNTRY
+        return country if is_edge_country(country) else UNKNOWN_COUNTRY
 
     def _read_address(self, request: Request) -> str | None:
-        if not self._trusted or request.client is None:
+        if not self._trusted:
             return None
-        peer = request.client.host
-        hops = ",".join(request.headers.getlist(_FORWARDED)).split(",")
-        for hop in [peer, *reversed(hops)]:
-            address = parse_ip_address(hop.strip())
+        try:
+            return str(self._find_address(request))
+        except _UnreadableError as error:
+            self._note(error)
+            return None if error.reason == "missing" else UNREADABLE_ADDRESS
+
+    def _find_address(self, request: Request) -> Address:
+        """Return the last address that is not a trusted proxy's (`_UnreadableError`)."""
+        peer = parse_ip_address(request.client.host) if request.client else None
+        if peer is None:
+            raise _UnreadableError("peer")
+        if not self._trusts(peer):
+            return peer
+        addresses = {self._last_foreign(hops) for hops in self._chains(request)}
+        if len(addresses) > 1:  # a client may write the header that the proxy does not replace
+            raise _UnreadableError("contradictory")
+        if not addresses:
+            raise _UnreadableError("missing")
+        return addresses.pop()
+
+    def _chains(self, request: Request) -> list[list[str]]:
+        """Return the hops that each header lists; a header without any is left out."""
+        chains: list[list[str]] = []
+        if _X_FORWARDED_FOR in self._address_headers:
+            chains.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
+        if _FORWARDED in self._address_headers:
+            hops = split_forwarded(request.headers.getlist(_FORWARDED))
+            if hops is None:
+                raise _UnreadableError("malformed")
+            chains.append(hops)
+        return [hops for hops in chains if hops]
+
+    def _last_foreign(self, hops: Sequence[str]) -> Address:
+        for hop in reversed(hops):
+            address = parse_forwarded_node(hop)
             if address is None:
-                return None
+                raise _UnreadableError("malformed", hop)
             if not self._trusts(address):
-                return str(address)
-        return None
+                return address
+        raise _UnreadableError("proxies_only")
+
+    def _note(self, error: _UnreadableError) -> None:
+        UNREADABLE.labels(error.reason).inc()
+        now = self._monotonic()
+        if now >= self._log_again_at.get(error.reason, now):
+            self._log_again_at[error.reason] = now + _LOGGED_EVERY_S
+            _log.warning(
+                "viewer_address_unreadable", reason=error.reason, hop=error.hop[:_HOP_CHARS_MAX]
+            )
 
     def caller_address(self, request: Request) -> str | None:
         """Return the viewer's address, else that of the connected client: many may share it."""
         peer = request.client.host if request.client else None
-        return self.viewer_address(request) or peer or None
+        address = self.viewer_address(request)
+        return peer or address if address in {None, UNREADABLE_ADDRESS} else address
 
     def _trusts(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._trusted)

@@ -1,11 +1,15 @@
 """The countries that payments are taken in, and the currencies of each (spec section 2.5)."""
 
+import re
 from collections.abc import Mapping
 
 from payintent.domain.currencies import CRYPTO, SETTLING, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 
 GLOBAL = "GL"  # no particular country: tokens only
+#: What edge networks send for a viewer whose country they do not know, and for one who uses Tor.
+UNKNOWN_COUNTRY, TOR = "XX", "T1"
+_EDGE_COUNTRY = re.compile(rf"[A-Z]{{2}}|{TOR}", re.ASCII)
 
 
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -47,6 +51,11 @@ COUNTRY_NAMES: dict[str, str] = {
     "CH": "Switzerland", "HU": "Hungary", "BG": "Bulgaria", "BE": "Belgium", "SE": "Sweden",
     "SG": "Singapore", "BR": "Brazil", "MY": "Malaysia", "HK": "Hong Kong",
 }  # fmt: skip
+
+
+def is_edge_country(code: str) -> bool:
+    """Tell whether an edge network can send this: two capital letters, or `T1`."""
+    return _EDGE_COUNTRY.fullmatch(code) is not None
 
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:

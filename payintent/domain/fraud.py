@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from payintent.domain.ip_address import Network, ip_network_of, parse_ip_address, parse_ip_network
+from payintent.domain.ip_address import (
+    UNREADABLE_ADDRESS,
+    Network,
+    ip_network_of,
+    parse_ip_address,
+    parse_ip_network,
+)
 
 
 class FraudRuleKind(StrEnum):
@@ -47,7 +53,7 @@ class FraudRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The facts of a buyer at one moment; `None` matches no list."""
+    """The facts of a buyer at one moment; `None` matches no list, an unreadable address each."""
 
     merchant_id: int
     payer_uid: str
@@ -129,6 +135,9 @@ class FraudRuleSet:
     def _matching(self, subject: FraudSubject) -> Iterator[FraudRule]:
         for looked_up in _lookups(subject):
             yield from self._listed.get(looked_up, ())
+        if subject.address == UNREADABLE_ADDRESS:
+            for rules in self._networks.values():
+                yield from rules
         address = parse_ip_address(subject.address) if subject.address else None
         if address is not None:
             for version, length in self._lengths:

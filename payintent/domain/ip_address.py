@@ -6,6 +6,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+#: The address of a caller whose own cannot be read. Rules on addresses take it for any address that
+#: they list, and all such callers count as one.
+UNREADABLE_ADDRESS = "unreadable"
+
 _OWN_PREFIX = 64  # an IPv6 client controls all addresses of its /64
 _MAPPED_PREFIX = 96
 _TEXT_MAX = 64  # the longest address has 45 characters, and the name of an interface may follow

@@ -92,4 +92,7 @@ OwnerId = Annotated[int | None, option("Whose it is; left out: the platform's.",
 OfCell = Annotated[int | None, option("Of one cell; left out: of all.", min=0, max=CELL_MAX)]
 Purpose = Annotated[str, option("What it is for.")]
 IsoCountry = Annotated[str, argument("Two capital letters.")]
+ViewerCountry = Annotated[
+    str, argument("Two capital letters; T1 is Tor, XX a country that the edge does not know.")
+]
 ListLimit = Annotated[int, option("How many at most.", min=1, max=LISTED_MAX)]

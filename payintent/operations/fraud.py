@@ -18,9 +18,9 @@ from payintent.operations.base import (
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
-    check_iso_country,
     check_list_limit,
     check_merchant,
+    check_viewer_country,
     is_database_id,
 )
 from payintent.storage import fraud
@@ -124,7 +124,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"value has 1 to {_VALUE_MAX} characters")
         if self.kind is FraudRuleKind.COUNTRY:
-            check_iso_country(self.value)
+            check_viewer_country(self.value)
         if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "value is an e-mail address, or @ and a domain"

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.fields import IsoCountry, argument
-from payintent.operations.validation import check_iso_country, quote_input
+from payintent.operations.fields import ViewerCountry, argument
+from payintent.operations.validation import check_viewer_country, quote_input
 from payintent.storage import restrictions
 from payintent.storage.database import Tx
 from payintent.storage.restrictions import Restriction
@@ -33,12 +33,12 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
 
     action: ClassVar[str] = "restriction.add"
     type: _Type
-    country: IsoCountry
+    country: ViewerCountry
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an invalid country code."""
         del context
-        check_iso_country(self.country)
+        check_viewer_country(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Add the restriction; adding it again changes nothing."""
@@ -63,7 +63,7 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
 
     action: ClassVar[str] = "restriction.lift"
     type: _Type
-    country: IsoCountry
+    country: ViewerCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Lift the restriction; lifting it again changes nothing."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.countries import COUNTRIES
+from payintent.domain.countries import COUNTRIES, TOR
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.merchant import Merchant
@@ -52,6 +52,12 @@ def check_iso_country(country: str) -> None:
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"country {quote_input(country)} is not two capital letters"
         )
+
+
+def check_viewer_country(country: str) -> None:
+    """Refuse what no edge network sends; it may be `T1`, which Cloudflare sends for Tor."""
+    if country != TOR:
+        check_iso_country(country)
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:

@@ -1429,7 +1429,7 @@ CREATE TABLE public.restriction (
     country text NOT NULL,
     active boolean DEFAULT true NOT NULL,
     changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
-    CONSTRAINT restriction_country CHECK ((country ~ '^[A-Z]{2}$'::text)),
+    CONSTRAINT restriction_country CHECK ((country ~ '^([A-Z]{2}|T1)$'::text)),
     CONSTRAINT restriction_type CHECK ((type = ANY (ARRAY['CRYPTO'::text, 'ONRAMP'::text])))
 );
 

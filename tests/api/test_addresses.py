@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 from starlette.requests import Request
 
 from payintent.api.rate_limits import AddressRateLimiter
@@ -13,6 +14,7 @@ from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudRuleKind
+from payintent.domain.ip_address import UNREADABLE_ADDRESS
 from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import refusal
 from tests.support.world import Api
@@ -56,23 +58,124 @@ def _address(peer: str | None, *forwarded: str, proxies: str = _PROXIES) -> str 
         ("::ffff:192.0.2.7", ["198.51.100.1"], "192.0.2.7"),
         ("10.0.0.1", ["::ffff:192.0.2.7"], "192.0.2.7"),
         ("10.0.0.1", ["192.0.2.7, ::ffff:10.2.3.4"], "192.0.2.7"),
-        # Nobody knows: no address, so no list, no limit and no velocity.
+        # Ports, brackets, quotes and empty entries, as proxies and load balancers write them.
+        ("10.0.0.1", ["198.51.100.7:51234"], "198.51.100.7"),
+        ("10.0.0.1", ["192.0.2.7, 192.0.2.8:443"], "192.0.2.8"),
+        ("10.0.0.1", ["192.0.2.7, 10.0.0.9:443"], "192.0.2.7"),
+        ("10.0.0.1", ["[2001:db8:1::9]:443"], "2001:db8:1::9"),
+        ("10.0.0.1", ["[2001:db8:1::9]"], "2001:db8:1::9"),
+        ("10.0.0.1", ["192.0.2.7, [2001:db8:ffff::1]:443"], "192.0.2.7"),
+        ("10.0.0.1", ['"[2001:db8:1::9]:443"'], "2001:db8:1::9"),
+        ("10.0.0.1", ["[::ffff:192.0.2.7]:443"], "192.0.2.7"),
+        ("10.0.0.1", ["192.0.2.7:_port"], "192.0.2.7"),
+        ("10.0.0.1", ["192.0.2.7,"], "192.0.2.7"),
+        ("10.0.0.1", [",, 192.0.2.7 ,\t,"], "192.0.2.7"),
+        # What a client hides does not matter once a proxy says where it came from.
+        ("10.0.0.1", ["unknown, _hidden, \xff, 192.0.2.7"], "192.0.2.7"),
+        # A proxy's own request, such as a health check.
         ("10.0.0.1", [], None),
         ("10.0.0.1", [""], None),
-        ("10.0.0.1", ["10.0.0.2, 10.0.0.3"], None),
-        ("10.0.0.1", ["192.0.2.7, unknown"], None),
-        ("10.0.0.1", ["192.0.2.7, 192.0.2.8:443"], None),
-        ("10.0.0.1", ["192.0.2.7,"], None),
-        ("10.0.0.1", ["\xff"], None),
-        (None, ["192.0.2.7"], None),
-        ("", ["192.0.2.7"], None),
-        ("/run/payintent.sock", ["192.0.2.7"], None),
+        ("10.0.0.1", [" , ,"], None),
+        # A declared proxy sends what cannot be read.
+        ("10.0.0.1", ["10.0.0.2, 10.0.0.3"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7, unknown"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7, UNKNOWN"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["_hidden"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["_hidden:443"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7:"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7:443:1"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.7;443"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["[192.0.2.7"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["192.0.2.777"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["shop.example"], UNREADABLE_ADDRESS),
+        ("10.0.0.1", ["\xff"], UNREADABLE_ADDRESS),
+        (None, ["192.0.2.7"], UNREADABLE_ADDRESS),
+        ("", ["192.0.2.7"], UNREADABLE_ADDRESS),
+        ("/run/payintent.sock", ["192.0.2.7"], UNREADABLE_ADDRESS),
     ],
 )
 def test_the_address_is_the_last_one_that_no_declared_proxy_has(
     peer: str | None, forwarded: list[str], wanted: str | None
 ) -> None:
     assert _address(peer, *forwarded) == wanted
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "wanted"),
+    [
+        (["for=192.0.2.7"], "192.0.2.7"),
+        (["For=192.0.2.7"], "192.0.2.7"),
+        (["FOR=192.0.2.7;proto=http;by=203.0.113.43"], "192.0.2.7"),
+        (["proto=https ; for=192.0.2.7 ; by=_edge"], "192.0.2.7"),
+        (['for="192.0.2.7:51234"'], "192.0.2.7"),
+        (["for=192.0.2.7:51234"], "192.0.2.7"),  # no token, and sent all the same
+        (['for="[2001:db8:1::9]:4711"'], "2001:db8:1::9"),
+        (['for="[2001:db8:1::9]"'], "2001:db8:1::9"),
+        (["for=[2001:db8:1::9]:4711"], "2001:db8:1::9"),
+        (['for="192.0.2.7:_port"'], "192.0.2.7"),
+        (["for=198.51.100.1, for=192.0.2.7"], "192.0.2.7"),
+        (["for=198.51.100.1", "for=192.0.2.7, for=10.1.1.1"], "192.0.2.7"),
+        (["for=unknown, for=_hidden, for=192.0.2.7"], "192.0.2.7"),
+        (['for=192.0.2.7;host="a, b; for=198.51.100.1"'], "192.0.2.7"),
+        ([r'for=192.0.2.7;host="a\", for=198.51.100.1"'], "192.0.2.7"),
+        ([",for=192.0.2.7;, ,"], "192.0.2.7"),
+        ([""], None),
+        ([","], None),
+        (["for=192.0.2.7, for=unknown"], UNREADABLE_ADDRESS),
+        (["for=_hidden"], UNREADABLE_ADDRESS),
+        (['for="_SEVKISEK"'], UNREADABLE_ADDRESS),
+        (["for=192.0.2.7, by=203.0.113.43"], UNREADABLE_ADDRESS),
+        (["for=198.51.100.1;for=192.0.2.7"], UNREADABLE_ADDRESS),
+        (["192.0.2.7"], UNREADABLE_ADDRESS),
+        (["for = 192.0.2.7"], UNREADABLE_ADDRESS),
+        # A quotation mark that the client leaves open swallows what the proxy appends.
+        (['for=198.51.100.1;x=", for=192.0.2.7'], UNREADABLE_ADDRESS),
+        (['for=198.51.100.1, for=", for="[2001:db8:1::9]:443"'], UNREADABLE_ADDRESS),
+        (['for=198.51.100.1;x="', "for=192.0.2.7"], UNREADABLE_ADDRESS),
+    ],
+)
+def test_forwarded_is_read_as_rfc_7239_has_it(forwarded: list[str], wanted: str | None) -> None:
+    headers = [(b"forwarded", value.encode()) for value in forwarded]
+    request = Request({"type": "http", "headers": headers, "client": ("10.0.0.1", 4711)})
+    assert ViewerReader(Settings.model_validate(_PLACES)).viewer_address(request) == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [("", UNREADABLE_ADDRESS), ("X-Forwarded-For", "192.0.2.7"), ("Forwarded", "192.0.2.8")],
+)
+def test_two_headers_must_agree_unless_the_setting_names_one(setting: str, wanted: str) -> None:
+    """A client can write the header that its proxy does not replace."""
+    settings = Settings.model_validate(_PLACES | {"edge_address_header": setting})
+    request = _request("10.0.0.1", "192.0.2.7", forwarded="for=192.0.2.8")
+    assert ViewerReader(settings).viewer_address(request) == wanted
+    agreeing = _request("10.0.0.1", "192.0.2.7:80", forwarded='for="192.0.2.7:443";proto=https')
+    assert ViewerReader(settings).viewer_address(agreeing) == "192.0.2.7"
+
+
+def test_an_unreadable_address_is_counted_each_time_and_logged_once_a_minute(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    clock = _Clock()
+    edge = ViewerReader(Settings.model_validate(_PLACES), clock)
+
+    def counted() -> float:
+        name = "payintent_viewer_addresses_unreadable_total"
+        return REGISTRY.get_sample_value(name, {"reason": "malformed"}) or 0
+
+    before = counted()
+    for wait_s in (0, 1, 58, 2):
+        clock.now += wait_s
+        assert edge.viewer_address(_request("10.0.0.1", "_hidden")) == UNREADABLE_ADDRESS
+    assert counted() == before + 4
+    logged = "".join(capfd.readouterr())
+    assert logged.count("viewer_address_unreadable") == 2
+    assert "_hidden" in logged
+
+
+def test_callers_whose_address_is_unreadable_share_one_bucket() -> None:
+    limiter, _ = _limiter(per_s=1, burst=2)
+    assert _passed(limiter, UNREADABLE_ADDRESS, 5) == 2
 
 
 def test_without_a_declared_proxy_there_is_no_address() -> None:
@@ -226,6 +329,56 @@ async def test_what_reads_the_checkout_twice_spends_one_request(api: Api) -> Non
         assert (await api.send("GET", path, headers=headers)).status == 200
         answer = await api.send(method, where, headers=headers, **options)
         assert answer.status == status, where
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "denied"),
+    [
+        ("X-Forwarded-For", "203.0.113.9:51234", True),
+        ("X-Forwarded-For", "192.0.2.9:51234", False),
+        ("Forwarded", 'for="203.0.113.9:51234";proto=https', True),
+        ("Forwarded", 'for="192.0.2.9:51234";proto=https', False),
+        ("X-Forwarded-For", "unknown", True),
+        ("Forwarded", "for=_hidden", True),
+        ("Forwarded", "for=", True),
+    ],
+)
+async def test_a_rule_on_addresses_takes_an_unreadable_one_for_a_listed_one(
+    api: Api, name: str, value: str, denied: bool
+) -> None:
+    created = await api.create()
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.ADDRESS, value="203.0.113.0/24"))
+    answer = await api.send("GET", path, headers={name: value})
+    assert ("fds" in answer.json) is denied
+
+
+async def test_a_rule_of_another_merchant_takes_no_unreadable_address(api: Api) -> None:
+    other = await api.world.other_merchant()
+    created = await api.create()
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    listed = AddFraudRule(
+        kind=FraudRuleKind.ADDRESS, value="203.0.113.9", merchant_id=other.merchant.id
+    )
+    await api.world.perform(listed)
+    answer = await api.send("GET", path, headers={"X-Forwarded-For": "unknown"})
+    assert "fds" not in answer.json
+
+
+async def test_selections_from_unreadable_addresses_are_counted_as_one_callers(api: Api) -> None:
+    await api.world.perform(
+        AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=3_600)
+    )
+    denied: list[bool] = []
+    for hop in ("unknown", "_hidden"):
+        created = await api.create()
+        path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
+        offered = (await api.send("GET", path)).json
+        body = {"payment_method_id": offered["quotes"][0]["payment_method_id"]}
+        headers = {"X-Forwarded-For": hop}
+        answer = await api.send("POST", path, json=body, headers=headers)
+        denied.append("fds" in answer.json)
+    assert denied == [False, True]
 
 
 async def test_a_blocked_address_is_told_by_the_proxys_word_and_not_by_its_own(api: Api) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
+from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.restriction import RestrictionType
+from payintent.operations.fraud import AddFraudRule
 from payintent.operations.restrictions import AddRestriction, LiftRestriction
 from tests.api.arrange import offers_tokens, payment_of, quotes, refusal, select
 from tests.support.world import Answer, Api
@@ -57,6 +59,35 @@ async def test_tokens_are_quoted_neither_in_a_restricted_country_nor_to_its_view
         assert _currencies(await quotes(api, created, query, **viewer)) == wanted, (query, viewer)
     forged = {"headers": {"CloudFront-Viewer-Country": "DE"}}
     assert _currencies(await quotes(api, created, **forged)) == ["USD", *_TOKENS]
+
+
+@pytest.mark.parametrize(
+    ("country", "headers"),
+    [
+        ("T1", ["T1"]),  # Cloudflare's code for Tor
+        ("T1", ["t1"]),
+        ("XX", ["XX"]),  # and for a country that it does not know
+        ("XX", ["DE, FR"]),
+        ("XX", ["Germany"]),
+        ("XX", [""]),
+        ("XX", ["DE", "FR"]),
+    ],
+)
+async def test_what_an_edge_sends_for_no_country_can_be_restricted_and_blocked(
+    api: Api, country: str, headers: list[str]
+) -> None:
+    created = await _dollars(api)
+    sent = [("X-Edge-Secret", "edge-secret")]
+    sent += [("CloudFront-Viewer-Country", value) for value in headers]
+    assert _currencies(await quotes(api, created, headers=sent)) == ["USD", *_TOKENS]
+    await _restrict(api, country)
+    assert _currencies(await quotes(api, created, headers=sent)) == ["USD"]
+    assert _currencies(await quotes(api, created, **_seen_from("DE"))) == ["USD", *_TOKENS]
+    assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.COUNTRY, value=country))
+    assert list((await quotes(api, created, headers=sent)).json) == ["fds"]
+    assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
+    await api.world.perform(LiftRestriction(type=CRYPTO, country=country))
 
 
 async def test_the_shape_of_what_is_left_does_not_change(api: Api) -> None:

@@ -73,15 +73,20 @@ OVERVIEW = [
         {
             "shed, {{lane}}": rate("payintent_requests_shed_total", "lane"),
             "hung up, {{lane}}": rate("payintent_requests_abandoned_total", "lane"),
-            "address held back, {{holder}}": rate(
-                "payintent_authentication_attempts_refused_total", "holder"
-            ),
         },
+    ),
+    Panel(
+        "Viewers without a readable address",
+        "reqps",
+        {"{{reason}}": rate("payintent_viewer_addresses_unreadable_total", "reason")},
     ),
     Panel(
         "Failed authentications",
         "reqps",
         {
+            "beyond the limit, {{holder}}": rate(
+                "payintent_authentication_attempts_refused_total", "holder"
+            ),
             "{{holder}} {{reason}}": rate(
                 "payintent_authentication_failures_total", "holder, reason"
             ),
