@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement_file import FileLayout
+
+if TYPE_CHECKING:
+    from payintent.domain.outside_reports import FraudWarning, OutsideRefund
 
 #: A provider's name stands in addresses and answers; the database refuses another form too.
 PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -45,11 +48,6 @@ _LIVE_IN_TEST = "address or credentials are live ones, and this is a test accoun
 _TEST_IN_LIVE = "address or credentials are for tests, and this account is not: no money would come"
 
 
-def _no_livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
-    """Tell nothing: addresses and credentials of most gateways do not show it."""
-    del base_url, credentials
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCapabilities:
     """What a gateway can do, known without asking it."""
@@ -70,7 +68,7 @@ class GatewayCapabilities:
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
     #: Tells from an account's base URL and credentials whether it moves money (True), is for
     #: tests (False), or that neither shows (None).
-    livemode_of: Callable[[str, Mapping[str, str]], bool | None] = field(default=_no_livemode)
+    livemode_of: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: None
     #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
     remote: bool = True
     remote_refunds: bool = True  # somebody outside is asked for refunds
@@ -112,13 +110,15 @@ class GatewaySessionRequest:
     callback_url: str
     locale: str | None = None
     payer_email: str | None = None
+    payment_id: UUID | None = None
+    order_id: str | None = None  # the merchant's own, from the metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRef:
     """A session by both its ids, with its amount and currency.
 
-    `reference` is missing while its creation is unanswered.
+    `reference` is missing while its creation is unanswered; then `order_id` is as in the creation.
     """
 
     session_id: UUID
@@ -126,6 +126,8 @@ class GatewaySessionRef:
     amount_minor: int
     currency: str
     opened_at: datetime
+    payment_id: UUID | None = None
+    order_id: str | None = None
 
 
 class GatewaySessionState(StrEnum):
@@ -261,31 +263,6 @@ class RefundReport:
     hopeless: bool = False  # sending it again would end the same way: an operator must look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideRefund:
-    """A refund that was made at the gateway itself, such as in its dashboard.
-
-    Amounts are in our minor units. It is counted once per `reference`, however often and by
-    whatever way it is reported, and never if that is the reference of a refund that we requested.
-    """
-
-    reference: str  # the gateway's own id of the refund
-    capture: str  # the reference of the refunded capture
-    state: GatewayRefundState
-    amount_minor: int
-    currency: str
-    detail: str = ""  # for our logs, never for the merchant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FraudWarning:
-    """An issuer's warning that a payment is fraudulent; a dispute may follow."""
-
-    reference: str  # the gateway's own, unique within the account
-    capture: str  # the reference of the capture
-    reason: str = ""  # the gateway's own reason code
-
-
 class DisputeState(StrEnum):
     """The state of a dispute as its gateway reports it."""
 
@@ -345,8 +322,8 @@ class VerifiedCallback:
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
-    outside_refund: OutsideRefund | None = None
-    fraud_warning: FraudWarning | None = None
+    outside_refund: "OutsideRefund | None" = None
+    fraud_warning: "FraudWarning | None" = None
     #: What to store instead of a body that wraps it; the same facts may come in other bytes.
     facts: bytes | None = field(default=None, compare=False)
 
@@ -361,6 +338,13 @@ class CallbackAnswer:
 
 class InvalidCallbackError(Exception):
     """A callback is not signed by this account, is too old, or cannot be read."""
+
+
+class UnusableCallbackError(InvalidCallbackError):
+    """A callback is signed by this account, and of a kind that its endpoint must not send.
+
+    The message is the answer to the gateway, whose dashboard shows it.
+    """
 
 
 class Gateway(Protocol):

@@ -44,4 +44,5 @@ class Session:
             amount_minor=self.quote.total_minor,
             currency=self.quote.price.currency,
             opened_at=self.opened_at,
+            payment_id=self.payment_id,
         )

@@ -7,6 +7,7 @@ from payintent.domain.gateway import (
     CallbackAnswer,
     CallbackRequest,
     InvalidCallbackError,
+    UnusableCallbackError,
 )
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayConnection
@@ -25,7 +26,8 @@ async def answer_callback(
 ) -> CallbackAnswer:
     """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
 
-    Refused (`UNAUTHORIZED`) where it is not signed by this account.
+    Raises `UNAUTHORIZED` unless the callback is signed by this account, and `BAD_REQUEST` if it is
+    of a kind that the gateway must not be set up to send.
     """
     account, gateway = connection.account, connection.gateway
     try:
@@ -35,6 +37,8 @@ async def answer_callback(
         _log.warning(
             "callback_refused", provider=account.provider, account=account.id, why=str(error)
         )
+        if isinstance(error, UnusableCallbackError):
+            raise RefusedError(ErrorCode.BAD_REQUEST, str(error)) from error
         raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
     await receiver.receive(account.id, callback, request.body)
     return gateway.acknowledge(callback)

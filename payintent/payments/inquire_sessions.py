@@ -3,14 +3,19 @@
 Callbacks get lost, processes die, gateways answer late: these inquiries repair all of that.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from payintent import tracing
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
-from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.domain.gateway import (
+    GatewaySessionRef,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionReport,
+)
 from payintent.domain.session import Session, SessionStatus
 from payintent.log import get_logger
 from payintent.payments.buyer_calls import BuyerCall
@@ -20,10 +25,11 @@ from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
-from payintent.storage import sessions
+from payintent.storage import payments, sessions
 from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
+from payintent.storage.payer_sealing import order_id_of
 from payintent.storage.sessions import DueSession
 
 _log = get_logger("inquire")
@@ -137,12 +143,21 @@ class SessionInquirer:
             subject_id=session.id,
             payment_id=session.payment_id,
         )
+        reference = await self._reference(session)
         return await self.accounts.call(
             call,
             lambda gateway, account: (gateway.close_session if closing else gateway.inquire)(
-                account, session.gateway_ref
+                account, reference
             ),
         )
+
+    async def _reference(self, session: Session) -> GatewaySessionRef:
+        """Return a session as its gateway identifies it, with its order if it may be unknown."""
+        if session.reference is not None or session.quote.chain is not None:
+            return session.gateway_ref
+        snapshot = await payments.get(self._database(session), session.payment_id)
+        order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
+        return replace(session.gateway_ref, order_id=order_id)
 
     async def _apply(self, session: Session, report: SessionReport, age_s: float) -> None:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
-from payintent.domain.gateway import FraudWarning
+from payintent.domain.outside_reports import FraudWarning
 from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.reported_capture import lock_reported_capture

@@ -11,8 +11,9 @@ from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.dispute import refundable
-from payintent.domain.gateway import GatewayRefundState, OutsideRefund, RefundReport
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.money import EXACT, format_amount, format_smallest_units
+from payintent.domain.outside_reports import OutsideRefund
 from payintent.domain.payment import Payment
 from payintent.domain.refund import OUTSIDE, RefundStep
 from payintent.log import get_logger

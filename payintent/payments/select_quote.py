@@ -47,6 +47,7 @@ from payintent.payments.open_session import (
 from payintent.payments.quotes import price_methods
 from payintent.payments.settle import settle_session
 from payintent.storage.cells import ByCell, Cells
+from payintent.storage.payer_sealing import order_id_of
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("select_quote")
@@ -254,6 +255,8 @@ def _request(
         callback_url=f"{context.places.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
         payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
+        payment_id=payment.id,
+        order_id=order_id_of(payment.metadata),
     )
 
 

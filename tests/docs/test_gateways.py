@@ -13,7 +13,7 @@ from payintent.domain.gateway import Gateway, GatewayCapabilities
 from payintent.domain.settlement_file import ProviderFileLine
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.onchain import OnchainGateway
-from payintent.gateways.stripe import api as stripe_api
+from payintent.gateways.stripe import events as stripe_events
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.reconciliation.provider_file import open_provider_file
@@ -24,7 +24,9 @@ ADAPTERS: dict[str, type[Gateway]] = {
     for adapter in (StripeGateway, TwoC2pGateway, EcpayGateway, OnchainGateway)
 }
 PARTS = ("Credentials", "The callback", "Test and live", "Refunds and disputes", "Known limits")
-_EVENT = re.compile(r"(?:payment_intent|refund|charge\.dispute)\.[a-z_]+")
+_EVENT = re.compile(
+    r"(?:payment_intent|refund|charge\.dispute|radar\.early_fraud_warning)\.[a-z_]+"
+)
 
 each_adapter = pytest.mark.parametrize("provider", sorted(ADAPTERS))
 
@@ -105,7 +107,7 @@ def test_a_page_names_no_other_origin_than_its_adapters(provider: str) -> None:
 
 def test_stripes_page_has_the_events_that_the_adapter_reads() -> None:
     said = set(_EVENT.findall(section(_text("stripe"), "## The callback")))
-    assert said == set(stripe_api.EVENTS)
+    assert said == set(stripe_events.EVENTS)
 
 
 @each_adapter

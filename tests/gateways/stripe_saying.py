@@ -91,6 +91,8 @@ def order(**changes: Any) -> GatewaySessionRequest:
         "return_url": "https://shop.example/return",
         "callback_url": "https://pay.example/v1/callbacks/stripe/1",
         "payer_email": "buyer@example.com",
+        "payment_id": UUID(int=7),
+        "order_id": "B-1001",
     }
     return GatewaySessionRequest(**(fields | changes))
 
@@ -102,6 +104,8 @@ def ref(request: GatewaySessionRequest, reference: str | None = "pi_1") -> Gatew
         amount_minor=request.amount_minor,
         currency=request.currency,
         opened_at=request.opened_at,
+        payment_id=request.payment_id,
+        order_id=request.order_id,
     )
 
 
@@ -181,6 +185,20 @@ def dispute(**changes: Any) -> dict[str, Any]:
         },
         "reason": "fraudulent",
         "status": "needs_response",
+    } | changes
+
+
+def fraud_warning(**changes: Any) -> dict[str, Any]:
+    """Word an early fraud warning as the events of the pinned version do."""
+    return {
+        "id": "issfr_1",
+        "object": "radar.early_fraud_warning",
+        "actionable": True,
+        "charge": "ch_1",
+        "created": int(NOW.timestamp()),
+        "fraud_type": "made_with_stolen_card",
+        "livemode": False,
+        "payment_intent": "pi_1",
     } | changes
 
 

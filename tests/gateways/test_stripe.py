@@ -29,6 +29,7 @@ from payintent.gateways.stripe.adapter import (
     StripeGateway,
 )
 from payintent.gateways.stripe.api import DECIMALS, FAILURES
+from payintent.gateways.stripe.orders import DELAYED_METHODS
 from tests.gateways.stripe_saying import (
     NOW,
     Asked,
@@ -87,11 +88,87 @@ async def test_a_creation_names_only_what_the_current_api_knows(
     assert "payment_method_types" not in known
     assert (asked.method, asked.path) == ("POST", "/v1/payment_intents")
     session = session_text(request.session_id)
-    assert asked.form == {"amount": "159000", "currency": "thb", "metadata[session_id]": session}
+    excluded = {
+        f"excluded_payment_method_types[{number}]": method
+        for number, method in enumerate(DELAYED_METHODS)
+    }
+    assert asked.form == excluded | {
+        "amount": "159000",
+        "currency": "thb",
+        "description": "pay_0000000000000000000007, order B-1001",
+        "metadata[session_id]": session,
+    }
     assert asked.headers["idempotency-key"] == session
     assert asked.headers["stripe-version"] == API_VERSION
     assert asked.headers["authorization"] == "Bearer sk_test_one"
     assert asked.headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+def test_no_method_is_offered_whose_money_comes_days_later() -> None:
+    [excluded] = get_args(
+        official.params.PaymentIntentCreateParams.__annotations__["excluded_payment_method_types"]
+    )
+    [[literals, _]] = map(get_args, get_args(excluded))
+    known = set(get_args(literals))
+    assert set(DELAYED_METHODS) <= known
+    # By the published table of payment methods, these notify of success or failure days later.
+    debits = {"acss_debit", "au_becs_debit", "bacs_debit", "nz_bank_account", "payto", "sepa_debit"}
+    slips = {"boleto", "konbini", "multibanco", "oxxo"}
+    transfers = {"customer_balance", "sofort", "us_bank_account"}
+    assert set(DELAYED_METHODS) == debits | slips | transfers
+
+
+@pytest.mark.parametrize(
+    ("order_id", "description"),
+    [
+        (None, "pay_0000000000000000000007"),
+        ("\x00\n", "pay_0000000000000000000007"),
+        ("本-1\n", "pay_0000000000000000000007, order 本-1"),
+        ("x" * 5_000, f"pay_0000000000000000000007, order {'x' * 100}"),
+    ],
+)
+async def test_an_intent_is_described_by_its_payment_and_order(
+    gateway: StripeGateway, stripe: Saying, order_id: str | None, description: str
+) -> None:
+    request = order(order_id=order_id)
+    stripe.say(intent(request))
+    await gateway.create_session(stripe.account, request)
+    assert stripe.asked[0].form["description"] == description
+
+
+async def test_an_unanswered_creation_with_other_parameters_is_no_silence(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.refuse(400, type="idempotency_error")
+    outcome = await gateway.inquire(stripe.account, ref(order(), None))
+    assert isinstance(outcome, OutcomeUnknown)
+    assert outcome.neutral
+
+
+async def test_a_key_without_a_permission_is_not_taken_for_throttling(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.say(page())
+    stripe.refuse(403)
+    refused = await gateway.refund(stripe.account, wanted())
+    stripe.refuse(403)
+    inquired = await gateway.inquire(stripe.account, ref(order()))
+    for outcome in (refused, inquired):
+        assert isinstance(outcome, OutcomeUnknown)
+        assert not outcome.throttled
+        assert outcome.detail == "status 403: invalid_request_error"
+    stripe.say(b"<html>", 403)  # whoever is in front of Stripe
+    outcome = await gateway.inquire(stripe.account, ref(order()))
+    assert isinstance(outcome, OutcomeUnknown)
+    assert outcome.throttled
+
+
+async def test_a_refund_of_the_dashboard_is_found_by_its_reference(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.say(page(refund(None, id="re_2"), refund(None, id="re_1", status="pending")))
+    report = await gateway.inquire_refund(stripe.account, wanted(reference="re_1"))
+    assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
 
 
 async def test_the_buyer_gets_what_the_element_needs(

@@ -22,14 +22,16 @@ from payintent.domain.gateway import (
     InvalidCallbackError,
     RefundReport,
     SessionReport,
+    UnusableCallbackError,
     VerifiedCallback,
 )
+from payintent.domain.outside_reports import FraudWarning, OutsideRefund
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify_signature
+from payintent.gateways.stripe.events import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature
-from tests.gateways.stripe_saying import NOW, dispute, intent, order, refund
+from tests.gateways.stripe_saying import NOW, dispute, fraud_warning, intent, order, refund
 from tests.support.stripe import WEBHOOK_SECRET, credentials
 
 ACCOUNT = GatewayAccount(id=1, provider="stripe", base_url="http://x", credentials=credentials())
@@ -184,9 +186,59 @@ def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind
     report = RefundReport(
         state=GatewayRefundState.DECLINED, reference="re_1", detail="expired_or_canceled_card"
     )
+    at_stripe = outside(
+        state=GatewayRefundState.DECLINED, detail="expired_or_canceled_card"
+    )  # it counts if the id is another installation's
     assert read(gateway, kind, said) == VerifiedCallback(
-        id="evt_1", refund_id=refund_id, refund=report
+        id="evt_1", refund_id=refund_id, refund=report, outside_refund=at_stripe
     )
+
+
+def outside(**changes: Any) -> OutsideRefund:
+    fields: dict[str, Any] = {
+        "reference": "re_1",
+        "capture": "pi_1",
+        "state": GatewayRefundState.DONE,
+        "amount_minor": 50_000,
+        "currency": "THB",
+    }
+    return OutsideRefund(**fields | changes)
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"refund_id": "ref_!"}, {"why": "by Ann"}])
+@pytest.mark.parametrize("kind", ["refund.created", "refund.updated", "charge.refund.updated"])
+def test_a_refund_that_was_made_in_the_dashboard_is_an_outside_refund(
+    gateway: StripeGateway, kind: str, metadata: dict[str, str] | None
+) -> None:
+    said = refund(None, metadata=metadata)
+    assert read(gateway, kind, said) == VerifiedCallback(id="evt_1", outside_refund=outside())
+    pending = read(gateway, kind, said | {"status": "pending"}).outside_refund
+    assert pending == outside(state=GatewayRefundState.PENDING)
+
+
+@pytest.mark.parametrize("event", ["created", "updated"])
+def test_an_early_fraud_warning_names_the_capture_and_the_reason(
+    gateway: StripeGateway, event: str
+) -> None:
+    warning = FraudWarning(reference="issfr_1", capture="pi_1", reason="made_with_stolen_card")
+    told = read(gateway, f"radar.early_fraud_warning.{event}", fraud_warning())
+    assert told == VerifiedCallback(id="evt_1", fraud_warning=warning)
+
+
+def test_a_thin_event_is_told_from_a_wrong_signature(gateway: StripeGateway) -> None:
+    thin = {
+        "id": "evt_test_1",
+        "object": "v2.core.event",
+        "type": "v1.payment_intent.succeeded",
+        "livemode": False,
+        "created": "2026-11-22T03:00:00.000Z",
+        "related_object": {"id": "pi_1", "type": "payment_intent", "url": "/v1/x"},
+    }
+    with pytest.raises(UnusableCallbackError, match="choose the snapshot payload style"):
+        gateway.parse_callback(ACCOUNT, came(json.dumps(thin)))
+    with pytest.raises(InvalidCallbackError, match="signature") as refused:
+        gateway.parse_callback(ACCOUNT, came(json.dumps(thin), f"t={NOW_S},v1=00"))
+    assert not isinstance(refused.value, UnusableCallbackError)
 
 
 DISPUTES = {
@@ -270,8 +322,9 @@ def test_every_event_of_a_dispute_says_where_the_money_is(
         ("charge.refunded", {"object": "charge", "id": 1}),
         ("payment_intent.succeeded", intent(order(), metadata={})),
         ("payment_intent.succeeded", intent(order(), metadata={"session_id": "sess_!"})),
-        ("refund.updated", refund(None)),
-        ("refund.updated", refund(None, metadata=None)),
+        ("refund.updated", refund(None, payment_intent=None)),
+        ("refund.updated", refund(None, status="a_new_one")),
+        ("radar.early_fraud_warning.created", fraud_warning(payment_intent=None)),
         ("refund.updated", refund(uuid4(), status="a_new_one")),
     ],
 )

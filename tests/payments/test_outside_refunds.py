@@ -10,12 +10,11 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
     Capture,
-    FraudWarning,
     GatewayRefundState,
-    OutsideRefund,
     RefundReport,
     VerifiedCallback,
 )
+from payintent.domain.outside_reports import FraudWarning, OutsideRefund
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
 from payintent.operations.ledger import CheckLedger

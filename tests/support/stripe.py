@@ -107,6 +107,27 @@ class Buyer:
         async with self.http.post(url, json={"status": status}) as answer:
             assert answer.status == 200, await answer.text()
 
+    async def leave(self, created: SessionCreated) -> dict[str, Any]:
+        """Leave the page of the bank without paying."""
+        return await self._ask("leave", _whose(created))
+
+    async def refund_in_dashboard(self, intent_id: str, amount: int | None = None) -> str:
+        """Have the account's owner refund a payment in the Dashboard; gives the refund's name."""
+        part = {} if amount is None else {"amount": amount}
+        return (await self._sandbox(f"intents/{intent_id}/refund", part))["id"]
+
+    async def cancel_in_dashboard(self, intent_id: str) -> None:
+        await self._sandbox(f"intents/{intent_id}/cancel", {})
+
+    async def warn_of_fraud(self, intent_id: str) -> str:
+        """Have the card's issuer warn of fraud; gives the warning's name."""
+        return (await self._sandbox("fraud_warnings", {"payment_intent": intent_id}))["id"]
+
+    async def _sandbox(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with self.http.post(f"{self.url}/_sandbox/{path}", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
     async def dispute(self, intent_id: str) -> str:
         """Have the buyer's bank dispute a payment; gives the dispute's name."""
         url = f"{self.url}/_sandbox/disputes"

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct
 
-from payintent.domain import ids
 from payintent.domain.gateway import (
     AccountCheck,
+    AccountProblem,
     CallbackAnswer,
     CallbackRequest,
     GatewayAccount,
@@ -40,13 +40,17 @@ from payintent.gateways.stripe.api import (
     StripeRefund,
     StripeRefundPage,
     read_error_body,
-    read_event,
     refund_id_of,
     refund_report,
     session_id_of,
     session_report,
-    to_stripe_units,
-    verify_signature,
+)
+from payintent.gateways.stripe.events import read_event, verify_signature
+from payintent.gateways.stripe.orders import (
+    refund_order,
+    refund_wire_id,
+    session_order,
+    session_wire_id,
 )
 
 if TYPE_CHECKING:
@@ -62,11 +66,13 @@ REFUNDS_PAGE = 100  # Stripe's maximum
 REFUNDS_PAGES_MAX = 10
 
 _OK = 200
+_FORBIDDEN = 403
 _NOT_FOUND = 404
 # These are 4xx by number, and yet the request may have been or may still be carried out.
 _UNSETTLED = frozenset({408, 409, 425, 429})
 _REFUSING = frozenset({400, 402, 404})  # the request is wrong, not the key
 _REFUSALS = frozenset({"invalid_request_error", "card_error"})
+_KEY_REUSED = "idempotency_error"
 
 S = TypeVar("S", bound=Struct)
 R = TypeVar("R")
@@ -93,7 +99,7 @@ class StripeGateway:
     Credentials: `secret_key`, `publishable_key`, `webhook_secret`; `script_url` where Stripe.js
     is to come from elsewhere than Stripe. The webhook endpoint is to send `payment_intent`'s
     `succeeded`, `payment_failed` and `canceled`, `refund`'s `created`, `updated` and `failed`,
-    and all of `charge.dispute`.
+    `radar.early_fraud_warning`'s `created` and `updated`, and all of `charge.dispute`.
     """
 
     provider = "stripe"
@@ -114,13 +120,13 @@ class StripeGateway:
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Open a payment intent with our own id as the idempotency key."""
-        order = _order(request)
-        answer = await self._post(account, "/payment_intents", order, _wire_id(request))
+        order = session_order(request)
+        answer = await self._post(account, "/payment_intents", order, session_wire_id(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
         intent = _read(answer, StripePaymentIntent)
         if intent is None:
-            return _refused(answer) or unusable(answer.status, _detail(answer))
+            return _refused(answer) or _unusable(answer)
         return _created(account, request, intent)
 
     async def close_session(
@@ -216,7 +222,9 @@ class StripeGateway:
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
             return OutcomeUnknown(detail="its creation is too old to be sent again", neutral=True)
-        answer = await self._post(account, "/payment_intents", _order(session), _wire_id(session))
+        answer = await self._post(
+            account, "/payment_intents", session_order(session), session_wire_id(session)
+        )
         if isinstance(answer, OutcomeUnknown):
             return answer
         intent = _read(answer, StripePaymentIntent)
@@ -224,7 +232,10 @@ class StripeGateway:
             return intent.id
         if answer.status in _REFUSING and _refused(answer):
             return SessionReport(state=GatewaySessionState.ABSENT)
-        return unusable(answer.status, _detail(answer))
+        trouble = _trouble(answer)
+        if trouble is not None and trouble.type == _KEY_REUSED:
+            return OutcomeUnknown(detail="its creation had other parameters", neutral=True)
+        return _unusable(answer)
 
     async def _refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
@@ -232,7 +243,9 @@ class StripeGateway:
         earlier = await self._find_refund(account, request)
         if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
             return earlier
-        answer = await self._post(account, "/refunds", _refund_order(request), _refund_id(request))
+        answer = await self._post(
+            account, "/refunds", refund_order(request), refund_wire_id(request)
+        )
         if isinstance(answer, OutcomeUnknown):
             return answer
         refund = _read(answer, StripeRefund)
@@ -242,7 +255,7 @@ class StripeGateway:
             return _ELSEWHERE
         if answer.status in _REFUSING and _refused(answer):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
-        return unusable(answer.status, _detail(answer))
+        return _unusable(answer)
 
     async def _find_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
@@ -256,9 +269,10 @@ class StripeGateway:
                 return _ELSEWHERE
             page = _read(answer, StripeRefundPage)
             if page is None:
-                return unusable(answer.status, _detail(answer))
+                return _unusable(answer)
             for refund in page.data:
-                if refund_id_of(refund) == request.refund_id:
+                # A refund of the Dashboard has no id of ours; then its reference is known.
+                if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
                     return refund_report(refund) or OutcomeUnknown(
                         detail=f"a refund is {refund.status}"
                     )
@@ -305,30 +319,10 @@ def _path(reference: str) -> str:
     return f"/payment_intents/{quote(reference, safe='')}"
 
 
-def _order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the creation request, the same each time for the same session.
-
-    No `payment_method_types`: newer versions refuse it, and the account's own settings decide.
-    """
-    return {
-        "amount": str(to_stripe_units(session.amount_minor, session.currency)),
-        "currency": session.currency.lower(),
-        "metadata[session_id]": _wire_id(session),
-    }
-
-
-def _refund_order(request: GatewayRefundRequest) -> dict[str, str]:
-    return {
-        "payment_intent": request.capture.reference,
-        "amount": str(to_stripe_units(request.amount_minor, request.capture.currency)),
-        "metadata[refund_id]": _refund_id(request),
-    }
-
-
 def _created(
     account: GatewayAccount, request: GatewaySessionRequest, intent: StripePaymentIntent
 ) -> SessionCreated | OutcomeUnknown:
-    order = _order(request)
+    order = session_order(request)
     stands_for = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
         return OutcomeUnknown(detail="the answer to a creation is about another one")
@@ -355,7 +349,7 @@ def _reported(
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _read(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
-        return unusable(answer.status, _detail(answer))
+        return _unusable(answer)
     return session_report(intent) or OutcomeUnknown(detail=f"a payment intent is {intent.status}")
 
 
@@ -381,17 +375,20 @@ def _refused(answer: HttpAnswer) -> SessionRejected | None:
     return SessionRejected(detail=_detail(answer))
 
 
+def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
+    """Return the outcome of an answer without a result.
+
+    Stripe limits requests by 429. Its own 403 means that the key lacks a permission; another 403 is
+    that of something in front of Stripe, which may limit requests.
+    """
+    if answer.status == _FORBIDDEN and _trouble(answer):
+        return OutcomeUnknown(detail=_detail(answer), problem=AccountProblem.CREDENTIALS)
+    return unusable(answer.status, _detail(answer))
+
+
 def _detail(answer: HttpAnswer) -> str:
     trouble = _trouble(answer)
     if trouble is None:
         return f"status {answer.status}: nothing readable"
     words = (trouble.type, trouble.code, trouble.decline_code, trouble.param)
     return f"status {answer.status}: {' '.join(word for word in words if word)}"
-
-
-def _wire_id(session: GatewaySessionRequest | GatewaySessionRef) -> str:
-    return ids.format_id(ids.SESSION, session.session_id)
-
-
-def _refund_id(request: GatewayRefundRequest) -> str:
-    return ids.format_id(ids.REFUND, request.refund_id)

@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from localstripe import server, webhooks
 
 from payintent_sandbox.emulators.stripe.balance import Balance
+from payintent_sandbox.emulators.stripe.dashboard import Dashboard
 from payintent_sandbox.emulators.stripe.disputes import Disputes
 from payintent_sandbox.emulators.stripe.element import Element
 from payintent_sandbox.emulators.stripe.events import Endpoint, Events
@@ -47,6 +48,7 @@ class StripeEmulator:
         self.disputes = Disputes(self.events)
         self.balance = Balance(records, self.disputes)
         self.front = ApiFront(records, self.events, self.disputes)
+        self.dashboard = Dashboard(records, self.events, self.disputes)
         if endpoint is not None:
             self._set_endpoint(endpoint)
 
@@ -84,6 +86,11 @@ class StripeEmulator:
             fields["key"], fields["client_secret"], success=fields["success"] == "true"
         )
 
+    async def leave(self, request: web.Request) -> Json:
+        """Leave the page of a bank or wallet without paying: its button for that."""
+        fields = await _read_fields(request)
+        return await self.element.leave(fields["key"], fields["client_secret"])
+
     async def set_webhook(self, request: web.Request) -> Json:
         """Set the endpoint that receives events."""
         fields = await _read_fields(request)
@@ -103,6 +110,18 @@ class StripeEmulator:
         """Decide a dispute, as the bank does."""
         fields = await _read_fields(request)
         return self.disputes.decide(request.match_info["id"], fields["status"])
+
+    async def refund_outside(self, request: web.Request) -> Json:
+        """Refund a payment in the Dashboard."""
+        return self.dashboard.refund(request.match_info["id"], await _read_fields(request))
+
+    async def cancel_outside(self, request: web.Request) -> Json:
+        """Cancel a payment intent in the Dashboard."""
+        return self.dashboard.cancel(request.match_info["id"], await _read_fields(request))
+
+    async def warn_of_fraud(self, request: web.Request) -> Json:
+        """Report fraud, as a card's issuer does."""
+        return self.dashboard.warn_of_fraud(await _read_fields(request))
 
     def balance_transactions(self, request: web.Request) -> Json:
         """List what moved an account's balance."""
@@ -134,10 +153,14 @@ def make_app(emulator: StripeEmulator) -> web.Application:
     app.router.add_get("/element/intent", _json_handler(emulator.retrieve))
     app.router.add_post("/element/confirm", _json_handler(emulator.confirm))
     app.router.add_post("/element/authenticate", _json_handler(emulator.authenticate))
+    app.router.add_post("/element/leave", _json_handler(emulator.leave))
     app.router.add_put("/_sandbox/webhook", _json_handler(emulator.set_webhook))
     app.router.add_post("/_sandbox/refunds/{id}", _json_handler(emulator.decide))
     app.router.add_post("/_sandbox/payouts", _json_handler(emulator.pay_out))
     app.router.add_post("/_sandbox/payouts/{id}/fail", _json_handler(emulator.fail_payout))
+    app.router.add_post("/_sandbox/intents/{id}/refund", _json_handler(emulator.refund_outside))
+    app.router.add_post("/_sandbox/intents/{id}/cancel", _json_handler(emulator.cancel_outside))
+    app.router.add_post("/_sandbox/fraud_warnings", _json_handler(emulator.warn_of_fraud))
     app.router.add_post("/_sandbox/disputes", _json_handler(emulator.dispute))
     app.router.add_post("/_sandbox/disputes/{id}", _json_handler(emulator.decide_dispute))
     app.middlewares.insert(0, _outermost(emulator))

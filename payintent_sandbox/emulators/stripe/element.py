@@ -1,9 +1,10 @@
 """The server side of the element: pays an intent with a test card, through localstripe."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
+from localstripe.resources import store
 
 from payintent_sandbox.emulators.stripe.events import Events
 from payintent_sandbox.emulators.stripe.model import (
@@ -15,6 +16,7 @@ from payintent_sandbox.emulators.stripe.model import (
     missing,
 )
 
+_objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 _SHOWN = ("id", "object", "amount", "currency", "status", "client_secret")
 _EXPIRES = {"card[exp_month]": "12", "card[exp_year]": "2040", "card[cvc]": "123"}
 _MESSAGES = {
@@ -62,6 +64,20 @@ class Element:
         if not success:
             raise self._failed(answered, answered["last_payment_error"] | {"type": "card_error"})
         return shown(answered)
+
+    async def leave(self, publishable: str, client_secret: str) -> Json:
+        """Give up at the bank's or wallet's page: the intent waits for another payment method."""
+        intent = await self._intent(publishable, client_secret)
+        if intent["status"] != "requires_action":
+            raise _unexpected(intent)
+        stored = _objects[f"payment_intent:{intent['id']}"]
+        stored.payment_method = stored.next_action = None
+        error: Json = {
+            "type": "invalid_request_error",
+            "code": "payment_method_customer_decline",
+            "message": "The buyer has left without paying.",
+        }
+        raise self._failed(stored._export(), error)  # noqa: SLF001 - no public method
 
     async def _intent(self, publishable: str, client_secret: str) -> Json:
         intent_id = client_secret.partition("_secret_")[0]

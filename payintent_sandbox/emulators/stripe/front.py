@@ -13,7 +13,9 @@ from localstripe.resources import store
 
 from payintent_sandbox.emulators.stripe.disputes import Disputes
 from payintent_sandbox.emulators.stripe.events import Events
+from payintent_sandbox.emulators.stripe.intents import check_intent, store_details
 from payintent_sandbox.emulators.stripe.model import AccountRecords, Json, RefusalError, missing
+from payintent_sandbox.emulators.stripe.refunds import announce_refund, check_refund
 
 _OK = 200
 _NAMES = re.compile(r"\b(?:pi|re)_[0-9A-Za-z]+")
@@ -77,9 +79,12 @@ class ApiFront:
                 self._done[secret, key] = _Done(order, answer)
 
     async def _do(self, secret: str, request: web.Request, handler: Handler) -> web.StreamResponse:
-        left = 0
+        left, details = 0, dict[str, Any]()
         if request.method == "POST" and request.path == "/v1/refunds":
-            left = self._left_for(dict(await request.post()))
+            left = check_refund(self.records, self.disputes, dict(await request.post()))
+        is_intent = request.method == "POST" and request.path == "/v1/payment_intents"
+        if is_intent:
+            details = await check_intent(request)
         answer = await handler(request)
         if request.method != "POST" or not isinstance(answer, web.Response):
             return answer
@@ -88,35 +93,17 @@ class ApiFront:
             self.records.owners[said["id"]] = secret
             if said["object"] == "refund":
                 return self._refunded(said, left)
+            if is_intent:
+                return store_details(said, details)
             if _CANCEL.fullmatch(request.path):
                 self.events.send("payment_intent.canceled", said)
         return answer
 
-    def _left_for(self, order: dict[str, Any]) -> int:
-        """Give the amount that is left for a refund; refuse a larger refund."""
-        intent = _objects.get(f"payment_intent:{order.get('payment_intent')}")
-        if intent is None:
-            return 0  # localstripe answers with its own error
-        card = self.records.paid_with.get(intent.id)
-        if (card and card.disputed) or self.disputes.holds(intent.id):
-            raise RefusalError(400, "This charge has been charged back.", code="charge_disputed")
-        left = intent.amount - refunded(intent.id)
-        amount = str(order.get("amount", left))
-        if left == 0:
-            raise RefusalError(400, "It has been refunded.", code="charge_already_refunded")
-        if amount.isdecimal() and int(amount) > left:
-            raise RefusalError(400, "The amount is greater than what is left.", param="amount")
-        return left
-
     def _refunded(self, refund: Json, left: int) -> web.Response:
         stored = _objects[f"refund:{refund['id']}"]
         # Without an amount localstripe refunds the whole payment, not the rest.
-        refund["amount"] = stored.amount = min(refund["amount"], left)
-        card = self.records.paid_with.get(str(refund["payment_intent"]))
-        if card and card.pending_refunds:
-            refund["status"] = stored.status = "pending"
-        self.events.send("refund.created", refund)
-        return web.json_response(refund)
+        stored.amount = min(refund["amount"], left)
+        return web.json_response(announce_refund(self.records, self.events, stored))
 
     def decide(self, refund_id: str, status: str) -> Json:
         """Decide a refund, as a bank does later, and send both of Stripe's events."""
@@ -130,16 +117,6 @@ class ApiFront:
         self.events.send(_DECIDED[status], said)
         self.events.send("charge.refund.updated", said)
         return said
-
-
-def refunded(intent_id: str) -> int:
-    """Sum up the refunds of an intent that did not fail."""
-    refunds = [found for name, found in _objects.items() if name.startswith("refund:")]
-    return sum(
-        refund.amount
-        for refund in refunds
-        if refund.payment_intent == intent_id and refund.status != "failed"
-    )
 
 
 def keep_in_memory() -> None:

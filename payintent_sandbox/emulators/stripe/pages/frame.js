@@ -17,7 +17,7 @@ async function ask(path, body) {
   }
 }
 
-/** Waits for one of the two buttons. */
+/** Waits for one of the buttons. */
 function answered() {
   form.hidden = true;
   challenge.hidden = false;
@@ -34,7 +34,9 @@ async function confirm(whose) {
   const number = form.querySelector("input").value.replace(/[\s-]/g, "");
   const result = await ask("confirm", { ...whose, number });
   if (result.paymentIntent?.status !== "requires_action") return result;
-  return ask("authenticate", { ...whose, success: await answered() });
+  const answer = await answered();
+  if (answer === "leave") return ask("leave", whose);
+  return ask("authenticate", { ...whose, success: answer });
 }
 
 async function list() {

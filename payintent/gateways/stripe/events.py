@@ -1,0 +1,250 @@
+"""Stripe's events: their signature, and what each reports."""
+
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from payintent.domain.gateway import (
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+    GatewaySessionState,
+    InvalidCallbackError,
+    RefundReport,
+    SessionReport,
+    UnusableCallbackError,
+    VerifiedCallback,
+)
+from payintent.domain.outside_reports import FraudWarning, OutsideRefund
+from payintent.gateways.stripe.api import (
+    StripeAmount,
+    StripePaymentIntent,
+    StripeRefund,
+    StripeText,
+    StripeTime,
+    capture_of,
+    failure_reason,
+    from_stripe_units,
+    printable_text,
+    refund_id_of,
+    refund_report,
+    session_id_of,
+)
+
+_DISPUTE_STATES = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "prevented": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.UNDER_REVIEW,
+    "appeal_needs_response": DisputeState.OPEN,
+    "appeal_under_review": DisputeState.UNDER_REVIEW,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+_DISPUTE_EVENTS = {
+    "charge.dispute.created": DisputedFunds.UNTOUCHED,
+    "charge.dispute.updated": DisputedFunds.UNTOUCHED,
+    "charge.dispute.closed": DisputedFunds.UNTOUCHED,
+    "charge.dispute.funds_withdrawn": DisputedFunds.WITHDRAWN,
+    "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
+}
+
+CALLBACK_TOLERANCE_S = 300
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_REFUND_EVENTS = frozenset(
+    {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+)
+
+_WARNING_EVENTS = frozenset(
+    {"radar.early_fraud_warning.created", "radar.early_fraud_warning.updated"}
+)
+#: The `object` of an event that has only the id of what it is about.
+_THIN = "v2.core.event"
+
+
+class _Evidence(Struct, frozen=True):
+    due_by: StripeTime | None = None
+
+
+class StripeDispute(Struct, frozen=True):
+    """Stripe's dispute; without a payment intent it is about a charge that is none of ours."""
+
+    object: Literal["dispute"]
+    id: StripeText
+    status: str
+    amount: StripeAmount
+    currency: StripeText
+    reason: str = ""
+    payment_intent: StripeText | None = None
+    evidence_details: _Evidence | None = None
+
+
+class StripeFraudWarning(Struct, frozen=True):
+    """Stripe's early fraud warning; without a payment intent it is about none of our charges."""
+
+    object: Literal["radar.early_fraud_warning"]
+    id: StripeText
+    fraud_type: str = ""
+    payment_intent: StripeText | None = None
+
+
+class _Data(Struct, frozen=True):
+    object: msgspec.Raw
+
+
+class _Event(Struct, frozen=True):
+    id: StripeText
+    type: StripeText
+    data: _Data
+
+
+class _EventKind(Struct, frozen=True):
+    object: str = ""
+
+
+def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
+    """Verify `Stripe-Signature` over the raw body, in constant time. Raises `InvalidCallbackError`.
+
+    There are several `v1` while a secret is being replaced; one match is enough.
+    """
+    if not secret.strip():  # with an empty key anyone could sign
+        raise InvalidCallbackError("the account has no webhook secret")
+    parts = [part.partition("=")[::2] for part in header.split(",")]
+    timestamp = next((value for name, value in parts if name == "t"), "")
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise InvalidCallbackError("Stripe-Signature is missing or malformed")
+    content = f"{timestamp}.".encode() + body
+    expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
+    given = [value.encode(errors="replace") for name, value in parts if name == "v1"]
+    if not any([hmac.compare_digest(expected, candidate) for candidate in given]):  # noqa: C419 - all of them
+        raise InvalidCallbackError("the signature is not this account's")
+    if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
+        raise InvalidCallbackError("the timestamp is too far from now")
+
+
+def read_event(body: bytes) -> VerifiedCallback:
+    """Read a verified event; one of another type or program is about nothing of ours."""
+    try:
+        if msgspec.json.decode(body, type=_EventKind).object == _THIN:
+            raise UnusableCallbackError(
+                "a thin event says nothing of the payment: choose the snapshot payload style"
+            )
+        event = msgspec.json.decode(body, type=_Event)
+        if event.type in _REFUND_EVENTS:
+            return _about_refund(
+                event.id, msgspec.json.decode(event.data.object, type=StripeRefund)
+            )
+        if event.type in _DISPUTE_EVENTS:
+            dispute = msgspec.json.decode(event.data.object, type=StripeDispute)
+            return _about_dispute(event.id, event.type, dispute)
+        if event.type in _WARNING_EVENTS:
+            warning = msgspec.json.decode(event.data.object, type=StripeFraudWarning)
+            return _about_fraud(event.id, warning)
+        if event.type in _SESSION_EVENTS:
+            intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
+            return _about_session(event.id, event.type, intent)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        raise InvalidCallbackError("the signed body cannot be read") from None
+    return VerifiedCallback(id=event.id)
+
+
+def _about_session(event_id: str, kind: str, intent: StripePaymentIntent) -> VerifiedCallback:
+    session_id = session_id_of(intent)
+    if session_id is None:
+        return VerifiedCallback(id=event_id)
+    return VerifiedCallback(
+        id=event_id, session_id=session_id, report=_SESSION_EVENTS[kind](intent)
+    )
+
+
+def _about_refund(event_id: str, refund: StripeRefund) -> VerifiedCallback:
+    """Report a refund: one without an id of ours was made in the Dashboard, or by other software.
+
+    An id may be that of an installation that shares the account: then it is an outside refund too.
+    """
+    refund_id, report = refund_id_of(refund), refund_report(refund)
+    if report is None:
+        return VerifiedCallback(id=event_id)
+    return VerifiedCallback(
+        id=event_id,
+        refund_id=refund_id,
+        refund=report if refund_id else None,
+        outside_refund=_outside_refund(refund, report),
+    )
+
+
+def _outside_refund(refund: StripeRefund, report: RefundReport) -> OutsideRefund | None:
+    if refund.payment_intent is None or refund.amount is None or refund.currency is None:
+        return None
+    currency = refund.currency.upper()
+    return OutsideRefund(
+        reference=refund.id,
+        capture=refund.payment_intent,
+        state=report.state,
+        amount_minor=from_stripe_units(refund.amount, currency),
+        currency=currency,
+        detail=report.detail,
+    )
+
+
+def _about_fraud(event_id: str, warning: StripeFraudWarning) -> VerifiedCallback:
+    if warning.payment_intent is None:
+        return VerifiedCallback(id=event_id)
+    report = FraudWarning(
+        reference=warning.id,
+        capture=warning.payment_intent,
+        reason=printable_text(warning.fraud_type),
+    )
+    return VerifiedCallback(id=event_id, fraud_warning=report)
+
+
+def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
+    """Report a dispute; an unlisted status counts as open, so that an operator sees it."""
+    if dispute.payment_intent is None:
+        return VerifiedCallback(id=event_id)
+    currency = dispute.currency.upper()
+    due_by = dispute.evidence_details.due_by if dispute.evidence_details else None
+    report = DisputeReport(
+        reference=dispute.id,
+        capture=dispute.payment_intent,
+        state=_DISPUTE_STATES.get(dispute.status, DisputeState.OPEN),
+        funds=_DISPUTE_EVENTS[kind],
+        amount_minor=from_stripe_units(dispute.amount, currency),
+        currency=currency,
+        reason=printable_text(dispute.reason),
+        respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
+        appeal=dispute.status.startswith("appeal_"),
+    )
+    return VerifiedCallback(id=event_id, dispute=report)
+
+
+def _succeeded(intent: StripePaymentIntent) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture_of(intent))
+
+
+def _failed(intent: StripePaymentIntent) -> SessionReport:
+    return SessionReport(
+        state=GatewaySessionState.ATTEMPTED, reason=failure_reason(intent.last_payment_error)
+    )
+
+
+def _canceled(_: StripePaymentIntent) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.CLOSED)
+
+
+_SESSION_EVENTS = {
+    "payment_intent.succeeded": _succeeded,
+    "payment_intent.payment_failed": _failed,
+    "payment_intent.canceled": _canceled,
+}
+#: What a webhook endpoint is to send; `charge.refund.updated` is the old name of `refund.updated`.
+EVENTS = frozenset({*_SESSION_EVENTS, *_REFUND_EVENTS, *_DISPUTE_EVENTS, *_WARNING_EVENTS}) - {
+    "charge.refund.updated"
+}
