@@ -14,7 +14,9 @@ FILES = {
     "sandbox.txt": SANDBOX,
     "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
-    "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
+    "clients.txt": [
+        "-"
+    ],  # makes Python clients and forks one; its typer is older
     "mcp.txt": ["-"],  # what the server for agents needs, and its SDK
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
     "profile.txt": ["-"],  # py-spy, for `make profile`
@@ -24,7 +26,7 @@ FILES = {
     "../examples/fastapi/requirements.txt": ["-"],
     "../examples/flask/requirements.txt": ["-"],
 }
-CLIENTS = "openapi-python-client>=0.29,<0.30"
+CLIENTS = ["openapi-python-client>=0.29,<0.30", "gunicorn>=23"]
 CLIENTS_LONG = [
     "openapi-generator-cli==7.26.0",
     *("pydantic>=2.11,<3", "python-dateutil>=2.8.2", "typing-extensions>=4.7.1", "urllib3>=2.7,<3"),
@@ -50,7 +52,7 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     typed = {
         "build.txt": "\n".join(project["build-system"]["requires"]),
-        "clients.txt": CLIENTS,
+        "clients.txt": "\n".join(CLIENTS),
         "mcp.txt": "\n".join(MCP),
         "clients-long.txt": "\n".join(CLIENTS_LONG),
         "profile.txt": PROFILE,

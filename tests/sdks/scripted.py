@@ -10,6 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
+#: An answer to another request, as over a connection that two processes share, and the right one.
+_REQUEST_IDS = {"mismatched": "another", "echoed": None}
+
 
 @dataclass
 class Scripted:
@@ -34,6 +37,9 @@ class Scripted:
             return await _drip(request)
         if answer == "garbled":  # as by a proxy that breaks off, or compresses wrongly
             return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
+        if isinstance(answer, str) and answer in _REQUEST_IDS:
+            request_id = _REQUEST_IDS[answer] or request.headers["X-Request-Id"]
+            return web.json_response(PAYMENT, headers={"X-Request-Id": request_id})
         status, headers, body = answer
         return web.json_response(body, status=status, headers=headers)
 
@@ -70,7 +76,7 @@ def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str]
 
 
 _AT = datetime(2026, 1, 2, tzinfo=UTC).isoformat().replace("+00:00", "Z")
-_PAYMENT = {
+PAYMENT = {
     **dict.fromkeys(("id", "checkout_id", "checkout_url", "status", "currency", "amount"), "1"),
     **dict.fromkeys(("payer_uid", "tax_amount", "refunded_amount", "tax_manager"), "1"),
     **dict.fromkeys(("created_at", "updated_at", "expires_at"), _AT),
@@ -79,11 +85,11 @@ _PAYMENT = {
     "metadata": {},
     "what_a_newer_service_adds": {"x": 1},
 }
-GOOD: tuple[int, dict[str, str], Any] = (200, {}, _PAYMENT)
+GOOD: tuple[int, dict[str, str], Any] = (200, {}, PAYMENT)
 AWAY = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
-_PAGE = (200, {}, {"data": [_PAYMENT], "next_cursor": "2"})
-_LAST_PAGE = (200, {}, {"data": [_PAYMENT]})
+_PAGE = (200, {}, {"data": [PAYMENT], "next_cursor": "2"})
+_LAST_PAGE = (200, {}, {"data": [PAYMENT]})
 _INCOMPLETE = (200, {}, {"data": [], "next_cursor": "3", "incomplete": True})
 
 
@@ -95,6 +101,9 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("create", ["drip", GOOD], "1", 2),
     ("create", ["garbled", GOOD], "1", 2),
     ("get", ["garbled"] * 3, ["NoAnswerError", None], 3),
+    ("create", ["mismatched", "echoed"], "1", 2),
+    ("get", ["mismatched"] * 3, ["NoAnswerError", None], 3),
+    ("replay", ["mismatched"], ["NoAnswerError", None], 1),
     ("create", [BUSY, refusal(429, "RATE_LIMITED", Retry_After="0"), GOOD], "1", 3),
     ("create", [AWAY, AWAY, AWAY, GOOD], ["ServiceError", None], 3),
     ("create", [refusal(429, "RATE_LIMITED", Retry_After="60")], ["RateLimitedError", 60], 1),

@@ -11,11 +11,12 @@ from types import TracebackType
 
 import httpx
 from payintent_sdk import calls
+from payintent_sdk.connections import Connections
 from payintent_sdk.decoding import as_object
 from payintent_sdk.errors import ApiError, NoAnswerError
 from payintent_sdk.events import Event, EventDelivery, EventFeed
 from payintent_sdk.retries import read_answer
-from payintent_sdk.sending import send
+from payintent_sdk.sending import build_request, no_answer, send
 
 from payintent_cli.keys import Access
 
@@ -58,8 +59,7 @@ class Feed:
     """Reads the feed of one merchant; use it with `with`."""
 
     def __init__(self, access: Access) -> None:
-        headers = {"Authorization": f"Bearer {access.key}", "User-Agent": "payintent-cli/0.1"}
-        self._http = httpx.Client(base_url=access.base_url, headers=headers)
+        self._connections = Connections(access.key, access.base_url, "payintent-cli/0.1")
 
     def read(
         self,
@@ -74,14 +74,12 @@ class Feed:
         Raises `ApiError` and `NoAnswerError`.
         """
         call = calls.list_events(after=after, types=types, limit=limit, wait=wait)
-        timeout = httpx.Timeout(_TIMEOUT_S, read=_TIMEOUT_S + call.wait_s)
-        request = self._http.build_request(
-            call.method, call.path, params=dict(call.query), timeout=timeout
-        )
+        http = self._connections.current()
+        request = build_request(http, call, _TIMEOUT_S)
         try:
-            answer = send(self._http, request, _TIMEOUT_S + call.wait_s)
+            answer = send(http, request, _TIMEOUT_S + call.wait_s)
         except httpx.RequestError as error:
-            raise NoAnswerError(str(error) or type(error).__name__) from error
+            raise no_answer("no answer", error)  # noqa: B904 - its cause is set if it is safe
         feed: EventFeed = read_answer(call, answer.status_code, answer.headers, answer.content)
         bodies = list(events_of(answer.content.decode()))
         entries = [
@@ -120,7 +118,7 @@ class Feed:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._http.close()
+        self._connections.close()
 
 
 def pause_s(error: ApiError | NoAnswerError) -> float | None:

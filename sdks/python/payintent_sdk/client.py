@@ -12,11 +12,12 @@ import httpx
 
 from payintent_sdk import calls
 from payintent_sdk.calls import Call
-from payintent_sdk.errors import IncompleteListError, NoAnswerError
+from payintent_sdk.connections import AsyncConnections, Connections
+from payintent_sdk.errors import IncompleteListError
 from payintent_sdk.events import EventFeed, FeedEvent
 from payintent_sdk.models import Page
 from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
-from payintent_sdk.sending import send, send_async
+from payintent_sdk.sending import build_request, no_answer, send, send_async
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,23 +35,12 @@ class _Tries:
         self._policy = policy
         self._began = time.monotonic()
         self._tried = 0
+        self._timeout_s = timeout_s
         self.whole_s = timeout_s + call.wait_s  # of each try
-        self._timeout = httpx.Timeout(timeout_s, read=self.whole_s)
 
     def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         self._tried += 1
-        call = self._call
-        headers = {"Content-Type": "application/json"} if call.body is not None else {}
-        if call.key is not None:
-            headers["Idempotency-Key"] = call.key
-        return http.build_request(
-            call.method,
-            call.path,
-            params=dict(call.query),
-            content=call.body,
-            headers=headers,
-            timeout=self._timeout,
-        )
+        return build_request(http, self._call, self._timeout_s)
 
     def wait_after_answer(self, answer: httpx.Response) -> float | None:
         if not may_retry_answer(self._call, answer.status_code, answer.headers):
@@ -60,8 +50,7 @@ class _Tries:
     def wait_after_error(self, error: httpx.RequestError) -> float:
         wait = self._wait(None) if self._may_retry(error) else None
         if wait is None:
-            what = str(error) or type(error).__name__
-            raise NoAnswerError(f"no answer after {self._tried} tries: {what}") from error
+            raise no_answer(f"no answer after {self._tried} tries", error)
         return wait
 
     def read(self, answer: httpx.Response) -> Any:
@@ -72,16 +61,6 @@ class _Tries:
 
     def _wait(self, after_s: float | None) -> float | None:
         return self._policy.wait_s(self._tried, time.monotonic() - self._began, after_s)
-
-
-def _settings(api_key: str, base_url: str) -> dict[str, Any]:
-    if not api_key.startswith("sk_"):
-        raise ValueError("an API key begins with sk_")
-    return {
-        "base_url": base_url,
-        "headers": {"Authorization": f"Bearer {api_key}", "User-Agent": _USER_AGENT},
-        "follow_redirects": False,  # a key goes nowhere else
-    }
 
 
 class _Resource:
@@ -321,8 +300,9 @@ class _AsyncCatalog(_AsyncResource):
 
 
 class Client:
-    """A client that blocks; use it with `with`, or call `close`. It may be shared by threads.
+    """A client that blocks; use it with `with`, or call `close`.
 
+    It may be shared by threads, and used on both sides of a fork.
     `timeout_s` is for each try: to connect, to send, and to wait for the whole answer.
     """
 
@@ -334,7 +314,7 @@ class Client:
         timeout_s: float = _TIMEOUT_S,
         retries: RetryPolicy | None = None,
     ) -> None:
-        self._http = httpx.Client(**_settings(api_key, base_url))
+        self._connections = Connections(api_key, base_url, _USER_AGENT)
         self._timeout_s = timeout_s
         self._retries = retries or RetryPolicy()
         self.payments = Payments(self)
@@ -351,8 +331,9 @@ class Client:
         """Send a call, as often as it takes and is safe; gives its answer."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
+            http = self._connections.current()
             try:
-                answer = send(self._http, tries.request(self._http), tries.whole_s)
+                answer = send(http, tries.request(http), tries.whole_s)
             except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:
@@ -363,7 +344,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connections.close()
 
     def __enter__(self) -> Client:  # noqa: PYI034 - Python 3.10 has no Self
         return self
@@ -373,7 +354,10 @@ class Client:
 
 
 class AsyncClient:
-    """The same for asyncio; use it with `async with`, or await `close`."""
+    """The same for asyncio; use it with `async with`, or await `close`.
+
+    It may be used in several event loops. `close` closes the running loop's connections.
+    """
 
     def __init__(
         self,
@@ -383,7 +367,7 @@ class AsyncClient:
         timeout_s: float = _TIMEOUT_S,
         retries: RetryPolicy | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(**_settings(api_key, base_url))
+        self._connections = AsyncConnections(api_key, base_url, _USER_AGENT)
         self._timeout_s = timeout_s
         self._retries = retries or RetryPolicy()
         self.payments = AsyncPayments(self)
@@ -400,9 +384,9 @@ class AsyncClient:
         """Send a call, as often as it takes and is safe; gives its answer."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
+            http = self._connections.current()
             try:
-                request = tries.request(self._http)
-                answer = await send_async(self._http, request, tries.whole_s)
+                answer = await send_async(http, tries.request(http), tries.whole_s)
             except httpx.RequestError as error:
                 wait = tries.wait_after_error(error)
             else:
@@ -413,7 +397,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._connections.close()
 
     async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - Python 3.10 has no Self
         return self

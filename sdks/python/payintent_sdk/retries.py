@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from payintent_sdk.calls import Call
+from payintent_sdk.credentials import hide_keys
 from payintent_sdk.decoding import as_object
 from payintent_sdk.errors import ApiError, UnreadableAnswerError, error_class
 
@@ -64,9 +65,9 @@ def read_answer(call: Call[Any], status: int, headers: Mapping[str, str], body: 
     refusal = as_object(decoded)
     code = refusal.get("code")
     if not isinstance(code, str):
-        start = body[:_WORD_MAX].decode(errors="replace")
+        start = hide_keys(body.decode(errors="replace"))[:_WORD_MAX]
         raise UnreadableAnswerError(f"HTTP {status} that is not the service's: {start!r}")
-    raise _error(status, code, str(refusal.get("message", "")), headers)
+    raise _error(status, code, hide_keys(str(refusal.get("message", ""))), headers)
 
 
 def _error(status: int, code: str, message: str, headers: Mapping[str, str]) -> ApiError:

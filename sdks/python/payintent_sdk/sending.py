@@ -1,21 +1,73 @@
-"""Sends requests whose whole answer must come in time, though it drips."""
+"""Sends requests whose whole answer must come in time, and belong to the request."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+import uuid
+from typing import Any
 
 import httpx
 
+from payintent_sdk.calls import Call
+from payintent_sdk.errors import NoAnswerError
+
 _CONNECT_FIRST_S = 1.0  # so that what was never sent is told from what was not answered
+_REQUEST_ID = "X-Request-Id"
+
+
+class AnswerMismatchError(httpx.RemoteProtocolError):
+    """The answer has the request id of another request."""
+
+
+#: Their messages are the operating system's or ours. Those of others may repeat a header.
+_WITHOUT_HEADERS = (
+    httpx.NetworkError,
+    httpx.TimeoutException,
+    httpx.UnsupportedProtocol,
+    AnswerMismatchError,
+)
+
+
+def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
+    """Return the error of a request that failed; it repeats no header."""
+    is_safe = isinstance(error, _WITHOUT_HEADERS)
+    reason = (str(error) if is_safe else "") or type(error).__name__
+    failure = NoAnswerError(f"{message}: {reason}")
+    failure.__cause__ = error if is_safe else None
+    failure.__suppress_context__ = True
+    return failure
+
+
+def build_request(
+    http: httpx.Client | httpx.AsyncClient, call: Call[Any], timeout_s: float
+) -> httpx.Request:
+    """Build the request of one try of a call, with an id that its answer repeats."""
+    headers = {_REQUEST_ID: uuid.uuid4().hex}
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    if call.key is not None:
+        headers["Idempotency-Key"] = call.key
+    return http.build_request(
+        call.method,
+        call.path,
+        params=dict(call.query),
+        content=call.body,
+        headers=headers,
+        timeout=httpx.Timeout(timeout_s, read=timeout_s + call.wait_s),
+    )
 
 
 def send(http: httpx.Client, request: httpx.Request, whole_s: float) -> httpx.Response:
-    """Send a request and read the whole answer; `httpx.RequestError` where it takes longer."""
+    """Send a request and read the whole answer.
+
+    Raises `httpx.RequestError` if it takes longer, or if the answer belongs to another request.
+    """
     over_at = time.monotonic() + whole_s
     parts: list[bytes] = []
     answer = http.send(request, stream=True)
     try:
+        _check_request_id(request, answer)
         for part in answer.iter_raw():
             parts.append(part)
             if time.monotonic() > over_at:
@@ -33,9 +85,26 @@ async def send_async(
 ) -> httpx.Response:
     """Send a request as `send` does."""
     try:
-        return await asyncio.wait_for(http.send(request), whole_s + _CONNECT_FIRST_S)
+        return await asyncio.wait_for(_send_async(http, request), whole_s + _CONNECT_FIRST_S)
     except asyncio.TimeoutError:
         raise _too_slow(request, whole_s) from None
+
+
+async def _send_async(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    answer = await http.send(request, stream=True)
+    try:
+        _check_request_id(request, answer)
+        await answer.aread()
+    finally:
+        await answer.aclose()
+    return answer
+
+
+def _check_request_id(request: httpx.Request, answer: httpx.Response) -> None:
+    """Refuse the answer to another request. A proxy's own answer may have no id."""
+    request_id = answer.headers.get(_REQUEST_ID)
+    if request_id is not None and request_id != request.headers[_REQUEST_ID]:
+        raise AnswerMismatchError("the answer belongs to another request", request=request)
 
 
 def _too_slow(request: httpx.Request, whole_s: float) -> httpx.ReadTimeout:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from payintent_sdk import webhooks
 from payintent_sdk.calls import Amount
 from payintent_sdk.client import Client
+from payintent_sdk.credentials import read_webhook_secret
 from payintent_sdk.errors import WebhookError
 from payintent_sdk.events import Event, UnknownEvent
 from payintent_sdk.models import AdvancedTestClock, CreatedPayment, Metadata, Payment
@@ -88,6 +89,8 @@ class WebhookReceiver:
 
     def __init__(self, secrets: str | Iterable[str], port: int = 0) -> None:
         self._secrets = [secrets] if isinstance(secrets, str) else list(secrets)
+        for secret in self._secrets:
+            read_webhook_secret(secret)  # refused now, not with the first webhook
         self._changed = threading.Condition()
         self._received: dict[str, ReceivedWebhook] = {}
         self._refused: list[str] = []

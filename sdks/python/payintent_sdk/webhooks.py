@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -11,6 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 
+from payintent_sdk.credentials import read_webhook_secret
 from payintent_sdk.decoding import decode_event
 from payintent_sdk.errors import (
     UnreadableAnswerError,
@@ -22,7 +22,6 @@ from payintent_sdk.errors import (
 from payintent_sdk.events import Event
 
 TOLERANCE_S = 300
-_PREFIX = "whsec_"
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
@@ -42,6 +41,10 @@ def verify(
     """
     if isinstance(body, str):
         raise TypeError("the body must be the bytes that came")
+    keys = [
+        read_webhook_secret(secret)
+        for secret in ([secrets] if isinstance(secrets, str) else secrets)
+    ]
     lower = {name.lower(): value for name, value in headers.items()}
     message_id, sent, signatures = (
         _header(lower, name) for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -49,7 +52,6 @@ def verify(
     if not _SECONDS.fullmatch(sent):
         raise WebhookHeaderError("webhook-timestamp is no number of seconds")
     signed = b".".join([message_id.encode(), sent.encode(), body])
-    keys = [_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
     if not _is_signed(signed, signatures, keys):
         raise WebhookSignatureError("no signature is of one of the secrets")
     if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
@@ -65,16 +67,6 @@ def _header(headers: Mapping[str, str], name: str) -> str:
     if not value:
         raise WebhookHeaderError(f"{name} is missing")
     return value
-
-
-def _key(secret: str) -> bytes:
-    try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
-        key = b""
-    if not key:  # anybody can sign with an empty key
-        raise ValueError("a callback secret is whsec_ and base64")
-    return key
 
 
 def _is_signed(signed: bytes, signatures: str, keys: Iterable[bytes]) -> bool:

@@ -87,5 +87,6 @@ function written(query: Query): string {
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined) given.set(name, value instanceof Date ? value.toISOString() : String(value));
   }
-  return given.size > 0 ? `?${given}` : "";
+  const text = given.toString(); // `size` is newer
+  return text && `?${text}`;
 }

@@ -1,11 +1,12 @@
 /** The client: its resources, and how it sends their calls. */
 
 import type { Call } from "./calls.js";
-import { NoAnswerError } from "./errors.js";
+import { readApiKey, readBaseUrl } from "./credentials.js";
 import { Cases, CatalogOfMerchant, ClockOfTests, Disputes, Events } from "./resources.js";
 import { Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
-import { RETRIES, mayRetryAnswer, mayRetryError, readAnswer, retryAfterS, waitMs } from "./retries.js";
+import { AnswerMismatchError, RETRIES, checkRequestId, mayRetryAnswer, mayRetryError } from "./retries.js";
+import { noAnswer, readAnswer, retryAfterS, waitMs } from "./retries.js";
 
 const TIMEOUT_MS = 10_000;
 const USER_AGENT = "payintent-sdk-typescript/0.1";
@@ -40,9 +41,8 @@ export class Client {
     if (typeof document !== "undefined") {
       throw new Error("payintent-sdk is for servers: an API key must never be in a page");
     }
-    if (!apiKey.startsWith("sk_")) throw new TypeError("an API key begins with sk_");
-    this.#baseUrl = baseUrl.replace(/\/$/, "");
-    this.#apiKey = apiKey;
+    this.#baseUrl = readBaseUrl(baseUrl);
+    this.#apiKey = readApiKey(apiKey);
     this.#timeoutMs = timeoutMs;
     this.#retries = { ...RETRIES, ...retries };
   }
@@ -52,33 +52,50 @@ export class Client {
     const began = performance.now();
     for (let tried = 1; ; tried += 1) {
       const passed = () => performance.now() - began;
-      let wait: number | null;
-      try {
-        const answer = await this.#fetch(call);
-        const body = await answer.text();
-        const after = retryAfterS(answer.headers);
-        wait = mayRetryAnswer(call, answer) ? waitMs(this.#retries, tried, passed(), after) : null;
-        if (wait === null) return readAnswer(call, answer, body);
-      } catch (error) {
-        if (!isNoAnswer(error) || call.signal?.aborted) throw error;
-        wait = mayRetryError(call, error) ? waitMs(this.#retries, tried, passed()) : null;
-        if (wait === null) {
-          throw new NoAnswerError(`no answer after ${tried} tries: ${String(error)}`, { cause: error });
-        }
+      const { answer, body, error } = await this.#exchange(call);
+      const mayRetry = answer ? mayRetryAnswer(call, answer) : mayRetryError(call, error);
+      const after = answer && retryAfterS(answer.headers);
+      const wait = mayRetry ? waitMs(this.#retries, tried, passed(), after) : null;
+      if (wait === null) {
+        if (answer) return readAnswer(call, answer, body);
+        throw noAnswer(tried, error);
       }
       await pause(wait, call.signal);
     }
   }
 
-  #fetch(call: Call<unknown>): Promise<Response> {
-    const timeout = AbortSignal.timeout(this.#timeoutMs + (call.waitMs ?? 0));
+  /** Sends a request and reads its answer; what fails is given, unless the caller has ended it. */
+  async #exchange(call: Call<unknown>): Promise<Exchange> {
+    const limit = new AbortController();
+    const stop = () => limit.abort(call.signal?.reason);
+    const late = () => limit.abort(new DOMException("no whole answer in time", "TimeoutError"));
+    const timer = setTimeout(late, this.#timeoutMs + (call.waitMs ?? 0));
+    call.signal?.addEventListener("abort", stop, { once: true });
+    if (call.signal?.aborted) stop();
+    try {
+      const requestId = crypto.randomUUID();
+      const answer = await this.#fetch(call, requestId, limit.signal);
+      checkRequestId(requestId, answer);
+      return { answer, body: await answer.text() };
+    } catch (error) {
+      if (call.signal?.aborted) throw error;
+      if (error instanceof AnswerMismatchError) limit.abort(); // nobody reads its body
+      return { body: "", error };
+    } finally {
+      clearTimeout(timer);
+      call.signal?.removeEventListener("abort", stop);
+    }
+  }
+
+  #fetch(call: Call<unknown>, requestId: string, signal: AbortSignal): Promise<Response> {
     return fetch(this.#baseUrl + call.path, {
       method: call.method,
       redirect: "manual", // a key goes nowhere else
-      signal: call.signal ? AbortSignal.any([timeout, call.signal]) : timeout,
+      signal,
       headers: {
         Authorization: `Bearer ${this.#apiKey}`,
         "User-Agent": USER_AGENT,
+        "X-Request-Id": requestId,
         ...(call.key !== undefined && { "Idempotency-Key": call.key }),
         ...(call.body !== undefined && { "Content-Type": "application/json" }),
       },
@@ -87,10 +104,11 @@ export class Client {
   }
 }
 
-/** Tells a request that failed from an answer that was read and is an error. */
-function isNoAnswer(error: unknown): boolean {
-  const { name } = error as { name?: unknown };
-  return error instanceof TypeError || name === "TimeoutError" || name === "AbortError";
+/** What came of one request: an answer with its whole body, or an error. */
+interface Exchange {
+  answer?: Response;
+  body: string;
+  error?: unknown;
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {

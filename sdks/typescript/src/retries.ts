@@ -1,7 +1,8 @@
 /** Which failures are tried again, and when: only where a second request can do no harm. */
 
 import type { Call } from "./calls.js";
-import { UnreadableAnswerError, apiError } from "./errors.js";
+import { hideKeys } from "./credentials.js";
+import { NoAnswerError, UnreadableAnswerError, apiError } from "./errors.js";
 import type { Refusal } from "./errors.js";
 
 const RATE_LIMITED = 429;
@@ -9,7 +10,15 @@ const BUSY = 409; // with Retry-After: another request with this key, or for thi
 const AWAY = new Set([502, 503]);
 const WORD_MAX = 200;
 /** What a connection that was never made fails with: nothing was sent. */
-const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
+const NOT_SENT = new Set([
+  "ECONNREFUSED",
+  "ConnectionRefused", // in Bun
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "UND_ERR_CONNECT_TIMEOUT",
+]);
+/** Errors of connections. The text of others, such as a parser's, may repeat a header. */
+const OF_CONNECTION = /^(E[A-Z_]+|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT|UND_ERR_SOCKET)$/;
 
 /** How often and for how long to try. */
 export interface RetryPolicy {
@@ -55,8 +64,31 @@ export function mayRetryAnswer(call: Call<unknown>, answer: Response): boolean {
 
 /** Tells whether a request without an answer may be sent again. */
 export function mayRetryError(call: Call<unknown>, error: unknown): boolean {
-  const cause = (error as { cause?: { code?: unknown } }).cause;
-  return canRepeat(call) || NOT_SENT.has(String(cause?.code));
+  return canRepeat(call) || NOT_SENT.has(codeOf(error));
+}
+
+/** The answer has the request id of another request. */
+export class AnswerMismatchError extends Error {}
+
+/** Refuses the answer to another request. A proxy's own answer may have no id. */
+export function checkRequestId(requestId: string, answer: Response): void {
+  const echoed = answer.headers.get("x-request-id");
+  if (echoed !== null && echoed !== requestId) throw new AnswerMismatchError();
+}
+
+/** Gives the error of a request that failed; it repeats no header. */
+export function noAnswer(tried: number, error: unknown): NoAnswerError {
+  const code = codeOf(error);
+  const name = String((error as { name?: unknown } | undefined)?.name);
+  const reason = error instanceof AnswerMismatchError ? "the answer belongs to another request" : code || name;
+  const options = OF_CONNECTION.test(code) ? { cause: error } : {};
+  return new NoAnswerError(`no answer after ${tried} tries: ${reason}`, options);
+}
+
+function codeOf(error: unknown): string {
+  const { cause, code } = error as { cause?: { code?: unknown }; code?: unknown };
+  const given = cause?.code ?? code;
+  return typeof given === "string" ? given : "";
 }
 
 /** Gives the seconds of Retry-After, where there are any. */
@@ -71,10 +103,11 @@ export function readAnswer<T>(call: Call<T>, answer: Response, body: string): T 
   if (answer.ok && isObject(decoded)) return call.read(decoded);
   const code = isObject(decoded) ? decoded["code"] : undefined;
   if (answer.ok || typeof code !== "string") {
-    const start = JSON.stringify(body.slice(0, WORD_MAX));
+    const start = JSON.stringify(hideKeys(body).slice(0, WORD_MAX));
     throw new UnreadableAnswerError(`HTTP ${answer.status} that is not the service's: ${start}`);
   }
-  throw apiError(refusal(answer, code, String((decoded as Record<string, unknown>)["message"] ?? "")));
+  const message = String((decoded as Record<string, unknown>)["message"] ?? "");
+  throw apiError(refusal(answer, code, hideKeys(message)));
 }
 
 function refusal(answer: Response, code: string, message: string): Refusal {

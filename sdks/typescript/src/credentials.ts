@@ -1,0 +1,61 @@
+/**
+ * API keys, webhook secrets and URLs as they come from files and environments.
+ *
+ * Such texts often end in a line feed, or start with a byte order mark. No message repeats a key or
+ * a secret: messages end up in logs.
+ */
+
+const SURROUNDING = " \t\r\n\v\f\u00a0\ufeff";
+const API_KEY = /^sk_[A-Za-z0-9._~+/=-]+$/;
+/** A key in a text, but not `sk_test_` alone, which messages name. */
+const KEY_IN_TEXT = /(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+/g;
+const SECRET = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/;
+
+/** Gives an API key without the white space around it; throws if it is not valid. */
+export function readApiKey(text: string): string {
+  const key = stripped(text, "an API key");
+  if (!key.startsWith("sk_")) throw new TypeError("an API key begins with sk_");
+  if (!API_KEY.test(key)) {
+    throw new TypeError("the API key is empty after sk_, or contains a character that no key has");
+  }
+  return key;
+}
+
+/** Gives a base URL without the white space around it; throws if it is not valid. */
+export function readBaseUrl(text: string): string {
+  const url = stripped(text, "a base URL");
+  if (!/^https?:\/\//i.test(url)) throw new TypeError("a base URL begins with https:// or http://");
+  return url.replace(/\/$/, "");
+}
+
+/** Gives the key of a webhook secret; throws if the secret is not valid. */
+export function readWebhookSecret(text: string): Uint8Array<ArrayBuffer> {
+  const base64 = SECRET.exec(stripped(text, "a webhook secret"))?.[1];
+  const bytes = base64 === undefined ? null : decodeBase64(base64);
+  if (!bytes?.length) throw new TypeError("a webhook secret is whsec_ and base64");
+  return bytes;
+}
+
+/** Decodes base64 of whole groups; null if it is not valid. */
+export function decodeBase64(base64: string): Uint8Array<ArrayBuffer> | null {
+  if (base64.length % 4 !== 0) return null;
+  try {
+    return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}
+
+/** Replaces each API key in a text from elsewhere: some pages repeat the request's headers. */
+export function hideKeys(text: string): string {
+  return text.replace(KEY_IN_TEXT, "sk_…");
+}
+
+function stripped(text: unknown, name: string): string {
+  if (typeof text !== "string") throw new TypeError(`${name} must be a string, not ${typeof text}`);
+  let start = 0;
+  let end = text.length;
+  while (start < end && SURROUNDING.includes(text.charAt(start))) start += 1;
+  while (end > start && SURROUNDING.includes(text.charAt(end - 1))) end -= 1;
+  return text.slice(start, end);
+}
