@@ -195,10 +195,10 @@ def _grade(wanted: argparse.Namespace) -> None:
 
 def _test_access(wanted: argparse.Namespace) -> Access:
     """Return the test key of `--key`, or the one that is kept. Refuses a live one."""
-    from payintent_cli.keys import TEST_KEY, Access, find_base_url
+    from payintent_cli.keys import TEST_KEY, Access, check_key, find_base_url
 
     access = (
-        Access(key=wanted.key, base_url=find_base_url(wanted.base_url))
+        Access(key=check_key(wanted.key, live=True), base_url=find_base_url(wanted.base_url))
         if wanted.key
         else _access(wanted)
     )
@@ -212,7 +212,7 @@ def _login(wanted: argparse.Namespace) -> None:
 
     asked = sys.stdin.isatty()
     key = getpass.getpass("API key: ") if asked else sys.stdin.readline()
-    print(f"kept in {keep(key.strip(), live=wanted.live, base_url=wanted.base_url)}")
+    print(f"kept in {keep(key, live=wanted.live, base_url=wanted.base_url)}")
 
 
 def _logout(wanted: argparse.Namespace) -> None:

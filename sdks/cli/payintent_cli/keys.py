@@ -16,7 +16,6 @@ from typing import Any, cast
 from payintent_cli.usage import UsageError
 
 TEST_KEY = "sk_test_"
-_ANY_KEY = "sk_"
 _BASE_URL = "http://127.0.0.1:8080"
 _SERVICE = "payintent"
 _KEYRING_FAILED = (RuntimeError, OSError)  # its own errors are RuntimeErrors
@@ -36,28 +35,41 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
     key = _from_environment() or (stored.key if stored else "")
     if not key:
         raise UsageError("there is no key: `payintent login`, or set PAYINTENT_API_KEY")
-    check_key(key, live=live)
+    key = check_key(key, live=live)
     url = find_base_url(base_url, stored.base_url if stored else _BASE_URL)
     return Access(key=key, base_url=url)
 
 
 def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
     """Return where the service is: as it is named, by the environment, or `otherwise`."""
-    return base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
+    from payintent_sdk.credentials import read_base_url  # late: it imports for a while
+
+    url = base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
+    try:
+        return read_base_url(url)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
-def check_key(key: str, *, live: bool) -> None:
-    """Refuse what is no key, and a live one that nobody asked for."""
-    if not key.startswith(_ANY_KEY):
-        raise UsageError("an API key begins with sk_")
+def check_key(text: str, *, live: bool) -> str:
+    """Return a key without the white space around it.
+
+    Raises `UsageError` if the key is not valid, or live although nobody asked for a live key.
+    """
+    from payintent_sdk.credentials import read_api_key
+
+    try:
+        key = read_api_key(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if not key.startswith(TEST_KEY) and not live:
         raise UsageError("this is no test key (sk_test_); --live allows a live one")
+    return key
 
 
 def keep(key: str, *, live: bool, base_url: str | None) -> str:
     """Store a key; gives where it is now."""
-    check_key(key, live=live)
-    access = Access(key=key, base_url=base_url or _BASE_URL)
+    access = Access(key=check_key(key, live=live), base_url=base_url or _BASE_URL)
     text = json.dumps(asdict(access))
     keyring = _keyring()
     if keyring is not None:

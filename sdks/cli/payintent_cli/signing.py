@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import secrets
+
+from payintent_sdk.credentials import read_webhook_secret
 
 from payintent_cli.usage import UsageError
 
@@ -19,14 +20,11 @@ def new_secret() -> str:
 
 
 def read_secret(text: str) -> bytes:
-    """Return the key of a secret; `UsageError` where it is none."""
-    prefix, _, encoded = text.partition("_")
+    """Return the key of a secret; `UsageError` if it is not valid."""
     try:
-        if prefix == "whsec" and encoded:
-            return base64.b64decode(encoded, validate=True)
-    except binascii.Error:
-        pass
-    raise UsageError("a webhook secret is whsec_ and base64")
+        return read_webhook_secret(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def signed_headers(key: bytes, webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:

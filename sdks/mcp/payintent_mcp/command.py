@@ -31,11 +31,12 @@ def main(words: Sequence[str] | None = None) -> None:
     wanted = parser.parse_args(words)
     try:
         key = read_key(os.environ, live=wanted.live)
+        base_url = _read_base_url(wanted.base_url)
     except UsageError as error:
         parser.error(str(error))
     from payintent_mcp.server import serve  # after the arguments: it imports for a while
 
-    asyncio.run(serve(key, wanted.base_url, write=wanted.write))
+    asyncio.run(serve(key, base_url, write=wanted.write))
 
 
 def read_key(environment: os._Environ[str], *, live: bool) -> str:
@@ -45,9 +46,24 @@ def read_key(environment: os._Environ[str], *, live: bool) -> str:
         key = _from_file(Path(name))
     if not key:
         raise UsageError("set PAYINTENT_API_KEY or PAYINTENT_API_KEY_FILE to a test key")
+    from payintent_sdk.credentials import read_api_key
+
+    try:
+        key = read_api_key(key)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if not key.startswith(_TEST_KEY) and not live:
         raise UsageError("this is no test key (sk_test_); --live allows a live one")
     return key
+
+
+def _read_base_url(text: str) -> str:
+    from payintent_sdk.credentials import read_base_url
+
+    try:
+        return read_base_url(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _from_file(path: Path) -> str:

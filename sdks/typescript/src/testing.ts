@@ -3,6 +3,7 @@
 import { createServer } from "node:http";
 
 import { Client } from "./client.js";
+import { readWebhookSecret } from "./credentials.js";
 import { WebhookError } from "./errors.js";
 import type { Event, EventType } from "./events.js";
 import type { AdvancedTestClock, CreatedPayment, Payment } from "./models.js";
@@ -88,6 +89,7 @@ export class WebhookReceiver {
 
   private constructor(secrets: readonly string[]) {
     this.#secrets = secrets;
+    secrets.forEach(readWebhookSecret); // refused now, not with the first webhook
   }
 
   /** Starts a receiver; `close` it after the tests. */

@@ -1,5 +1,6 @@
 /** Webhooks: believe only what is signed (Standard Webhooks 1.0) and recent. */
 
+import { decodeBase64, readWebhookSecret } from "./credentials.js";
 import {
   WebhookBodyError,
   WebhookHeaderError,
@@ -11,7 +12,6 @@ import { isObject } from "./retries.js";
 
 /** How far a webhook's time may be from now. */
 export const TOLERANCE_S = 300;
-const PREFIX = "whsec_";
 const HMAC = { name: "HMAC", hash: "SHA-256" };
 const KINDS = new Set(["payment.completed", "payment.failed", "payment.expired", "payment.cancelled"]);
 
@@ -38,6 +38,7 @@ export async function verify(
   secrets: string | readonly string[],
   { toleranceS = TOLERANCE_S, nowS = Date.now() / 1_000 }: VerifyOptions = {},
 ): Promise<Event> {
+  const keys = (typeof secrets === "string" ? [secrets] : secrets).map(readWebhookSecret);
   const content = asBytes(body);
   const id = header(headers, "webhook-id");
   const sent = header(headers, "webhook-timestamp");
@@ -46,7 +47,6 @@ export async function verify(
     throw new WebhookHeaderError("webhook-timestamp is no number of seconds");
   }
   const signed = joined(new TextEncoder().encode(`${id}.${sent}.`), content);
-  const keys = typeof secrets === "string" ? [secrets] : secrets;
   if (!(await isSigned(signed, signatures, keys))) {
     throw new WebhookSignatureError("no signature is of one of the secrets");
   }
@@ -84,35 +84,21 @@ function joined(start: Uint8Array, end: Uint8Array): Uint8Array<ArrayBuffer> {
 async function isSigned(
   signed: Uint8Array<ArrayBuffer>,
   signatures: string,
-  secrets: readonly string[],
+  keys: readonly Uint8Array<ArrayBuffer>[],
 ): Promise<boolean> {
   const offered = signatures
     .split(" ")
     .filter((one) => one.startsWith("v1,"))
-    .map((one) => decoded(one.slice("v1,".length)));
+    .map((one) => decodeBase64(one.slice("v1,".length)));
   let found = false;
-  for (const secret of secrets) {
-    const key = await crypto.subtle.importKey("raw", secretBytes(secret), HMAC, false, ["verify"]);
+  for (const bytes of keys) {
+    const key = await crypto.subtle.importKey("raw", bytes, HMAC, false, ["verify"]);
     for (const signature of offered) {
       // Every pair is compared, each in constant time: nothing is learnt of which one is good.
       if (signature && (await crypto.subtle.verify("HMAC", key, signature, signed))) found = true;
     }
   }
   return found;
-}
-
-function secretBytes(secret: string): Uint8Array<ArrayBuffer> {
-  const bytes = decoded(secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : secret);
-  if (!bytes?.length) throw new TypeError("a callback secret is whsec_ and base64");
-  return bytes;
-}
-
-function decoded(base64: string): Uint8Array<ArrayBuffer> | null {
-  try {
-    return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  } catch {
-    return null;
-  }
 }
 
 function eventOf(body: Uint8Array): Event {

@@ -1,0 +1,182 @@
+"""Keys and secrets from files: white space is ignored, what is not valid is refused at once."""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.sdks import python_sdk, typescript_sdk
+from tests.sdks.python_sdk import CLI_PROJECT, MCP_PROJECT, PYTHON, installed
+from tests.sdks.scripted import PAYMENT
+from tests.sdks.signed import NOW, SECRET, webhook
+from tools.openapi.install import MCP
+
+KEY = "sk_test_" + "Secret-key_0" * 3
+_NO_KEYS = [
+    "", "\n", "sk_", "sk_\n", "pk_test_1", f'"{KEY}"', f"{KEY}\nX-Other: 1", f"{KEY} {KEY}",
+    f"{KEY}\0", f"{KEY}é", f"{KEY}\u2028", f"Bearer {KEY}", f"\x1c{KEY}", f"{KEY}\x85",
+]  # fmt: skip
+_NO_SECRETS = [
+    "", "\n", "whsec_", "whsec_=", "whsec_====", "whsec_QUJD=", "whsec_QUJ", "whsec_QU JD",
+    "whsec_QUJD\nQUJD",
+    "whsec_QUJ-", "whsec_é", "WHSEC_QUJD=", f'"{SECRET}"', f"{SECRET},{SECRET}", "whsec_whsec_QUJD",
+]  # fmt: skip
+_AROUND = ["{}\n", "{}\r\n", " \t{}\n\n", "\ufeff{}", "\ufeff{}\r\n", "\u00a0{}\u00a0", "{}\v\f"]
+
+Endings = tuple[list[tuple[str, str]], str]
+Run = Callable[..., str]
+
+
+@pytest.fixture(params=["python", "typescript"])
+def run(request: pytest.FixtureRequest) -> Run:
+    if request.param == "python":
+        return lambda *words, text: python_sdk.run_program("use_credentials.py", *words, text=text)
+    return lambda *words, text: typescript_sdk.run_program("use_credentials.mts", *words, text=text)
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[str]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return answer(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def repeating(request: web.Request) -> web.Response:
+    """Answer with a payment whose id is the header that the key came in."""
+    return web.json_response({**PAYMENT, "id": request.headers["Authorization"]})
+
+
+async def use(run: Run, base: str, *cases: tuple[str, str]) -> Endings:
+    signed = webhook(secret=SECRET)
+    told = {
+        "body": base64.b64decode(signed["body"]).decode(),
+        "headers": signed["headers"],
+        "now": NOW,
+    }
+    text = json.dumps([(kind, value, told) for kind, value in cases])
+    endings, log = json.loads(await asyncio.to_thread(run, base, text=text))
+    return [tuple(ending) for ending in endings], log
+
+
+async def test_white_space_around_keys_urls_and_secrets_is_ignored(run: Run) -> None:
+    async with answering(repeating) as base:
+        keys = [("key", around.format(KEY)) for around in _AROUND]
+        urls = [("url", around.format(f"{base}/")) for around in _AROUND]
+        secrets = [("secret", around.format(SECRET)) for around in _AROUND]
+        endings, log = await use(run, base, *keys, *urls, *secrets)
+    assert endings[: len(keys)] == [("", f"Bearer {KEY}")] * len(keys)
+    assert endings[len(keys) : -len(secrets)] == [("", "Bearer sk_test_x")] * len(urls)
+    assert endings[-len(secrets) :] == [("", "payment.expired")] * len(secrets)
+    assert KEY not in log
+
+
+async def test_what_is_not_valid_is_refused_when_the_client_is_made_and_never_shown(
+    run: Run,
+) -> None:
+    cases = [("key", text) for text in _NO_KEYS]
+    cases += [("secret", text) for text in _NO_SECRETS]
+    cases += [("url", text) for text in ("", "127.0.0.1:80", "ftp://127.0.0.1", "file:///x")]
+    endings, log = await use(run, "http://127.0.0.1:9", *cases)
+    for (kind, text), (name, said) in zip(cases, endings, strict=True):
+        assert name in {"ValueError", "TypeError"}, (kind, text, said)
+        told = {"key": "API key", "secret": "whsec_ and base64", "url": "base URL"}[kind]
+        assert told in said, (kind, text, said)
+        for secret in (KEY, SECRET, SECRET.removeprefix("whsec_")):
+            assert secret not in said + log, (kind, text)
+
+
+def _garbled(_: web.Request) -> web.Response:
+    return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
+
+
+def _headers_as_text(request: web.Request) -> web.Response:
+    return web.Response(
+        text="\n".join(f"{name}: {value}" for name, value in request.headers.items())
+    )
+
+
+def _headers_as_refusal(request: web.Request) -> web.Response:
+    message = f"this is not a test key (sk_test_…): {request.headers['Authorization']}"
+    return web.json_response({"code": "BAD_REQUEST", "message": message}, status=400)
+
+
+@pytest.mark.parametrize("answer", [_garbled, _headers_as_text, _headers_as_refusal])
+async def test_no_error_repeats_the_key_though_the_answer_does(
+    run: Run, answer: Callable[[web.Request], web.Response]
+) -> None:
+    async with answering(answer) as base:
+        [(name, said)], log = await use(run, base, ("key", KEY))
+    assert name in {"NoAnswerError", "UnreadableAnswerError", "BadRequestError"}, said
+    assert KEY not in said + log
+    assert answer is not _headers_as_refusal or "(sk_test_…): Bearer sk_…" in said
+
+
+def _tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Give the commands of the two tools, with their environment."""
+    path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(MCP_PROJECT), installed())))
+    inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
+    own = {
+        "PYTHONPATH": path,
+        "HOME": str(key_file.parent),
+        "PAYINTENT_API_KEY_FILE": str(key_file),
+    }
+    logs = ["payintent_cli", "logs", "tail", "--no-follow", "--base-url", base]
+    yield [PYTHON, "-m", *logs], inherited | own
+    mcp = str(MCP / "bin" / "python")
+    yield [mcp, "-m", "payintent_mcp", "--base-url", base], inherited | own
+
+
+@pytest.mark.parametrize("around", _AROUND)
+async def test_the_tools_read_a_key_file_as_it_is_mounted(tmp_path: Path, around: str) -> None:
+    sent: list[str] = []
+
+    def feed(request: web.Request) -> web.Response:
+        sent.append(request.headers["Authorization"])
+        return web.json_response({"data": [], "after": "1", "has_more": False})
+
+    key_file = tmp_path / "key"
+    key_file.write_text(around.format(KEY))
+    key_file.chmod(0o600)
+    async with answering(feed) as base:
+        for command, environment in _tools(key_file, base):
+            ended = await asyncio.to_thread(_run, command, environment)
+            assert ended.returncode == 0, ended.stderr
+    assert set(sent) == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("text", [f"{KEY} {KEY}", f"{KEY}\nX: 1", f"{KEY}é", f'"{KEY}"'])
+async def test_the_tools_refuse_a_key_that_is_not_valid_and_do_not_show_it(
+    tmp_path: Path, text: str
+) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(text)
+    key_file.chmod(0o600)
+    for command, environment in _tools(key_file, "http://127.0.0.1:9"):
+        ended = await asyncio.to_thread(_run, command, environment)
+        assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+        assert "API key" in ended.stderr
+        assert KEY not in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment, cwd="/", stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+// Uses keys, URLs and secrets as they come from files; prints what is sent, or how each ended.
+// Standard input: as JSON, the kind of text, the text and a webhook of each. Argument: an address.
+
+import { inspect } from "node:util";
+import { Client, webhooks } from "payintent-sdk";
+import { WebhookReceiver } from "payintent-sdk/testing";
+
+declare const process: { stdin: AsyncIterable<Uint8Array>; argv: string[] };
+
+interface SignedWebhook {
+  body: string;
+  headers: Record<string, string>;
+  now: number;
+}
+
+async function use(kind: string, text: string, base: string, webhook: SignedWebhook): Promise<string> {
+  if (kind === "secret") {
+    await (await WebhookReceiver.start({ secrets: text, port: 0 })).close();
+    return (await webhooks.verify(webhook.body, webhook.headers, text, { nowS: webhook.now })).type;
+  }
+  const [apiKey, baseUrl] = kind === "key" ? [text, base] : ["sk_test_x", text];
+  const client = new Client({ apiKey, baseUrl, retries: { tries: 1 } });
+  const shown = inspect(client, { depth: 9, showHidden: true }) + JSON.stringify(client) + String(client);
+  if (shown.includes(apiKey.trim())) throw new Error("the client shows its key");
+  return (await client.payments.get("pay_1")).id;
+}
+
+let input = "";
+for await (const chunk of process.stdin) input += new TextDecoder().decode(chunk);
+const endings: string[][] = [];
+for (const [kind, text, webhook] of JSON.parse(input) as [string, string, SignedWebhook][]) {
+  try {
+    endings.push(["", await use(kind, text, process.argv[2]!, webhook)]);
+  } catch (error) {
+    endings.push([(error as Error).name, inspect(error)]);
+  }
+}
+console.log(JSON.stringify([endings, ""]));

@@ -1,0 +1,41 @@
+"""Uses keys, URLs and secrets as they come from files; prints what is sent, or how each ended.
+
+Standard input: as JSON, pairs of the kind of text and the text. Argument: an address.
+"""
+
+import io
+import json
+import logging
+import sys
+import traceback
+from typing import Any
+
+from payintent_sdk import Client, PayintentError, RetryPolicy, webhooks
+from payintent_sdk.testing import WebhookReceiver
+
+LOG = io.StringIO()
+
+
+def use(kind: str, text: str, base: str, webhook: dict[str, Any]) -> str:
+    if kind == "secret":
+        with WebhookReceiver(text):
+            pass
+        body = webhook["body"].encode()
+        return webhooks.verify(body, webhook["headers"], text, now_s=webhook["now"]).type
+    key, url = (text, base) if kind == "key" else ("sk_test_x", text)
+    with Client(key, url, retries=RetryPolicy(tries=1)) as client:
+        assert text.strip() not in repr(client) + str(client.payments)
+        return client.payments.get("pay_1").id
+
+
+def ending(*words: Any) -> list[str]:
+    try:
+        return ["", use(*words)]
+    except (PayintentError, TypeError, ValueError) as error:
+        return [type(error).__name__, traceback.format_exc()]
+
+
+logging.basicConfig(stream=LOG, level=logging.DEBUG)
+cases = json.load(sys.stdin)
+endings = [ending(kind, text, sys.argv[1], webhook) for kind, text, webhook in cases]
+print(json.dumps([endings, LOG.getvalue()]))
