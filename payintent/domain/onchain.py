@@ -295,6 +295,10 @@ class OnchainRecords(Protocol):
         """Record that a signer is about to be asked; False where another sender was before."""
         ...
 
+    async def spend_automatic_gas(self, refund_id: UUID, chain: str, gas: int) -> bool:
+        """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
+        ...
+
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Store the transaction hash that a signer returned."""
         ...

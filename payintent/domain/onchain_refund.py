@@ -7,6 +7,12 @@ from typing import Protocol
 from payintent.domain.gateway import NotContacted, OutcomeUnknown
 
 NATIVE = bytes(20)
+#: Several times what an ordinary refund needs; a receiver whose code needs more is not paid.
+GAS_MAX = 1_000_000
+#: What one automatic refund may burn: whoever sends us dust must not make us pay for their code.
+AUTOMATIC_GAS_MAX = 150_000
+#: Of one session's transfers, those that may be refunded without a person.
+AUTOMATIC_TRANSFERS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +50,19 @@ class OnchainRefundFacts:
     read_up_to: int  # the last final block that was read
     halted: bool  # what was paid there may be undone
     done_by: bytes | None  # the transaction that did it, in a final block
+    automatic: bool  # requested by a merchant's own rule, and approved by nobody
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRefunded:
     """The contract has already done this refund for this sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class GasExceeded:
+    """The refund needs more gas than it may use."""
+
+    gas: int
 
 
 class RefundTransactionState(StrEnum):
@@ -73,9 +87,9 @@ class OnchainRefundSender(Protocol):
     """Has refunds signed and sent on one chain; the keys stay in the external signer."""
 
     async def estimate(
-        self, sender: bytes, call: ContractRefundCall
-    ) -> int | AlreadyRefunded | NotContacted:
-        """Return the gas that a refund needs; nothing is signed or sent."""
+        self, sender: bytes, call: ContractRefundCall, gas_max: int
+    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
+        """Return the gas limit of a refund's transaction; nothing is signed or sent."""
         ...
 
     async def send(

@@ -11,6 +11,8 @@ from payintent.domain.gateway import GatewayRefundState, RefundReport
 
 #: The requester of a refund that was made at the gateway itself.
 OUTSIDE = "gateway:outside"
+#: The requester of automatic refunds: the merchant's own rule.
+AUTO_REFUND = "policy:auto_refund"
 
 
 class RefundStatus(StrEnum):

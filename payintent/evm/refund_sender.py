@@ -11,6 +11,7 @@ from payintent.domain.gateway import NotContacted, OutcomeUnknown
 from payintent.domain.onchain_refund import (
     AlreadyRefunded,
     ContractRefundCall,
+    GasExceeded,
     OnchainRefundSender,
     RefundTransactionState,
 )
@@ -53,10 +54,10 @@ class RpcRefundSender(OnchainRefundSender):
             await self._reader.close()
 
     async def estimate(
-        self, sender: bytes, call: ContractRefundCall
-    ) -> int | AlreadyRefunded | NotContacted:
-        """Return the gas that a refund needs."""
-        return await self.signer.estimate(sender, call)
+        self, sender: bytes, call: ContractRefundCall, gas_max: int
+    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
+        """Return the gas limit of a refund's transaction."""
+        return await self.signer.estimate(sender, call, gas_max)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int

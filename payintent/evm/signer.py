@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import CallRevertedError
 from payintent.domain.gateway import NotContacted, OutcomeUnknown
-from payintent.domain.onchain_refund import AlreadyRefunded, ContractRefundCall
+from payintent.domain.onchain_refund import AlreadyRefunded, ContractRefundCall, GasExceeded
 from payintent.evm import abi
 from payintent.evm.hex_values import to_hex
 from payintent.evm.reverts import read_revert
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-#: Several times what an ordinary refund needs; a receiver whose code needs more is not paid.
-GAS_MAX = 1_000_000
 _MARGIN = 4  # a quarter more than estimated: balances change until it is mined
 _ASK_S = 7.0  # for all requests before the sending
 _SEND_S = 8.0  # a signer may be slow; both together end within 15 s
@@ -121,9 +119,9 @@ class ExternalSigner:
         return await self._endpoint.ask([call], lambda answers: read_uint256(result(answers[0])))
 
     async def estimate(
-        self, sender: bytes, call: ContractRefundCall
-    ) -> int | AlreadyRefunded | NotContacted:
-        """Return the gas that a refund needs, plus a quarter; nothing is signed or sent."""
+        self, sender: bytes, call: ContractRefundCall, gas_max: int
+    ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
+        """Return the gas that a refund needs, plus up to a quarter; nothing is signed or sent."""
         calls = (
             *_WHO,
             RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
@@ -147,7 +145,7 @@ class ExternalSigner:
                 RefundBlocker.NO_CONTRACT, f"no contract is at {to_hex(call.contract)}"
             )
         if isinstance(gas, int):
-            return self._with_margin(gas)
+            return self._with_margin(gas, gas_max)
         return self._refused(gas)
 
     async def send(
@@ -165,10 +163,11 @@ class ExternalSigner:
             return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}")
         return answer
 
-    def _with_margin(self, gas: int) -> int | NotContacted:
-        if gas > GAS_MAX:
-            return self._waits(RefundBlocker.GAS, f"the destination wants {gas} gas")
-        return gas + gas // _MARGIN
+    def _with_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
+        if gas > gas_max:
+            WAITING.labels(self._chain, RefundBlocker.GAS.value).inc()
+            return GasExceeded(gas)
+        return min(gas + gas // _MARGIN, gas_max)
 
     def _refused(
         self, failure: CallRevertedError | RpcErrorAnswer

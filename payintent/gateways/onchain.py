@@ -30,8 +30,11 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.onchain import PROVIDER, OnchainRecords, decide_onchain_session
 from payintent.domain.onchain_refund import (
+    AUTOMATIC_GAS_MAX,
+    GAS_MAX,
     AlreadyRefunded,
     ContractRefundCall,
+    GasExceeded,
     OnchainRefundFacts,
     OnchainRefundSender,
     RefundTransactionState,
@@ -128,14 +131,38 @@ class OnchainGateway:
         if facts.sender is None and call.to in {sender, call.contract}:
             detail = "the contract gives back neither to itself nor to the sender"
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
-        return await self._ask(refunder, sender, call)
+        return await self._send(refunder, sender, call, facts)
 
-    async def _ask(
-        self, refunder: OnchainRefundSender, sender: bytes, call: ContractRefundCall
+    async def _estimate(
+        self,
+        refunder: OnchainRefundSender,
+        sender: bytes,
+        call: ContractRefundCall,
+        facts: OnchainRefundFacts,
+    ) -> int | AlreadyRefunded | RefundReport | NotContacted:
+        """Return the gas limit of a refund; of an automatic one it is spent from the day's gas."""
+        gas = await refunder.estimate(
+            sender, call, AUTOMATIC_GAS_MAX if facts.automatic else GAS_MAX
+        )
+        if isinstance(gas, GasExceeded):
+            return _too_costly(facts, f"it needs {gas.gas} gas")
+        if not facts.automatic or not isinstance(gas, int):
+            return gas
+        refund_id = UUID(bytes=call.refund_id)
+        if not await self._ledger.spend_automatic_gas(refund_id, facts.chain, gas):
+            return _too_costly(facts, f"the gas of the day is used up on {facts.chain}")
+        return gas
+
+    async def _send(
+        self,
+        refunder: OnchainRefundSender,
+        sender: bytes,
+        call: ContractRefundCall,
+        facts: OnchainRefundFacts,
     ) -> RefundReport | OutcomeUnknown:
         """Send a refund if possible; the request is stored before the signer is asked."""
-        gas = await refunder.estimate(sender, call)
-        if isinstance(gas, NotContacted):
+        gas = await self._estimate(refunder, sender, call, facts)
+        if isinstance(gas, RefundReport | NotContacted):
             return gas
         refund_id = UUID(bytes=call.refund_id)
         if not await self._ledger.claim_for_sender(refund_id, sender):
@@ -217,6 +244,17 @@ def _call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractR
         to=to,
         amount=request.amount_minor,
     )
+
+
+def _too_costly(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotContacted:
+    """End an automatic refund that was never sent, so that a person decides on its case.
+
+    One that was sent before waits: its transaction may still be mined, and a person's refund of
+    the same money would be a second one.
+    """
+    if facts.automatic and facts.sender is None:
+        return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
+    return NotContacted(detail=detail)
 
 
 def _done(tx_hash: bytes) -> RefundReport:

@@ -12,7 +12,7 @@ from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
 from payintent.storage import cases
 from payintent.storage.database import Database
-from payintent.storage.onchain import chain_watch
+from payintent.storage.onchain import chain_gas, chain_watch
 from payintent.storage.onchain.chain_watch import ChainWatch
 
 _CASES_MAX = 100  # opened for one chain, or closed, in one step
@@ -20,6 +20,9 @@ _CASES_MAX = 100  # opened for one chain, or closed, in one step
 WATCHED = ChainGauge("payintent_chain_watched", "1 while a chain is watched, and so offered", min)
 WAITING = ChainGauge(
     "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", sum
+)
+AUTOMATIC_GAS_LEFT = ChainGauge(
+    "payintent_chain_auto_refund_gas_left", "Gas of the day left for automatic refunds", min
 )
 _log = get_logger("chain_alarm")
 
@@ -38,6 +41,7 @@ def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
             watched_before[watch.chain] = watch.watched
             if not watch.watched:
                 plenty |= await _open_cases(database, watch.chain)
+        await _report_gas(database)
         return await _close_cases(database) or plenty
 
     return step
@@ -51,6 +55,15 @@ def _report(watch: ChainWatch, before: bool | None, cell: int) -> None:
         _log.info("chain_watched", chain=watch.chain, **named)
     if not watch.watched and before is not False:
         _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions, **named)
+
+
+async def _report_gas(database: Database) -> None:
+    cell = database.id_generator.cell
+    for chain, gas_left in (await chain_gas.list_left(database)).items():
+        if gas_left is None:
+            AUTOMATIC_GAS_LEFT.forget(chain, cell)
+        else:
+            AUTOMATIC_GAS_LEFT.set(chain, cell, gas_left)
 
 
 async def _open_cases(database: Database, chain: str) -> bool:

@@ -275,6 +275,12 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
     }
 
 
+def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
+    """Raise `CONFLICT` if an operation needs a second person only since it was submitted."""
+    if needs_approval and not context.is_agreed:
+        raise RefusedError(ErrorCode.CONFLICT, "this was changed just now; try again")
+
+
 def check_role(
     context: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
 ) -> None:

@@ -1,5 +1,6 @@
 """What operations on chains are given: a chain by its slug, an address by its digits."""
 
+import re
 from typing import Annotated
 
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -13,6 +14,8 @@ from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import ChainRecord
 
 ChainSlug = Annotated[str, argument("Such as ethereum.")]
+#: An amount of tokens.
+TOKENS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:

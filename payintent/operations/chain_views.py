@@ -39,6 +39,7 @@ class TokenView:
     approve_zero_first: bool
     minimum: str  # in the smallest unit
     enabled: bool
+    auto_refund_from: str  # tokens; less is refunded by a person alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class ChainView:
     explorer_urls: list[str]
     refunders: list[str]  # senders of our refunds; the last one sends them now
     refund_approval_above: str  # tokens; more than this needs a second operator
+    auto_refund_gas: int  # that automatic refunds may use in a day, UTC
     block: int | None
     head: int | None
     halted: str | None
@@ -74,6 +76,7 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         explorer_urls=list(chain.explorer_urls),
         refunders=[to_checksum_address(address) for address in chain.refunders],
         refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
+        auto_refund_gas=chain.auto_refund_gas,
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
@@ -124,4 +127,5 @@ def token_view(row: TokenRecord) -> TokenView:
         approve_zero_first=row.approve_zero_first,
         minimum=str(row.minimum),
         enabled=row.enabled,
+        auto_refund_from=f"{row.auto_refund_from.normalize():f}",
     )

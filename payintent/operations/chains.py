@@ -1,6 +1,5 @@
 """Chains: our contracts on them, their tokens, and what to do when one has halted."""
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,9 +16,11 @@ from payintent.operations.base import (
     OperationContext,
     OperationHome,
     ReadOperation,
+    check_agreed,
     details,
 )
 from payintent.operations.chain_arguments import (
+    TOKENS,
     ChainSlug,
     lock_known_chain,
     read_address,
@@ -43,7 +44,7 @@ from payintent.operations.validation import (
     is_database_id,
     require_merchant,
 )
-from payintent.storage import accounts
+from payintent.storage import accounts, merchants
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Executor, Tx
 from payintent.storage.merge_lists import CellList
@@ -52,8 +53,8 @@ from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedC
 
 _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
+_GAS_MAX = 10**12
 _BLOCK_MAX = 1 << 62
-_APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
 _INSTANT_FINALITY = (
     "Believe nodes that call their latest block final: blocks are final as they appear."
 )
@@ -210,11 +211,38 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         str | None,
         option("So many tokens a merchant may give back in a day without a second person."),
     ] = None
+    auto_refund_gas: Annotated[
+        int | None, option("Gas that automatic refunds may use in a day, UTC; 0: there are none.")
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for who sends refunds, and for the amount one operator may refund alone."""
-        del context
-        return self.refunder is not None or self.refund_approval_above is not None
+        """Return True for who sends refunds, and for what protects money or leads wallets."""
+        before = await require_chain(context.database, self.chain)
+        return await self._needs_two(context.database, before)
+
+    async def _needs_two(self, database: Executor, before: ChainRecord) -> bool:
+        if self.refunder is not None or self.refund_approval_above is not None:
+            return True
+        if self.auto_refund_gas is not None and self.auto_refund_gas > before.auto_refund_gas:
+            return True
+        loosens = self._leads_wallets(before) or self._hastens_finality(before)
+        return loosens and await merchants.is_in_service(database)
+
+    def _leads_wallets(self, before: ChainRecord) -> bool:
+        """Tell whether buyers' wallets are led to an address that they are not led to now."""
+        return bool(
+            set(self.public_rpc_urls or ()) - {"", *before.public_rpc_urls}
+            or set(self.explorer_urls or ()) - {"", *before.explorer_urls}
+        )
+
+    def _hastens_finality(self, before: ChainRecord) -> bool:
+        """Tell whether money may count sooner: by fewer confirmations, or by the nodes' word."""
+        return (
+            self.finality not in {None, before.finality}
+            or (self.instant_finality is True and not before.instant_finality)
+            or (self.confirmations or _CONFIRMATIONS_MAX)
+            < (before.confirmations or _CONFIRMATIONS_MAX)
+        )
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe the chain's new settings."""
@@ -234,6 +262,10 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         """Refuse what wallets would not take, and what is no number, address or amount."""
         chain = await require_chain(context.database, self.chain)
         self._refunds()
+        if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"auto_refund_gas must be from 0 to {_GAS_MAX}"
+            )
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}"
@@ -252,11 +284,11 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
         """Store what was given; all else stays."""
-        del context
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
         before = await lock_known_chain(tx, self.chain)
+        check_agreed(context, needs_approval=await self._needs_two(tx, before))
         refunder, above = self._refunds()
         if refunder is not None:
             others = [other for other in before.refunders if other != refunder]
@@ -282,7 +314,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.BAD_REQUEST, "refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None
-        if not _APPROVAL.fullmatch(self.refund_approval_above):
+        if not TOKENS.fullmatch(self.refund_approval_above):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "refund_approval_above is a number of tokens, such as 1000"
             )
@@ -295,6 +327,7 @@ _SET_AS_GIVEN = (
     "instant_finality",
     "public_rpc_urls",
     "explorer_urls",
+    "auto_refund_gas",
 )
 
 

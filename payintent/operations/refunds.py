@@ -239,7 +239,7 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         found = await _known(tx, self.refund_id)
         await _lock(tx, found)
         await _check_resting(context, tx, found)
-        await resting_refunds.resume(tx, found.id)
+        await resting_refunds.resume(tx, found.id, context.approved_by or context.who)
         note = f"sent again by {context.who}: {self.note}"
         await cases.reopen_for_refund(tx, found.id, note)
         return await read_refund_view(tx, self.refund_id)

@@ -1,12 +1,14 @@
 """The tokens that are taken on a chain: whether, where their contract is, and their decimals."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain_refund import NATIVE
-from payintent.operations.base import ChangeOperation, OperationContext, details
+from payintent.operations.base import ChangeOperation, OperationContext, check_agreed, details
 from payintent.operations.chain_arguments import (
+    TOKENS,
     ChainSlug,
     lock_known_chain,
     read_address,
@@ -38,19 +40,30 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
     enabled: Annotated[
         bool | None, option("Whether buyers are offered it.", flags="--enabled/--disabled")
     ] = None
+    auto_refund_from: Annotated[
+        str | None, option("So many tokens, worth the gas; less is refunded by a person alone.")
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it for what decides which coins pay, and how many."""
-        del context
-        return self.address is not None or self.decimals is not None
+        """Need it for what decides which coins pay, and how many, and for a lower floor."""
+        return self._decides_money(await self._before(context.database))
+
+    def _decides_money(self, before: TokenRecord) -> bool:
+        if self.address is not None or self.decimals is not None:
+            return True
+        return self.auto_refund_from is not None and self._floor() < before.auto_refund_from
+
+    def _floor(self) -> Decimal:
+        """Read the floor; raise `BAD_REQUEST` unless it is a number of tokens."""
+        if self.auto_refund_from is None or not TOKENS.fullmatch(self.auto_refund_from):
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "auto_refund_from is a number of tokens, such as 7.5"
+            )
+        return Decimal(self.auto_refund_from)
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Say which coins are taken for the token from now on."""
-        tokens = {
-            token.symbol: token for token in await chains.list_tokens(context.database, self.chain)
-        }
-        token = tokens.get(self.symbol)
-        before = details(self) if token is None else to_json_value(token_view(token))
+        before = to_json_value(token_view(await self._before(context.database)))
         return [
             f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
             for name, value in details(self).items()
@@ -58,7 +71,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is no address, no decimals or no minimum."""
+        """Refuse what is no address, no decimals, no minimum or no floor."""
         await require_chain(context.database, self.chain)
         if self.address is not None:
             read_address("address", self.address)
@@ -70,26 +83,33 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
         """Write what was given."""
-        del context
         await lock_known_chain(tx, self.chain)
+        check_agreed(context, needs_approval=self._decides_money(await self._before(tx)))
         token = await self._changed(tx)
         await chains.save_token(tx, token)
         return token_view(token)
 
-    async def _changed(self, database: Executor) -> TokenRecord:
-        """Return the token as it will be; refuse one that is unknown or cannot be there."""
+    async def _before(self, database: Executor) -> TokenRecord:
+        """Return the token as it is; raise `NOT_FOUND` if the chain has none of this symbol."""
+        await require_chain(database, self.chain)
         by_symbol = {
             token.symbol: token for token in await chains.list_tokens(database, self.chain)
         }
         if self.symbol not in by_symbol:
             names = ", ".join(by_symbol)
             raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
-        token = by_symbol[self.symbol]
-        given = {
+        return by_symbol[self.symbol]
+
+    async def _changed(self, database: Executor) -> TokenRecord:
+        """Return the token as it will be; refuse one that is unknown or cannot be there."""
+        token = await self._before(database)
+        given: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("decimals", "approve_zero_first", "minimum", "enabled")
             if getattr(self, name) is not None
         }
+        if self.auto_refund_from is not None:
+            given["auto_refund_from"] = self._floor()
         if self.address is not None:
             given["address"] = read_address("address", self.address)
             if (given["address"] == NATIVE) != token.native:

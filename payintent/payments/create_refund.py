@@ -17,8 +17,10 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayCapabilities, RefundSupport
 from payintent.domain.member import member_name
 from payintent.domain.money import format_amount, parse_amount, to_smallest_unit, trim_zeros
+from payintent.domain.onchain_refund import AUTOMATIC_TRANSFERS_MAX
 from payintent.domain.payment import IdempotentRequest, Payment, PaymentStatus
 from payintent.domain.refund import (
+    AUTO_REFUND,
     Refund,
     RefundableRemainder,
     RefundStatus,
@@ -39,7 +41,6 @@ from payintent.storage.refunds import NewRefund
 
 OPERATION = "refund"
 _BY_OPERATOR = "operator_refund"
-POLICY = "policy:auto_refund"  # the requester of automatic refunds
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _ZERO = re.compile(r"0(\.0+)?")
 
@@ -193,14 +194,16 @@ def as_originally_accepted(refund: Refund) -> Refund:
 async def auto_refund_case(
     tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
 ) -> None:
-    """Refund a case at once where its merchant wants that and its kind allows it."""
+    """Refund a case at once if its merchant wants that, its kind allows it, and it is worth gas."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
-    if not await captures.has_auto_refund(tx, merchant_id, capture_id):
+    if not await captures.has_auto_refund(
+        tx, merchant_id, capture_id, transfers_max=AUTOMATIC_TRANSFERS_MAX
+    ):
         return
     capture = await captures.lock(tx, capture_id)
     if capture.left_minor > 0:  # a gateway may report that it has taken nothing
-        await refund_case(tx, case_id, capture_id, POLICY)
+        await refund_case(tx, case_id, capture_id, AUTO_REFUND)
 
 
 async def refund_case(

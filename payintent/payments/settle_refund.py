@@ -11,10 +11,11 @@ from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, d
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import captures, cases, payments, refunds
+from payintent.storage import captures, cases, payments, refund_reviews, refunds
 from payintent.storage.database import Tx
 
 _log = get_logger("settle_refund")
+_NOTE_MAX = 500
 _DONE_AFTER_ALL = "its gateway says now that the money has gone back"
 
 
@@ -26,6 +27,8 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
         await _succeed(tx, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
+        if report.detail and not refund.note:  # an operator reads why; nobody else does
+            await refund_reviews.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:
         await _contradict(tx, refund)
     elif report.reference is not None and refund.reference is None:

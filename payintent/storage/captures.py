@@ -272,11 +272,14 @@ def _held(row: Row) -> LockedCapture:
     return LockedCapture(**values)
 
 
-async def has_auto_refund(tx: Tx, merchant_id: int, capture_id: UUID) -> bool:
+async def has_auto_refund(
+    tx: Tx, merchant_id: int, capture_id: UUID, *, transfers_max: int
+) -> bool:
     """Tell whether a merchant refunds at once what belongs to no payment, and this came once more.
 
     A transaction is in one block: where it was in another one before, the chain has moved it, and
-    it has brought its money once.
+    it has brought its money once. A refund on a chain costs us gas: a person decides below its
+    token's floor, and beyond the first transfers of a session.
     """
     row = await tx.row(
         """
@@ -286,11 +289,27 @@ async def has_auto_refund(tx: Tx, merchant_id: int, capture_id: UUID) -> bool:
             JOIN chain_receipt r ON r.id = c.receipt_id
             JOIN chain_receipt moved ON moved.chain = r.chain AND moved.tx_hash = r.tx_hash
                 AND moved.block_hash <> r.block_hash
-            WHERE c.id = $2) AS has_it
+            WHERE c.id = $2
+        ) AND NOT EXISTS (
+            SELECT
+            FROM capture c
+            JOIN chain_receipt r ON r.id = c.receipt_id
+            LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+            WHERE c.id = $2 AND (
+                t.symbol IS NULL
+                OR r.amount < t.auto_refund_from * 10::numeric ^ t.decimals
+                OR (SELECT count(*) FROM chain_receipt s
+                    WHERE s.session_id = r.session_id AND s.id <= r.id AND NOT EXISTS (
+                        SELECT FROM chain_receipt moved
+                        WHERE moved.chain = s.chain AND moved.tx_hash = s.tx_hash
+                            AND moved.block_hash <> s.block_hash AND moved.id < s.id)) > $3
+            )
+        ) AS has_it
         FROM merchant m
         WHERE m.id = $1
         """,
         merchant_id,
         capture_id,
+        transfers_max,
     )
     return row is not None and row["has_it"]

@@ -189,6 +189,21 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
     )
 
 
+async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
+    """Tell whether a live merchant, this one or any, has ever been activated."""
+    row = await database.row(
+        """
+        SELECT EXISTS (
+            SELECT
+            FROM merchant
+            WHERE activated_at IS NOT NULL AND livemode AND (id = $1 OR $1::bigint IS NULL)
+        ) AS in_service
+        """,
+        merchant_id,
+    )
+    return row is not None and row["in_service"]
+
+
 async def has_time_zone(database: Executor, name: str) -> bool:
     """Tell whether PostgreSQL knows a time zone."""
     row = await database.row("SELECT FROM pg_timezone_names WHERE name = $1", name)

@@ -199,7 +199,7 @@ async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: date
 
 
 async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
-    """Store why a refund was not approved."""
+    """Store why a refund was not approved, or has failed."""
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from payintent.domain.refund import AUTO_REFUND
 from payintent.storage.database import Executor, Tx
 from payintent.storage.refunds import DISPUTED
 
@@ -41,8 +42,11 @@ async def get(database: Executor, refund_id: UUID) -> RestingRefund:
     return RestingRefund(**row)
 
 
-async def resume(tx: Tx, refund_id: UUID) -> None:
-    """Resume polling a locked refund, for another week and three more reverts."""
+async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
+    """Resume polling a locked refund, for another week and three more reverts.
+
+    An automatic one is a person's from now on: the bounds of automatic refunds end.
+    """
     await tx.fetch(
         """
         WITH anew AS (
@@ -51,10 +55,13 @@ async def resume(tx: Tx, refund_id: UUID) -> None:
             WHERE refund_id = $1
         )
         UPDATE refund
-        SET next_at = clock(), updated_at = clock(), inquiries = 0
+        SET next_at = clock(), updated_at = clock(), inquiries = 0,
+            approved_by = CASE WHEN requested_by = $3 THEN $2 ELSE approved_by END
         WHERE id = $1 AND step IN ('queued', 'sent') AND next_at IS NULL
         """,
         refund_id,
+        approved_by,
+        AUTO_REFUND,
     )
 
 

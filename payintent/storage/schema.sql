@@ -579,6 +579,8 @@ CREATE TABLE public.chain (
     updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     refunders bytea[] DEFAULT '{}'::bytea[] NOT NULL,
     refund_approval_above numeric(38,18) DEFAULT 1000 NOT NULL,
+    auto_refund_gas bigint DEFAULT 3000000 NOT NULL,
+    CONSTRAINT chain_auto_refund_gas CHECK ((auto_refund_gas >= 0)),
     CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
     CONSTRAINT chain_finality CHECK ((finality = ANY (ARRAY['finalized'::text, 'confirmations'::text]))),
     CONSTRAINT chain_refund_approval CHECK ((refund_approval_above >= (0)::numeric)),
@@ -612,6 +614,8 @@ CREATE TABLE public.chain_cursor (
     polled_at timestamp with time zone,
     watched_since timestamp with time zone,
     watched_until timestamp with time zone,
+    auto_refund_day date,
+    auto_refund_gas_used bigint DEFAULT 0 NOT NULL,
     CONSTRAINT chain_cursor_watched CHECK (((watched_since IS NULL) = (watched_until IS NULL)))
 );
 
@@ -698,7 +702,9 @@ CREATE TABLE public.chain_token (
     approve_zero_first boolean DEFAULT false NOT NULL,
     minimum numeric(78,0) DEFAULT 1 NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
+    auto_refund_from numeric DEFAULT 1 NOT NULL,
     CONSTRAINT chain_token_address CHECK ((octet_length(address) = 20)),
+    CONSTRAINT chain_token_auto_refund_from CHECK ((auto_refund_from >= (0)::numeric)),
     CONSTRAINT chain_token_decimals CHECK (((decimals >= 0) AND (decimals <= 18))),
     CONSTRAINT chain_token_minimum CHECK ((minimum > (0)::numeric))
 );

@@ -17,11 +17,12 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.refund import AUTO_REFUND
+from payintent.operations.approvals import ListApprovals
 from payintent.operations.base import Actor
-from payintent.operations.merchants import ShowMerchant
 from payintent.operations.registry import OPERATIONS
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create_refund import POLICY, refund_case
+from payintent.payments.create_refund import refund_case
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
@@ -78,6 +79,9 @@ _TWO_PEOPLE = {
 }
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
+#: What needs two people once the page's merchant is in service.
+_IN_SERVICE = {"tax.set", "tax.remove", "method.add"}
+_FOR_TWO_IN_SERVICE = {"--public-rpc-url"}
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
 
@@ -180,13 +184,16 @@ class _People:
 
     terminal: Terminal
     tokens: list[str] = field(default_factory=list[str])
+    in_service: bool = False  # the page's merchant
 
     @property
     def are_two(self) -> bool:
         return len(self.tokens) > 1
 
     def must_agree(self, name: str, words: list[str]) -> bool:
-        return self.are_two and (name in _TWO_PEOPLE or not _FOR_TWO.isdisjoint(words))
+        always = name in _TWO_PEOPLE or not _FOR_TWO.isdisjoint(words)
+        now = self.in_service and (name in _IN_SERVICE or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
+        return self.are_two and (always or now)
 
     def arrange(self, name: str) -> None:
         """Let something wait for whoever decides."""
@@ -204,7 +211,8 @@ class _People:
         return self.terminal.run(*words, stdin=_CREDENTIALS)
 
     def note(self, name: str, said: Said) -> None:
-        """Keep the tokens that were shown."""
+        """Keep the tokens that were shown, and whether the merchant is in service."""
+        self.in_service |= name == "merchant.activate"
         shown = re.search(r"\bop_\w+", said.out)
         if name == "operator.issue" and not self.are_two:
             assert shown
@@ -279,7 +287,7 @@ async def _wait_for_somebody(settings: Settings) -> None:
     rows = await world.rows("SELECT id, capture_id FROM money_case ORDER BY id DESC LIMIT 2")
     async with service.database.transaction() as tx:
         for row in rows:
-            named = (row["id"], row["capture_id"], POLICY, _ELSEWHERE)
+            named = (row["id"], row["capture_id"], AUTO_REFUND, _ELSEWHERE)
             await refund_case(tx, *named)
     await service.close()
 
@@ -383,11 +391,12 @@ async def test_the_examples_of_the_operators_port_are_answered(
     assert (ran.returncode, ran.stderr) == (0, b"")
     lines = await world.rows("SELECT who, why, action FROM audit WHERE who = 'Ada'")
     assert sorted((one["why"], one["action"]) for one in lines) == [
-        ("ticket 12", "merchant.set-callback-url"),
-        ("ticket 12", "tax.set"),
+        ("ticket 12", "approval.propose"),
+        ("ticket 12", "limit.set"),
     ]
-    shown = (await world.perform(ShowMerchant(merchant_id=world.merchant_id))).callback_url
-    assert shown == "https://shop.example.com/hooks"
+    [proposal] = await world.perform(ListApprovals())
+    assert proposal.action == "merchant.set-callback-url"
+    assert "https://shop.example.com/hooks" in proposal.changes[0]
 
 
 def _resolve(host: Any, *arguments: Any, **more: Any) -> Any:

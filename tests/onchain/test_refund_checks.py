@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import NotContacted, OutcomeUnknown
-from payintent.domain.onchain_refund import ContractRefundCall
+from payintent.domain.onchain_refund import GAS_MAX, ContractRefundCall
 from payintent.evm import abi
 from payintent.evm.keccak import to_checksum_address
 from payintent.evm.refund_sender import open_refund_senders
@@ -126,7 +126,7 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
         to=20 * b"\x09",
         amount=7,
     )
-    gas = await refunder.estimate(sender, call)
+    gas = await refunder.estimate(sender, call, GAS_MAX)
     assert isinstance(gas, int)
     refunding.signer.mood = Mood.LOSES
     silent = await refunder.send(sender, call, gas)
@@ -136,4 +136,4 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
     assert len(refunding.signer.sent) == 1
     refunding.signer.away = True
     refunding.ground.clock.skipped_s += 60
-    assert isinstance(await refunder.estimate(sender, call), NotContacted)
+    assert isinstance(await refunder.estimate(sender, call, GAS_MAX), NotContacted)

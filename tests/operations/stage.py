@@ -181,6 +181,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "instant_finality": False,
         "public_rpc_urls": ["https://rpc.example.com"],
         "explorer_urls": ["https://explorer.example.com"],
+        "auto_refund_gas": 2_000_000,
     },
     "chain.set-token": {
         "chain": "native",
@@ -189,6 +190,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "decimals": 18,
         "approve_zero_first": False,
         "minimum": 10_000,
+        "auto_refund_from": "2.5",
         "enabled": True,
     },
     "chain.add-contract": {
@@ -305,6 +307,11 @@ TWO_PEOPLE = frozenset(
         "operator.unblock",
         "account.add",
         "account.change",
+        "method.add",
+        "method.change",
+        "tax.set",
+        "tax.remove",
+        "chain.set",
         "chain.set-token",
         "chain.add-contract",
         "payment.end",

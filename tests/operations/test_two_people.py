@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import asyncpg
@@ -31,6 +32,8 @@ from payintent.operations.operators import (
     SetRole,
 )
 from payintent.operations.registry import OPERATIONS
+from payintent.operations.tax_rates import SetTaxRate
+from payintent.operations.tokens import SetToken
 from payintent.service import open_service
 from payintent.storage import accounts, operator_tokens
 from payintent.storage.database import Tx
@@ -90,7 +93,12 @@ async def test_exactly_these_operations_wait_for_another_person(
     [
         (SetChain(chain="native", refund_approval_above="5"), True),
         (SetChain(chain="native", refunder=f"0x{40 * '7'}"), True),
-        (SetChain(chain="native", confirmations=9), False),
+        (SetChain(chain="native", confirmations=9), True),
+        (SetChain(chain="native", confirmations=10_000), False),
+        (SetChain(chain="native", auto_refund_gas=3_000_001), True),
+        (SetChain(chain="native", auto_refund_gas=2_999_999), False),
+        (SetToken(chain="native", symbol="USDT", auto_refund_from="0.99"), True),
+        (SetToken(chain="native", symbol="USDT", auto_refund_from="1.01"), False),
         (ChangeAccount(account_id=1, credentials={"signing_secret": "x"}), True),
         (ChangeAccount(account_id=1, name="x"), False),
     ],
@@ -149,6 +157,8 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
 
 
 async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None:
+    await stage.world.rows("UPDATE merchant SET activation = 'ACTIVE', activated_at = clock()")
+    await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
     for action in sorted(TWO_OVER_HTTP):
         waiting = await _propose(stage, action, replace(ADA, over_http=True))
         told = " ".join(waiting.changes)

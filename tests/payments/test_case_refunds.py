@@ -9,8 +9,8 @@ from payintent.domain.case import AUTOMATIC, CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment
-from payintent.domain.refund import RefundStatus
-from payintent.payments.create_refund import POLICY, auto_refund_case, refund_case
+from payintent.domain.refund import AUTO_REFUND, RefundStatus
+from payintent.payments.create_refund import auto_refund_case, refund_case
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, refunds
 from tests.payments.refund_gateway import RefundGateway
@@ -113,7 +113,7 @@ async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_
     [request] = world.gateway.refunds
     assert request.capture.reference == "stray"
     assert request.amount_minor == request.capture.amount_minor
-    assert await case(world) == ("REFUNDED", POLICY)
+    assert await case(world) == ("REFUNDED", AUTO_REFUND)
     assert (await world.see(payment)).payment == before
     assert await world.events(payment) == told
 
@@ -255,7 +255,7 @@ async def test_a_pending_refund_of_a_case_closes_it_when_it_is_done(world: World
     assert await case(world) == ("OPEN", None)
     [refund] = await world.rows("SELECT id FROM refund")
     assert (await hear(world, refund["id"])).payment_id == payment.id
-    assert await case(world) == ("REFUNDED", POLICY)
+    assert await case(world) == ("REFUNDED", AUTO_REFUND)
 
 
 async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: World) -> None:

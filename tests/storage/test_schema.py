@@ -576,6 +576,8 @@ BROKEN: list[tuple[str, str]] = [
     ("chain_token_decimals", "UPDATE chain_token SET decimals = -1"),
     ("chain_token_decimals", "UPDATE chain_token SET decimals = 19"),
     ("chain_token_minimum", "UPDATE chain_token SET minimum = 0"),
+    ("chain_token_auto_refund_from", "UPDATE chain_token SET auto_refund_from = -1"),
+    ("chain_auto_refund_gas", "UPDATE chain SET auto_refund_gas = -1"),
     ("chain_cursor_watched", f"{CONTRACT}; {WATCHED}"),
     ("chain_contract_address", ADD_CONTRACT.format("''", ADDRESS, 0)),
     ("chain_contract_receiver", ADD_CONTRACT.format(ADDRESS, "''", 0)),

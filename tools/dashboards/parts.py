@@ -37,6 +37,11 @@ CHAINS = [
         | {"{{chain}} waits, {{why}}": rate("payintent_chain_refunds_waiting_total", "chain, why")},
     ),
     Panel(
+        "Gas left for automatic refunds today",
+        "short",
+        {"{{chain}}": most("payintent_chain_auto_refund_gas_left", "chain")},
+    ),
+    Panel(
         "Endpoints that fail",
         "ops",
         {

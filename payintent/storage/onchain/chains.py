@@ -34,6 +34,7 @@ class ChainRecord:
     explorer_urls: Sequence[str]
     refunders: Sequence[bytes]  # senders of our refunds; the last one sends them now
     refund_approval_above: Decimal  # tokens; more than this needs a second operator
+    auto_refund_gas: int  # that automatic refunds may use in a day
     updated_at: datetime
 
     @property
@@ -53,6 +54,7 @@ class TokenRecord:
     approve_zero_first: bool
     minimum: int
     enabled: bool
+    auto_refund_from: Decimal  # tokens; less is refunded by a person alone
 
     @property
     def native(self) -> bool:
@@ -93,9 +95,12 @@ class ChainCursor:
 _CHAIN = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
-    refunders, refund_approval_above, updated_at
+    refunders, refund_approval_above, auto_refund_gas, updated_at
 """
-_TOKEN = "chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled"  # noqa: S105 - columns
+_TOKEN = """
+    chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled,
+    auto_refund_from
+"""  # noqa: S105 - columns
 _CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
 _CURSOR = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
@@ -141,7 +146,7 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
         SELECT t.chain, t.symbol, s.token_address AS address,
             coalesce(s.token_decimals, t.decimals) AS decimals,
             coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
-            t.minimum::text AS minimum, t.enabled
+            t.minimum::text AS minimum, t.enabled, t.auto_refund_from
         FROM session s
         JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
         WHERE s.id = $1 AND s.token_address IS NOT NULL
@@ -239,12 +244,13 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
     await tx.fetch(
         """
         INSERT INTO chain_token
-            (chain, symbol, address, decimals, approve_zero_first, minimum, enabled)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+            (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
+             auto_refund_from)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (chain, symbol) DO UPDATE
         SET address = excluded.address, decimals = excluded.decimals,
             approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
-            enabled = excluded.enabled
+            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from
         """,
         token.chain,
         token.symbol,
@@ -253,6 +259,7 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         token.approve_zero_first,
         token.minimum,
         token.enabled,
+        token.auto_refund_from,
     )
 
 
@@ -262,7 +269,8 @@ async def save_chain(tx: Tx, row: ChainRecord) -> None:
         """
         UPDATE chain
         SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
-            explorer_urls = $6, refunders = $7, refund_approval_above = $8, updated_at = clock()
+            explorer_urls = $6, refunders = $7, refund_approval_above = $8, auto_refund_gas = $9,
+            updated_at = clock()
         WHERE slug = $1
         """,
         row.slug,
@@ -273,6 +281,7 @@ async def save_chain(tx: Tx, row: ChainRecord) -> None:
         list(row.explorer_urls),
         list(row.refunders),
         row.refund_approval_above,
+        row.auto_refund_gas,
     )
 
 

@@ -15,7 +15,7 @@ from payintent.domain.onchain import (
 from payintent.domain.onchain_refund import OnchainRefundFacts
 from payintent.storage.cells import Cells
 from payintent.storage.database import Executor, Row
-from payintent.storage.onchain import refund_logs
+from payintent.storage.onchain import chain_gas, refund_logs
 from payintent.storage.onchain.pending_transfers import MISMATCHES_MAX, POSTED_MAX
 from payintent.storage.session_cells import find_session_cell
 
@@ -40,6 +40,10 @@ class DatabaseOnchainRecords:
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
         """Record that a signer is about to be asked; False where another sender was before."""
         return await refund_logs.claim_for_sender(self.cells.of(refund_id), refund_id, sender)
+
+    async def spend_automatic_gas(self, refund_id: UUID, chain: str, gas: int) -> bool:
+        """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
+        return await chain_gas.spend(self.cells.of(refund_id), chain, gas)
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Store the transaction hash that a signer returned."""

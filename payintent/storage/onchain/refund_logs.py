@@ -9,6 +9,7 @@ from uuid import UUID
 from payintent.domain.evm import RefundedLog
 from payintent.domain.gateway import GatewayRefundRequest
 from payintent.domain.onchain_refund import OnchainRefundFacts, RefundLogDisposition
+from payintent.domain.refund import AUTO_REFUND
 from payintent.storage.database import Executor, Tx
 
 #: Matches a log `l` by a sender of ours that refunds what was promised to that address;
@@ -195,6 +196,8 @@ async def get_refund_facts(
             h.refunders[cardinality(h.refunders)] AS refunder, t.sender, t.tx_hash,
             coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS asked_s,
             coalesce(u.block, 0) AS read_up_to, u.halted IS NOT NULL AS halted,
+            EXISTS (SELECT FROM refund f WHERE f.id = $3 AND f.requested_by = $6
+                AND f.approved_by IS NULL) AS automatic,
             (SELECT l.tx_hash FROM chain_refund l WHERE l.refund_ref = $3 AND"""
         + _MATCHES.format(
             amount="$4::numeric", destination=f"coalesce({_BYTES.format('$5::text')}, r.payer)"
@@ -213,6 +216,7 @@ async def get_refund_facts(
         request.refund_id,
         Decimal(request.amount_minor),
         request.destination,
+        AUTO_REFUND,
     )
     return OnchainRefundFacts(**row) if row else None
 
