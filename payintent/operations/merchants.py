@@ -11,9 +11,16 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.price import TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_agreed,
+    details,
+)
 from payintent.operations.callback_secret import add_callback_secret
 from payintent.operations.fields import MerchantId, argument, option
+from payintent.operations.json_values import to_json_value
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.keys import issue_api_key
 from payintent.operations.offer_all_methods import offer_all_methods
@@ -37,6 +44,11 @@ OVERLAP_DEFAULT_S = 24 * 3600
 OVERLAP_MAX_S = 7 * 24 * 3600
 _NAME_MAX = 200
 _ORIGINS_MAX = 20
+#: Fields of a profile that lead buyers elsewhere, or decide which tax they pay.
+_LEADS_ELSEWHERE = (
+    *("return_url", "support_url", "terms_url"),
+    *("tax_manager", "tax_country", "default_country"),
+)
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
 _AUTO_REFUND = option("Give back at once money that no payment may own; new merchants have it.")
 _ALLOW_HTTP = option(
@@ -191,6 +203,31 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             check_origin(origin, sandbox=context.sandbox)
         await self._check_place(context)
 
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service, for what leads buyers or taxes elsewhere."""
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return await self._needs_two(context.database, merchant)
+
+    async def _needs_two(self, database: Executor, before: Merchant) -> bool:
+        """To take an address or an origin away leads nobody elsewhere: one person does it."""
+        origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
+        leads_elsewhere = not origins <= before.origins or any(
+            getattr(self, name) and getattr(self, name) != getattr(before, name)
+            for name in _LEADS_ELSEWHERE
+        )
+        return leads_elsewhere and await merchants.is_in_service(database, before.id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe each field that is set, and what it is now."""
+        before = await require_merchant(context.database, self.merchant_id)
+        shown = to_json_value(before)
+        return [
+            f"{name} of merchant {before.id} ({quote_input(before.name)}) becomes "
+            f"{value or 'empty'}; it is {shown[name] or 'empty'}"
+            for name, value in details(self).items()
+            if name != "merchant_id"
+        ]
+
     async def _check_place(self, context: OperationContext) -> None:
         """Refuse a country, a language and a time zone that are none."""
         if self.default_country is not None and self.default_country not in COUNTRIES:
@@ -206,8 +243,8 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Store what was given; all else stays."""
-        del context
         before = await _locked(tx, self.merchant_id)
+        check_agreed(context, needs_approval=await self._needs_two(tx, before))
         given = {
             name: value or None if name.endswith("_url") or name == "accent_colour" else value
             for name in self.__struct_fields__
@@ -241,6 +278,7 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Set the URL, unless the permission for http was withdrawn meanwhile."""
         merchant = await _locked(tx, self.merchant_id)
+        check_agreed(context, needs_approval=await self._needs_two(tx, merchant))
         allow_http = self._allows_http(merchant) or (
             context.sandbox and _is_http(self.callback_url)
         )
@@ -248,6 +286,29 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         url = self.callback_url
         await merchants.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
         return replace(merchant, callback_url=url, allow_http=allow_http)
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service, if events go elsewhere, or as clear text."""
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return await self._needs_two(context.database, merchant)
+
+    async def _needs_two(self, database: Executor, before: Merchant) -> bool:
+        """To stop sending sends nothing elsewhere: one person does it."""
+        elsewhere = self.callback_url is not None and self.callback_url != before.callback_url
+        allows_http = bool(self.allow_http) and not before.allow_http
+        return (elsewhere or allows_http) and await merchants.is_in_service(database, before.id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe where events go from now on."""
+        before = await require_merchant(context.database, self.merchant_id)
+        name = f"merchant {before.id} ({quote_input(before.name)})"
+        now = before.callback_url or "nowhere"
+        changes = [f"events of {name} go to {self.callback_url or 'nowhere'}; now they go to {now}"]
+        if self.allow_http is not None:
+            changes.append(
+                f"allow_http of {name} becomes {self.allow_http}; it is {before.allow_http}"
+            )
+        return changes
 
     def _allows_http(self, merchant: Merchant) -> bool:
         return merchant.allow_http if self.allow_http is None else self.allow_http

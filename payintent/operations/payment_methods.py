@@ -7,17 +7,25 @@ from typing import Annotated, ClassVar, Literal
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.price import FeeMode
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_agreed,
+    details,
+)
 from payintent.operations.fields import MerchantId, argument, option
+from payintent.operations.json_values import to_json_value
 from payintent.operations.validation import (
     check_market,
     check_name,
     check_rate,
     is_database_id,
+    quote_input,
     require_merchant,
 )
-from payintent.storage import accounts, configuration, payment_methods
-from payintent.storage.database import Tx
+from payintent.storage import accounts, configuration, merchants, payment_methods
+from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains
 
 _POSITION_MAX = 10_000
@@ -42,6 +50,24 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
     fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
     position: Annotated[int, option("Lower ones are offered first.")] = 0
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service: it sets a fee, and whose account is paid."""
+        await require_merchant(context.database, self.merchant_id)
+        return await merchants.is_in_service(context.database, self.merchant_id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe what buyers are offered, at which fee, and which account gets their money."""
+        merchant = await require_merchant(context.database, self.merchant_id)
+        offered = f"{self.kind} method {quote_input(self.label)}"
+        return [
+            f"merchant {merchant.id} ({quote_input(merchant.name)}) offers the {offered}",
+            *(
+                f"{name} is {value}"
+                for name, value in details(self).items()
+                if name not in ("merchant_id", "kind", "label")
+            ),
+        ]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown values, and an account of another merchant."""
@@ -81,7 +107,8 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Add the method to the merchant's offers."""
-        del context
+        in_service = await merchants.is_in_service(tx, self.merchant_id)
+        check_agreed(context, needs_approval=in_service)
         contract = await chains.get_contract(tx, self.account_id)
         new = payment_methods.NewPaymentMethod(
             merchant_id=self.merchant_id,
@@ -135,6 +162,32 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
     position: Annotated[int | None, option("Lower ones are offered first.")] = None
 
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once the merchant is in service, if its fee changes."""
+        before = await _require(context.database, self.method_id)
+        return await self._needs_two(context.database, before)
+
+    async def _needs_two(self, database: Executor, before: PaymentMethod) -> bool:
+        changes_fee = any(
+            value is not None and value != was
+            for value, was in (
+                (self.fee_mode, before.fee_mode),
+                (self.fee_rate, before.fee_rate),
+            )
+        )
+        return changes_fee and await merchants.is_in_service(database, before.merchant_id)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe each field that is set, and what it is now."""
+        before = await _require(context.database, self.method_id)
+        shown = to_json_value(before)
+        return [
+            f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
+            f"{before.merchant_id} becomes {value}; it is {shown[name]}"
+            for name, value in details(self).items()
+            if name != "method_id"
+        ]
+
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown countries and currencies, and values out of range."""
         del context
@@ -142,8 +195,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Store what was given; all else stays."""
-        del context
         before = await _known(tx, self.method_id)
+        check_agreed(context, needs_approval=await self._needs_two(tx, before))
         changed = replace(
             before,
             label=self.label or before.label,
@@ -198,6 +251,14 @@ async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
     changed = replace(await _known(tx, method_id), enabled=enabled)
     await payment_methods.update(tx, changed)
     return changed
+
+
+async def _require(database: Executor, method_id: int) -> PaymentMethod:
+    if is_database_id(method_id):
+        method = await payment_methods.get(database, method_id)
+        if method is not None:
+            return method
+    raise RefusedError(ErrorCode.NOT_FOUND, f"no payment method {method_id}")
 
 
 async def _known(tx: Tx, method_id: int) -> PaymentMethod:

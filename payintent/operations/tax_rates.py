@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, check_agreed
 from payintent.operations.fields import IsoCountry, argument
 from payintent.operations.validation import check_rate, quote_input
-from payintent.storage import tax_rates
-from payintent.storage.database import Tx
+from payintent.storage import merchants, tax_rates
+from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,14 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     country: IsoCountry
     rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
 
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once any merchant is in service: it changes what buyers pay."""
+        return await merchants.is_in_service(context.database)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe the rate, and what it is now."""
+        return [await _change(context, self.country, self.rate)]
+
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown country and an invalid rate."""
         del context
@@ -39,7 +47,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         """Set the rate and return it with its country."""
-        del context
+        check_agreed(context, needs_approval=await merchants.is_in_service(tx))
         await tax_rates.set_tax_rate(tx, self.country, self.rate)
         return TaxRate(self.country, self.rate)
 
@@ -63,9 +71,35 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
     country: IsoCountry
 
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Return True once any merchant is in service: it changes what buyers pay."""
+        return await merchants.is_in_service(context.database)
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe the rate that ends."""
+        return [await _change(context, self.country, Decimal(0))]
+
+    async def check(self, context: OperationContext) -> None:
+        """Raise `NOT_FOUND` where there is no rate."""
+        await _require(context.database, self.country)
+
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         """Remove the rate; raise `NOT_FOUND` where there is none."""
-        del context
+        check_agreed(context, needs_approval=await merchants.is_in_service(tx))
         if not await tax_rates.remove_tax_rate(tx, self.country):
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no tax rate of {quote_input(self.country)}")
+            raise _unknown(self.country)
         return TaxRate(self.country, Decimal(0))
+
+
+async def _require(database: Executor, country: str) -> None:
+    if country not in await tax_rates.list_tax_rates(database):
+        raise _unknown(country)
+
+
+async def _change(context: OperationContext, country: str, rate: Decimal) -> str:
+    rates = await tax_rates.list_tax_rates(context.database)
+    return f"the tax rate of {country} becomes {rate}; it is {rates.get(country, 0)}"
+
+
+def _unknown(country: str) -> RefusedError:
+    return RefusedError(ErrorCode.NOT_FOUND, f"no tax rate of {quote_input(country)}")

@@ -37,6 +37,7 @@ _FROM = """
     LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
+_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
 #: The methods of a merchant in a row `merchant` as JSON, in the order they are offered in.
 ACCEPTANCES = f"""
     (
@@ -130,20 +131,15 @@ async def list_for_merchant(
     return [_method(row) for row in rows]
 
 
+async def get(database: Executor, method_id: int) -> PaymentMethod | None:
+    """Read a method; None if there is none of this id."""
+    row = await database.row(_BY_ID, method_id)
+    return _method(row) if row else None
+
+
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
     """Lock a method that is about to be changed."""
-    row = await tx.row(
-        "SELECT"
-        + _ACCEPTANCE_NOW
-        + ","
-        + _COLUMNS
-        + _FROM
-        + """
-        WHERE m.id = $1
-        FOR NO KEY UPDATE OF m
-        """,
-        method_id,
-    )
+    row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
     return _method(row) if row else None
 
 

@@ -79,7 +79,8 @@ async def test_what_is_answered_is_what_the_operation_gives(
     shown = await ask(operator, token, "merchant.show", {"merchant_id": stage.known["merchant"]})
     assert (shown.json["name"], shown.json["activation"]) == ("Nimbus Books", "NEW")
     rate = {"country": "TH", "rate": "0.070", "why": WHY}
-    assert (await ask(operator, token, "tax.set", rate)).json == {"country": "TH", "rate": "0.07"}
+    approved = await _approve(operator, stage, await ask(operator, token, "tax.set", rate))
+    assert approved.json["result"] == {"country": "TH", "rate": "0.07"}
     limit = {"merchant_id": stage.known["merchant"], "kind": "read"}
     await ask(operator, token, "limit.set", limit | {"per_s": 5, "why": WHY})
     assert (await ask(operator, token, "limit.clear", limit | {"why": WHY})).json == {}

@@ -214,6 +214,6 @@ async def test_the_log_is_read_newest_first(world: World, monkeypatch: pytest.Mo
         # Ids carry the host's time: one that is later, not one in the same millisecond.
         later = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
         monkeypatch.setattr(world.service.database, "id_generator", later)
-        await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal(rate)), ADA)
+        await world.perform(SetTaxRate(country="TH", rate=Decimal(rate)))
     listed = await world.perform(ListAuditEntries(of="tax", limit=2))
     assert [one.details["rate"] for one in listed] == ["0.03", "0.02"]
