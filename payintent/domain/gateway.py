@@ -150,11 +150,9 @@ class Capture:
     reference: str  # the gateway's own, unique within the account
     amount_minor: int  # rounded down where the gateway's amount is finer
     currency: str  # as the gateway names it; not always one that we take
-    #: The gateway's own words, if minor units cannot represent the amount exactly, or if the
-    #: gateway itself reports that the amount or the time is wrong. Such a capture pays nothing.
+    #: The gateway's own words, if minor units cannot represent them exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: The amount may differ from what the buyer paid, so it is never refunded automatically.
-    uncertain: bool = False
+    uncertain: bool = False  # the gateway doubts amount or time: pays nothing, no automatic refund
 
     def equals(self, amount_minor: int, currency: str) -> bool:
         """Tell whether this is exactly the given amount in the given currency."""
@@ -248,9 +246,7 @@ class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # it will not be done: nothing was refunded
-    #: The gateway does not know it. With `refund_is_idempotent` also: it cannot be told from other
-    #: refunds until it is sent again, which gives the first answer again.
-    ABSENT = "absent"
+    ABSENT = "absent"  # not known; if `refund_is_idempotent`, also not to be told from others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,7 +271,7 @@ def _created(answer: HttpAnswer, request: GatewaySessionRequest) -> SessionCreat
     if session is None or session.reference != _wire_id(request.session_id):
         return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
-        return OutcomeUnknown(detail="the session stands for another amount")
+        return OutcomeUnknown(detail="the session stands for another amount", answered=True)
     redirect: dict[str, Any] = {
         "url": session.pay_url,
         "method": "GET",
@@ -293,7 +293,7 @@ def _reported(
     session = _read(answer.body) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(requested.session_id):
         return unusable(answer.status, _detail(answer))
-    return _report(session) or OutcomeUnknown(detail="the answer contradicts itself")
+    return _report(session) or OutcomeUnknown(detail="the answer contradicts itself", answered=True)
 
 
 def _refund_order(request: GatewayRefundRequest) -> bytes:

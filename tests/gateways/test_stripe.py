@@ -235,7 +235,9 @@ async def test_a_busy_or_broken_stripe_is_unknown(
     gateway: StripeGateway, stripe: Saying, status: int
 ) -> None:
     stripe.refuse(status, code="lock_timeout")
-    assert isinstance(await gateway.create_session(stripe.account, order()), OutcomeUnknown)
+    answer = await gateway.create_session(stripe.account, order())
+    assert isinstance(answer, OutcomeUnknown)
+    assert answer.answered == (status == 409)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
@@ -313,7 +315,8 @@ async def test_a_status_that_nobody_has_met_is_unknown(
 ) -> None:
     request = order()
     stripe.say(intent(request, status="requires_patience"))
-    assert isinstance(await gateway.inquire(stripe.account, ref(request)), OutcomeUnknown)
+    answer = await gateway.inquire(stripe.account, ref(request))
+    assert answer == OutcomeUnknown(detail="a payment intent is requires_patience", answered=True)
 
 
 async def test_what_was_received_is_captured_and_not_what_was_asked(
@@ -474,7 +477,7 @@ async def test_looking_for_a_refund_ends(
     monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
     for _ in range(2):
         stripe.say(page(refund(None), more=True))
-    endless = OutcomeUnknown(detail="too many refunds to look through")
+    endless = OutcomeUnknown(detail="too many refunds to look through", answered=True)
     assert await gateway.inquire_refund(stripe.account, wanted()) == endless
     stripe.say(page(more=True))  # nothing to go on from
     absent = await gateway.inquire_refund(stripe.account, wanted())

@@ -156,7 +156,7 @@ class EcpayGateway:
             return trade
         if trade.status == PAID:
             return _captured(trade.trade_no, trade.amount) or OutcomeUnknown(
-                detail="paid without a trade"
+                detail="paid without a trade", answered=True
             )
         if trade.status == _NOT_ESTABLISHED and trade.tried:
             return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
@@ -301,7 +301,9 @@ def _unpaid(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
         _NOT_ESTABLISHED: GatewaySessionState.OPEN,
     }
     state = states.get(trade.status)
-    return SessionReport(state=state) if state else OutcomeUnknown(detail="an unknown status")
+    if state is None:
+        return OutcomeUnknown(detail="an unknown status", answered=True)
+    return SessionReport(state=state)
 
 
 def _captured(trade_no: str, amount: str) -> SessionReport | None:

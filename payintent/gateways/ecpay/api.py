@@ -97,9 +97,12 @@ class EcpayApi:
             return answer
         try:
             fields = verify_form(account, answer.body)
+        except ValueError as error:
+            return OutcomeUnknown(detail=f"an answer that cannot be verified: {error}")
+        try:
             return _trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return OutcomeUnknown(detail=f"an answer that cannot be believed: {error}")
+            return OutcomeUnknown(detail=f"an answer without a result: {error}", answered=True)
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:

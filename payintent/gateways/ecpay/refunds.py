@@ -141,7 +141,7 @@ async def inquire_trade_refund(
     if card.given_back >= card.whole or request.reference is not None:
         return RefundReport(state=GatewayRefundState.DONE)
     return OutcomeUnknown(
-        detail="so much has gone back, and ECPay does not say for which refund", neutral=True
+        detail="so much has gone back, and ECPay does not say for which refund", answered=True
     )
 
 

@@ -66,7 +66,7 @@ REFUNDS_PAGE = 100  # Stripe's maximum
 REFUNDS_PAGES_MAX = 10
 
 _OK = 200
-_FORBIDDEN = 403
+_FORBIDDEN, _CONFLICT = 403, 409
 _NOT_FOUND = 404
 # These are 4xx by number, and yet the request may have been or may still be carried out.
 _UNSETTLED = frozenset({408, 409, 425, 429})
@@ -250,7 +250,7 @@ class StripeGateway:
             return answer
         refund = _read(answer, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
-            return refund_report(refund) or OutcomeUnknown(detail=f"a refund is {refund.status}")
+            return refund_report(refund) or _undocumented("a refund", refund.status)
         if answer.status == _NOT_FOUND and _trouble(answer):
             return _ELSEWHERE
         if answer.status in _REFUSING and _refused(answer):
@@ -273,13 +273,11 @@ class StripeGateway:
             for refund in page.data:
                 # A refund of the Dashboard has no id of ours; then its reference is known.
                 if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
-                    return refund_report(refund) or OutcomeUnknown(
-                        detail=f"a refund is {refund.status}"
-                    )
+                    return refund_report(refund) or _undocumented("a refund", refund.status)
             if not page.has_more or not page.data:
                 return _ABSENT
             query["starting_after"] = page.data[-1].id
-        return OutcomeUnknown(detail="too many refunds to look through")
+        return OutcomeUnknown(detail="too many refunds to look through", answered=True)
 
     async def _get(self, account: GatewayAccount, path: str) -> HttpAnswer | OutcomeUnknown:
         return await self._http.request("GET", _url(account, path), headers=_headers(account))
@@ -325,9 +323,9 @@ def _created(
     order = session_order(request)
     stands_for = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
-        return OutcomeUnknown(detail="the answer to a creation is about another one")
+        return OutcomeUnknown(detail="the answer to a creation is about another one", answered=True)
     if stands_for != (order["amount"], order["currency"]):
-        return OutcomeUnknown(detail="the payment intent stands for another amount")
+        return OutcomeUnknown(detail="the payment intent stands for another amount", answered=True)
     card: dict[str, Any] = {
         "provider": "stripe",
         "script_url": account.credentials.get("script_url") or SCRIPT_URL,
@@ -350,7 +348,11 @@ def _reported(
     intent = _read(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
         return _unusable(answer)
-    return session_report(intent) or OutcomeUnknown(detail=f"a payment intent is {intent.status}")
+    return session_report(intent) or _undocumented("a payment intent", intent.status)
+
+
+def _undocumented(name: str, status: str) -> OutcomeUnknown:
+    return OutcomeUnknown(detail=f"{name} is {status}", answered=True)
 
 
 def _read(answer: HttpAnswer, kind: type[S]) -> S | None:
@@ -383,6 +385,8 @@ def _unusable(answer: HttpAnswer) -> OutcomeUnknown:
     """
     if answer.status == _FORBIDDEN and _trouble(answer):
         return OutcomeUnknown(detail=_detail(answer), problem=AccountProblem.CREDENTIALS)
+    if answer.status == _CONFLICT and _trouble(answer):  # with another request of ours
+        return OutcomeUnknown(detail=_detail(answer), answered=True)
     return unusable(answer.status, _detail(answer))
 
 
