@@ -1,0 +1,155 @@
+"""The TypeScript SDK in other runtimes than Node.js: its bundles, and a real workerd."""
+
+import asyncio
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.sdks.python_sdk import HERE
+from tests.sdks.scripted import GOOD, scripted
+from tests.sdks.signed import webhook, webhook_cases
+from tests.sdks.typescript_sdk import installed, run
+from tests.support.patience import PATIENCE_S
+from tests.support.world import Api, free_port
+from tools.openapi.install import FOLDER
+
+_OF_NODE = re.compile(r"\bnode:|\bprocess\.\w|\bBuffer\b|\brequire\(")
+_STUB = "is for servers: whoever has the API key"
+#: As wrangler, Next.js and bundlers for browsers set them.
+_WRANGLER = "workerd,worker,browser"
+_CONFIGURATION = """
+using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "shop", worker = .shop),
+    (name = "internet", network = (allow = ["local"])),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:%d", http = (), service = "shop")],
+);
+const shop :Workerd.Worker = (
+  modules = [(name = "worker", esModule = embed "worker.js")],
+  compatibilityDate = "%s",
+);
+"""
+
+
+def _binary(package: str, name: str) -> str:
+    """Return a program of a package that has one for this platform."""
+    [binary] = (FOLDER / "node_modules").glob(f"{package}/bin/{name}")
+    return str(binary)
+
+
+def bundled(conditions: str, into: Path, program: str = "worker.mjs") -> Path:
+    """Bundle a program as bundlers do that set these conditions."""
+    (installed() / program).write_text((HERE / program).read_text())
+    bundle = into / "worker.js"
+    words = ("--bundle", "--format=esm", "--platform=neutral", f"--outfile={bundle}")
+    esbuild = _binary("@esbuild/*", "esbuild")
+    run(esbuild, program, *words, f"--conditions={conditions}", folder=installed())
+    return bundle
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        _WRANGLER,
+        "edge-light,worker,browser",
+        "edge-light,browser",
+        "deno,browser",
+        "bun,browser",
+        "netlify,browser",
+        "fastly,browser",
+        "node",
+        "import",
+    ],
+)
+def test_a_bundle_for_a_server_has_the_library(conditions: str, tmp_path: Path) -> None:
+    text = bundled(conditions, tmp_path).read_text()
+    assert _STUB not in text
+    assert "Idempotency-Key" in text
+
+
+@pytest.mark.parametrize(
+    "conditions", ["browser", "worker,browser", "react-native", "electron,browser"]
+)
+def test_a_bundle_for_the_buyers_device_has_the_stub(conditions: str, tmp_path: Path) -> None:
+    text = bundled(conditions, tmp_path).read_text()
+    assert _STUB in text
+    assert "Idempotency-Key" not in text
+
+
+def test_nothing_but_what_tests_of_a_shop_use_needs_node() -> None:
+    folder = installed() / "node_modules/payintent-sdk/dist"
+    files = [file for file in folder.glob("*.js") if file.name != "testing.js"]
+    assert len(files) > 5
+    for file in files:
+        assert not _OF_NODE.search(file.read_text()), file
+
+
+class Worker:
+    """A worker in workerd."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._http = http
+
+    async def do(self, action: str, **given: Any) -> Any:
+        async with self._http.post(self._url, json={"action": action, **given}) as answer:
+            return await answer.json()
+
+
+@pytest.fixture(params=["2023-03-01", "2026-11-01"])  # old flags of workerd, and new ones
+async def worker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Worker]:
+    await asyncio.to_thread(bundled, _WRANGLER, tmp_path)
+    port = free_port()
+    (tmp_path / "config.capnp").write_text(_CONFIGURATION % (port, request.param))
+    workerd = _binary("@cloudflare/workerd-*", "workerd")
+    log = tmp_path / "workerd.log"
+    with log.open("w") as file:
+        process = subprocess.Popen([workerd, "serve", str(tmp_path / "config.capnp")], stderr=file)
+        try:
+            async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
+                while not await _is_open(port):
+                    assert process.poll() is None, log.read_text()
+                    await asyncio.sleep(0.05)
+                yield Worker(f"http://127.0.0.1:{port}/", http)
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def _is_open(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def test_a_worker_sells_verifies_and_tries_again(worker: Worker, api: Api) -> None:
+    sold = await worker.do("sell", apiKey=f"{api.world.api_key}\n", baseUrl=api.base)
+    assert sold == {"listed": True, "status": "CANCELLED"}
+    for case, expected in webhook_cases():
+        verified = await worker.do("verify", **case)
+        named = verified if isinstance(verified, str) else verified["error"]
+        assert named == expected.replace("misused", "TypeError"), case
+    assert await worker.do("verify", **webhook()) == "payment.expired"
+    async with scripted("reset", GOOD) as server:
+        assert await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url) == "1"
+        assert len(server.keys) == 2
+    async with scripted("silence", GOOD) as server:
+        got = await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url, timeoutMs=500)
+        assert got == "1"
+    async with scripted("mismatched", "mismatched") as server:
+        got = await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url)
+        assert got["error"] == "NoAnswerError", got
+    closed = f"http://127.0.0.1:{free_port()}"
+    got = await worker.do("fail", apiKey="sk_test_x", baseUrl=closed)
+    assert got["error"] == "NoAnswerError", got
