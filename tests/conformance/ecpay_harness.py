@@ -36,6 +36,7 @@ from tests.sandbox.ecpay.running import (
     Buyer,
     mac,
     running_ecpay,
+    signed,
 )
 
 DOLLAR = 100  # of our minor units
@@ -92,6 +93,20 @@ class EcpayHarness(Harness):
 
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.pay(created.reference, DECLINED)
+
+    async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
+        """Refund by the interface that our adapter uses, as ECPay's own pages do."""
+        await self.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
+        trade = await self.buyer.trade(capture.reference)
+        order = {
+            "MerchantID": ACCOUNT.merchant_id,
+            "MerchantTradeNo": trade["merchant_trade_no"],
+            "TradeNo": capture.reference,
+            "Action": "R",
+            "TotalAmount": str(amount_minor // DOLLAR),
+        }
+        answer = await self.buyer.call("/CreditDetail/DoAction", signed(order))
+        assert dict(parse_qsl(answer))["RtnCode"] == "1", answer
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]

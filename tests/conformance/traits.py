@@ -91,7 +91,6 @@ TRAITS = {
             Scenario.CANCELS: "the page has no such button, and leaving it tells ECPay nothing",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
             Scenario.PAYS_LATE: "the emulator's page never closes",
-            Scenario.DASHBOARD_REFUND: "the emulator has no merchant portal",
             Scenario.UNDECIDED: "the emulator has no undocumented trade status",
         },
         calls=frozenset(Call) - {Call.CREATE},

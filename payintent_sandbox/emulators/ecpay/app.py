@@ -112,7 +112,10 @@ async def _show_trade(emulator: EcpayEmulator, request: Request, _: dict[str, st
     if trade is None:
         return JSONResponse({"error": "no such trade"}, 404)
     paid = trade.credit
-    shown = {"given_back": paid.given_back, "closing": paid.status.value} if paid else {}
+    shown: dict[str, int | str] = (
+        {"given_back": paid.given_back, "closing": paid.status.value} if paid else {}
+    )
+    shown["merchant_trade_no"] = trade.order["MerchantTradeNo"]
     return JSONResponse({"status": trade.status.value, "amount": trade.amount} | shown)
 
 
