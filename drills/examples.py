@@ -38,6 +38,7 @@ from tools.openapi.pack_typescript import pack
 
 _TIMEOUT_S = 300
 _WRONG_SECRET = "whsec_" + base64.b64encode(b"this is not the secret of the shop").decode()
+_REFUSED_FROM = 400
 _REFUSED = ("400, waiting", "401, waiting")
 _BELIEVED = ("200, paid", "204, paid")
 
@@ -172,7 +173,7 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
     if told not in _BELIEVED:
         raise PlayError(f"a rightly signed webhook was not believed: {told}")
     buyer = Browser(http)
-    await _place(place, http, buyer)
+    await _buy_again(place, http, buyer)
     await buyer.submit(buyer.form("Continue"))
     await buyer.submit(buyer.forms[0], card=APPROVED)
 
@@ -190,6 +191,34 @@ async def _place(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> d
     if await _order(http, place.url) != "waiting":
         raise PlayError("an order that nobody has paid is not waiting")
     return await _newest_payment(http, place.secrets)
+
+
+async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> None:
+    """Cancel on the checkout, be declined, and be on a new checkout after each next click."""
+    await buyer.open(f"{place.url}/")
+    [button] = buyer.forms
+    button.action = f"{place.url}{button.action}"  # other browsers submit it too
+    await buyer.submit(button)
+    seen = [await _newest_payment(http, place.secrets)]
+    service, key = place.secrets["PAYINTENT_URL"], place.secrets["PAYINTENT_API_KEY"]
+    ends = (
+        f"/v1/checkout/{seen[0]['checkout_id']}/cancel",  # the buyer's own, of which no event tells
+        "/v1/test/payments/{id}/decline",
+    )
+    for end in ends:
+        url = service + end.format(**seen[-1])
+        async with http.post(url, headers={"Authorization": f"Bearer {key}"}) as answer:
+            if answer.status >= _REFUSED_FROM:
+                raise PlayError(f"{end}: {answer.status}")
+        clicks = [Browser(http), Browser(http)]
+        await asyncio.gather(*(click.submit(button) for click in clicks))
+        seen.append(await _newest_payment(http, place.secrets))
+        addresses = {click.url.partition("?")[0] for click in clicks}
+        if addresses != {seen[-1]["checkout_url"].partition("?")[0]}:
+            raise PlayError(f"two clicks after {end} led to {addresses}")
+    if len({payment["id"] for payment in seen}) != len(seen):
+        raise PlayError("a payment that had ended was used again")
+    await buyer.open(seen[-1]["checkout_url"])
 
 
 async def _order(http: aiohttp.ClientSession, url: str) -> str:

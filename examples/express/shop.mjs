@@ -1,5 +1,5 @@
 // A shop with one book, in Express: README.md says how to start it.
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 import express from "express";
 import { Client, PayintentError, WebhookError, webhooks } from "payintent-sdk";
@@ -12,10 +12,11 @@ function required(name) {
 }
 
 const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two while one is being replaced
-const client = new Client({ apiKey: required("PAYINTENT_KEY"), baseUrl: required("PAYINTENT_URL") });
+const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 /**
  * A real shop keeps them in its database.
- * @type {Map<string, { id: string, paymentId: string, amount: string, currency: string, status: string }>}
+ * @typedef {{ id: string, attempt: number, paymentId?: string, amount: string, currency: string, status: string }} Order
+ * @type {Map<string, Order>}
  */
 const orders = new Map();
 const app = express();
@@ -28,29 +29,61 @@ app.get("/", (_, response) => {
   `);
 });
 
-// A second click on the same page finds the payment of the first one.
+// A second click on the same page leads to the payment of the first one.
 app.post("/buy/:cart", async (request, response) => {
   const { cart } = request.params;
   if (!/^[0-9a-f-]{36}$/.test(cart)) return response.sendStatus(404);
+  // The server sets the price, never the page.
+  const order = orders.get(cart) ?? { id: cart, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting" };
+  orders.set(cart, order);
   try {
-    const payment = await client.payments.create(
-      {
-        amount: "1590.00", // the server sets the price, never the page
-        currency: "THB",
-        payer_uid: `guest-${cart}`,
-        metadata: { order_id: cart, product: { name: "Tides of the Chao Phraya" } },
-      },
-      { idempotencyKey: cart },
-    );
-    const { id: paymentId, amount, currency } = payment;
-    if (!orders.has(cart)) orders.set(cart, { id: cart, paymentId, amount, currency, status: "waiting" });
+    const checkoutUrl = await findCheckout(order);
     response.cookie("order", cart, { httpOnly: true, sameSite: "lax" });
-    return response.redirect(303, payment.checkout_url);
+    return response.redirect(303, checkoutUrl);
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
     return response.status(502).send("This cannot be paid now. Please try again.");
   }
 });
+
+/**
+ * The checkout of the order's open payment, or of a new one if that has ended unpaid. A buyer who cancels
+ * on the checkout causes no event, so the payment is read.
+ * @param {Order} order
+ */
+async function findCheckout(order) {
+  const { paymentId } = order;
+  if (paymentId) {
+    const known = await client.payments.get(paymentId);
+    if (!["CANCELLED", "EXPIRED", "FAILED"].includes(known.status)) return known.checkout_url ?? "/order";
+    if (order.paymentId === paymentId) {
+      order.attempt += 1; // of two clicks at the same time, one begins the next attempt
+      delete order.paymentId;
+    }
+  }
+  const { id, attempt, amount, currency } = order;
+  const payment = await client.payments.create(
+    {
+      amount,
+      currency,
+      payer_uid: `guest-${id}`,
+      metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
+    },
+    { idempotencyKey: keyOf(id, attempt) },
+  );
+  if (order.attempt === attempt) order.paymentId = payment.id;
+  return payment.checkout_url;
+}
+
+/**
+ * The same UUID (version 8) for the same attempt.
+ * @param {string} id
+ * @param {number} attempt
+ */
+function keyOf(id, attempt) {
+  const hex = createHash("sha256").update(`${id}|${attempt}`).digest("hex");
+  return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, "$1-$2-8$3-8$4-$5");
+}
 
 // An order is paid once, however often and late an event comes.
 app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (request, response) => {

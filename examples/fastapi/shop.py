@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from fastapi import Cookie, FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -14,13 +14,15 @@ from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import PaymentCompleted
 
 BODY_BYTES_MAX = 64 * 1024
+ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
 SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two while one is being replaced
-client = AsyncClient(os.environ["PAYINTENT_KEY"], os.environ["PAYINTENT_URL"])
+client = AsyncClient(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 database = sqlite3.connect("orders.db", isolation_level=None)  # each statement is a transaction
 database.execute(
     """
     CREATE TABLE IF NOT EXISTS orders (
-        id TEXT PRIMARY KEY, payment_id TEXT UNIQUE, amount TEXT, currency TEXT, status TEXT
+        id TEXT PRIMARY KEY, attempt INTEGER, payment_id TEXT UNIQUE, amount TEXT, currency TEXT,
+        status TEXT
     )
     """
 )
@@ -47,24 +49,50 @@ async def show_book() -> str:
 
 @app.post("/buy/{cart}")
 async def buy(cart: UUID) -> Response:
-    """Create the payment of a cart and send the buyer to it; a second click finds the first one."""
+    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
     try:
-        payment = await client.payments.create(
-            amount="1590.00",  # the server sets the price, never the page
-            currency="THB",
-            payer_uid=f"guest-{cart}",
-            metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
-            idempotency_key=str(cart),
-        )
+        checkout_url = await find_checkout(cart)
     except PayintentError as error:
         raise HTTPException(502, "This cannot be paid now. Please try again.") from error
-    database.execute(
-        "INSERT OR IGNORE INTO orders VALUES (?, ?, ?, ?, 'waiting')",
-        (str(cart), payment.id, payment.amount, payment.currency),
-    )
-    answer = RedirectResponse(payment.checkout_url, 303)
+    answer = RedirectResponse(checkout_url, 303)
     answer.set_cookie("order", str(cart), httponly=True, samesite="lax")
     return answer
+
+
+async def find_checkout(cart: UUID) -> str:
+    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+
+    A buyer who cancels on the checkout causes no event, so the payment is read.
+    """
+    database.execute(
+        "INSERT OR IGNORE INTO orders (id, attempt, status) VALUES (?, 1, 'waiting')", (str(cart),)
+    )
+    find = "SELECT attempt, payment_id FROM orders WHERE id = ?"
+    attempt, payment_id = database.execute(find, (str(cart),)).fetchone()
+    if payment_id is not None:
+        known = await client.payments.get(payment_id)
+        if known.status not in ENDED_UNPAID:
+            return known.checkout_url or "/order"
+        database.execute(  # of two clicks at the same time, one begins the next attempt
+            """
+            UPDATE orders SET attempt = attempt + 1, payment_id = NULL
+             WHERE id = ? AND attempt = ? AND status = 'waiting'
+            """,
+            (str(cart), attempt),
+        )
+        attempt, _ = database.execute(find, (str(cart),)).fetchone()
+    payment = await client.payments.create(
+        amount="1590.00",  # the server sets the price, never the page
+        currency="THB",
+        payer_uid=f"guest-{cart}",
+        metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
+        idempotency_key=str(uuid5(cart, str(attempt))),
+    )
+    database.execute(
+        "UPDATE orders SET payment_id = ?, amount = ?, currency = ? WHERE id = ? AND attempt = ?",
+        (payment.id, payment.amount, payment.currency, str(cart), attempt),
+    )
+    return payment.checkout_url
 
 
 @app.post("/webhooks", status_code=204)

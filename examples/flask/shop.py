@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from flask import Flask, abort, redirect, request
 from payintent_sdk import Client, webhooks
@@ -10,8 +10,9 @@ from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import PaymentCompleted
 from werkzeug.wrappers import Response
 
+ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
 SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two while one is being replaced
-client = Client(os.environ["PAYINTENT_KEY"], os.environ["PAYINTENT_URL"])
+client = Client(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 app = Flask(__name__)
 app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
 
@@ -24,7 +25,8 @@ def database() -> sqlite3.Connection:
 database().execute(
     """
     CREATE TABLE IF NOT EXISTS orders (
-        id TEXT PRIMARY KEY, payment_id TEXT UNIQUE, amount TEXT, currency TEXT, status TEXT
+        id TEXT PRIMARY KEY, attempt INTEGER, payment_id TEXT UNIQUE, amount TEXT, currency TEXT,
+        status TEXT
     )
     """
 )
@@ -41,24 +43,51 @@ def show_book() -> str:
 
 @app.post("/buy/<uuid:cart>")
 def buy(cart: UUID) -> Response:
-    """Create the payment of a cart and send the buyer to it; a second click finds the first one."""
+    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
     try:
-        payment = client.payments.create(
-            amount="1590.00",  # the server sets the price, never the page
-            currency="THB",
-            payer_uid=f"guest-{cart}",
-            metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
-            idempotency_key=str(cart),
-        )
+        checkout_url = find_checkout(cart)
     except PayintentError:
         abort(502, "This cannot be paid now. Please try again.")
-    database().execute(
-        "INSERT OR IGNORE INTO orders VALUES (?, ?, ?, ?, 'waiting')",
-        (str(cart), payment.id, payment.amount, payment.currency),
-    )
-    answer = redirect(payment.checkout_url, 303)
+    answer = redirect(checkout_url, 303)
     answer.set_cookie("order", str(cart), httponly=True, samesite="Lax")
     return answer
+
+
+def find_checkout(cart: UUID) -> str:
+    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+
+    A buyer who cancels on the checkout causes no event, so the payment is read.
+    """
+    connection = database()
+    connection.execute(
+        "INSERT OR IGNORE INTO orders (id, attempt, status) VALUES (?, 1, 'waiting')", (str(cart),)
+    )
+    find = "SELECT attempt, payment_id FROM orders WHERE id = ?"
+    attempt, payment_id = connection.execute(find, (str(cart),)).fetchone()
+    if payment_id is not None:
+        known = client.payments.get(payment_id)
+        if known.status not in ENDED_UNPAID:
+            return known.checkout_url or "/order"
+        connection.execute(  # of two clicks at the same time, one begins the next attempt
+            """
+            UPDATE orders SET attempt = attempt + 1, payment_id = NULL
+             WHERE id = ? AND attempt = ? AND status = 'waiting'
+            """,
+            (str(cart), attempt),
+        )
+        attempt, _ = connection.execute(find, (str(cart),)).fetchone()
+    payment = client.payments.create(
+        amount="1590.00",  # the server sets the price, never the page
+        currency="THB",
+        payer_uid=f"guest-{cart}",
+        metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
+        idempotency_key=str(uuid5(cart, str(attempt))),
+    )
+    connection.execute(
+        "UPDATE orders SET payment_id = ?, amount = ?, currency = ? WHERE id = ? AND attempt = ?",
+        (payment.id, payment.amount, payment.currency, str(cart), attempt),
+    )
+    return payment.checkout_url
 
 
 @app.post("/webhooks")

@@ -102,10 +102,12 @@ async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_paymen
     side: Side, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
-    async with losing_the_first_answer(http, side) as (lossy, created):
-        async with running_plugin(tmp_path, lossy) as shop:
-            assert (await click(http, shop, cart))[0] == 502
-            status, order = await click(http, shop, cart, customer_id=7)
+    async with (
+        losing_the_first_answer(http, side) as (lossy, created),
+        running_plugin(tmp_path, lossy) as shop,
+    ):
+        assert (await click(http, shop, cart))[0] == 502
+        status, order = await click(http, shop, cart, customer_id=7)
     assert (status, [order["payment_id"]]) == (201, list(dict.fromkeys(created)))
 
 

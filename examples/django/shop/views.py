@@ -1,6 +1,6 @@
 """The pages of the shop, and its receiver of webhooks."""
 
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -14,7 +14,8 @@ from payintent_sdk.events import PaymentCompleted
 
 from shop.models import Order
 
-client = Client(settings.PAYINTENT_KEY, settings.PAYINTENT_URL)
+ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 
 
 @require_GET
@@ -25,22 +26,42 @@ def show_book(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def buy(_: HttpRequest, cart: UUID) -> HttpResponse:
-    """Create the payment of a cart and send the buyer to it; a second click finds the first one."""
+    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
     try:
-        payment = client.payments.create(
-            amount="1590.00",  # the server sets the price, never the page
-            currency="THB",
-            payer_uid=f"guest-{cart}",
-            metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
-            idempotency_key=str(cart),
-        )
+        checkout_url = find_checkout(cart)
     except PayintentError:
         return HttpResponse("This cannot be paid now. Please try again.", status=502)
-    known = {"payment_id": payment.id, "amount": payment.amount, "currency": payment.currency}
-    Order.objects.get_or_create(id=cart, defaults=known)
-    answer = HttpResponseRedirect(payment.checkout_url, status=303)
+    answer = HttpResponseRedirect(checkout_url, status=303)
     answer.set_cookie("order", str(cart), httponly=True, samesite="Lax")
     return answer
+
+
+def find_checkout(cart: UUID) -> str:
+    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+
+    A buyer who cancels on the checkout causes no event, so the payment is read.
+    """
+    order, _ = Order.objects.get_or_create(id=cart)
+    if order.payment_id is not None:
+        known = client.payments.get(order.payment_id)
+        if known.status not in ENDED_UNPAID:
+            return known.checkout_url or "/order"
+        # Of two clicks at the same time, one begins the next attempt.
+        Order.objects.filter(id=cart, attempt=order.attempt, status="waiting").update(
+            attempt=order.attempt + 1, payment_id=None
+        )
+        order.refresh_from_db()
+    payment = client.payments.create(
+        amount="1590.00",  # the server sets the price, never the page
+        currency="THB",
+        payer_uid=f"guest-{cart}",
+        metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
+        idempotency_key=str(uuid5(cart, str(order.attempt))),
+    )
+    Order.objects.filter(id=cart, attempt=order.attempt).update(
+        payment_id=payment.id, amount=payment.amount, currency=payment.currency
+    )
+    return payment.checkout_url
 
 
 @csrf_exempt  # the sender is no browser; it signs

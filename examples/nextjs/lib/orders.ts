@@ -1,7 +1,8 @@
 // What the shop keeps. A real shop keeps its orders in its database.
 export interface Order {
   id: string;
-  paymentId: string;
+  attempt: number; // the idempotency key is made of it
+  paymentId?: string;
   amount: string;
   currency: string;
   status: "waiting" | "paid";

@@ -13,7 +13,8 @@ class Migration(migrations.Migration):
             name="Order",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False)),
-                ("payment_id", models.CharField(max_length=64, unique=True)),
+                ("attempt", models.PositiveIntegerField(default=1)),
+                ("payment_id", models.CharField(max_length=64, null=True, unique=True)),
                 ("amount", models.CharField(max_length=40)),
                 ("currency", models.CharField(max_length=3)),
                 ("status", models.CharField(default="waiting", max_length=10)),

@@ -1,26 +1,22 @@
 import { Client, PayintentError } from "payintent-sdk";
 
+import { findCheckout } from "../../../lib/checkout";
 import { orders, required } from "../../../lib/orders";
+import type { Order } from "../../../lib/orders";
 
-/** Creates the payment of a cart and sends the buyer to it; a second click finds the first one. */
+/** Sends the buyer to the payment of a cart; a second click leads to the same payment. */
 export async function POST(_: Request, { params }: { params: Promise<{ cart: string }> }) {
   const { cart } = await params;
   if (!/^[0-9a-f-]{36}$/.test(cart)) return new Response(null, { status: 404 });
-  const client = new Client({ apiKey: required("PAYINTENT_KEY"), baseUrl: required("PAYINTENT_URL") });
+  const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
+  // The server sets the price, never the page.
+  const fresh: Order = { id: cart, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting" };
+  const order = orders.get(cart) ?? fresh;
+  orders.set(cart, order);
   try {
-    const payment = await client.payments.create(
-      {
-        amount: "1590.00", // the server sets the price, never the page
-        currency: "THB",
-        payer_uid: `guest-${cart}`,
-        metadata: { order_id: cart, product: { name: "Tides of the Chao Phraya" } },
-      },
-      { idempotencyKey: cart },
-    );
-    const { id: paymentId, amount, currency } = payment;
-    if (!orders.has(cart)) orders.set(cart, { id: cart, paymentId, amount, currency, status: "waiting" });
+    const location = await findCheckout(client, order);
     const cookie = `order=${cart}; Path=/; HttpOnly; SameSite=Lax`;
-    return new Response(null, { status: 303, headers: { location: payment.checkout_url, "set-cookie": cookie } });
+    return new Response(null, { status: 303, headers: { location, "set-cookie": cookie } });
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
     return new Response("This cannot be paid now. Please try again.", { status: 502 });
