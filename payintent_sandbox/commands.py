@@ -1,4 +1,4 @@
-"""The commands that the sandbox adds to `payintent`: `dev`, `seed` and `devchain`.
+"""The commands that the sandbox adds to `payintent`: `dev`, `env`, `seed` and `devchain`.
 
 Every `payintent --help` imports this module, so what the commands need is imported when they run.
 """
@@ -12,8 +12,9 @@ _PAYMENTS_MAX = 100_000_000
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `dev`, `seed` and `devchain` to the command line."""
+    """Add `dev`, `env`, `seed` and `devchain` to the command line."""
     app.command()(dev)
+    app.command()(env)
     app.command()(seed)
     EXTRA_CHECKS["anvil"] = _describe_anvil
     app.add_typer(commands.app, name="devchain")
@@ -28,6 +29,13 @@ def dev(
     from payintent_sandbox.dev import run
 
     raise typer.Exit(run(chains=chains))
+
+
+def env() -> None:
+    """Print the running sandbox as exports for a shell: eval "$(payintent env)"."""
+    from payintent_sandbox.exports import print_exports
+
+    raise typer.Exit(print_exports())
 
 
 def seed(

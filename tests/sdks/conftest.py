@@ -21,7 +21,7 @@ async def side(api: Api) -> AsyncIterator[Side]:
     await api.world.perform(SetCallbackUrl(merchant_id=issued.merchant_id, callback_url=url))
     async with working(api.world.service):
         yield {
-            "PAYINTENT_API_BASE_URL": api.base,
+            "PAYINTENT_URL": api.base,
             "PAYINTENT_API_KEY": issued.api_key,
             "PAYINTENT_WEBHOOK_SECRET": issued.callback_secret,
             "PAYINTENT_WEBHOOK_PORT": str(port),

@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -169,7 +170,7 @@ async def cancelled(api: Api, key: str) -> str:
 async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_it_ended(
     api: Api, key: str, receiver: Receiver, home: Path
 ) -> None:
-    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
     listen = ("listen", "--forward-to", receiver.url)
     await cancelled(api, key)  # before it listens
     async with started(home, *listen, **known) as listener:
@@ -205,7 +206,7 @@ async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_i
 async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
     api: Api, key: str, home: Path
 ) -> None:
-    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
     first = await cancelled(api, key)
     async with started(home, "logs", "tail", "--from-start", **known) as tail:
         await tail.line(rf"Z  payment.cancelled  {first}  skipped, 0 attempts$")
@@ -222,7 +223,7 @@ async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home
     busy, away = refusal(429, "RATE_LIMITED", Retry_After="1"), refusal(503, "X", Retry_After="1")
     answers = (older, busy, away, last, last)
     async with scripted(*answers) as service:
-        known = {"PAYINTENT_API_KEY": "sk_test_x", "PAYINTENT_API_BASE_URL": service.url}
+        known = {"PAYINTENT_API_KEY": "sk_test_x", "PAYINTENT_URL": service.url}
         ended = await ran(home, "logs", "tail", "--no-follow", **known)
     assert (ended, len(service.keys)) == ((0, "", ""), len(answers))
 
@@ -230,7 +231,7 @@ async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home
 async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
     api: Api, key: str, home: Path
 ) -> None:
-    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
     browser = home / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {home / "opened"}\n')
     browser.chmod(0o700)
@@ -241,14 +242,14 @@ async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
     assert (await ran(home, "open", payment, "--print", BROWSER="false", **known))[1] == url
     status, _, error = await ran(home, "open", "pay_" + "0" * 22, **known)
     assert status == 1
-    assert "payintent: " in error
+    assert "payintent-cli: " in error
     assert "404" in error
 
 
 async def test_trigger_lets_a_test_payment_end_and_no_live_one(
     api: Api, key: str, home: Path
 ) -> None:
-    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
     status, out, error = await ran(
         home, "trigger", "payment.cancelled", "--amount", "20.00", **known
     )
@@ -298,6 +299,17 @@ async def test_login_keeps_a_key_where_only_its_owner_reads_it(
     assert (status, "--live allows" in error) == (2, True)
 
 
+async def test_the_variables_of_earlier_releases_still_work_and_the_new_ones_come_first(
+    api: Api, key: str, home: Path
+) -> None:
+    payment = await created(api, key)
+    older = {"PAYINTENT_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    assert (await ran(home, "open", payment, "--print", **older))[0] == 0
+    newer = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
+    wrong = {"PAYINTENT_KEY": "sk_test_x", "PAYINTENT_API_BASE_URL": "http://127.0.0.1:9"}
+    assert (await ran(home, "open", payment, "--print", **newer, **wrong))[0] == 0
+
+
 _KEYRING = """
 import json, pathlib
 _FILE = pathlib.Path.home() / "ring"
@@ -330,7 +342,12 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     assert (status, "there is no key" in error) == (2, True), error
 
 
+def test_its_command_is_not_the_operators() -> None:
+    scripts = tomllib.loads((CLI_PROJECT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"payintent-cli": "payintent_cli.command:run"}
+
+
 def test_the_readme_and_the_guide_have_every_command() -> None:
     for name in ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login"):
-        assert f"payintent {name}" in _README
-    assert "payintent listen --forward-to" in _INTEGRATE
+        assert f"payintent-cli {name}" in _README
+    assert "payintent-cli listen --forward-to" in _INTEGRATE

@@ -60,6 +60,11 @@ async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configur
     (tmp_path / "pytest.ini").write_text("\n".join(["[pytest]", *lines, ""]))
     status, printed = await asyncio.to_thread(_pytest, tmp_path, "-k", "declined")
     assert (status, "1 passed" in printed) == (0, True), printed
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    older = {"PAYINTENT_URL": "PAYINTENT_API_BASE_URL", "PAYINTENT_API_KEY": "PAYINTENT_KEY"}
+    named = {older.get(name, name): value for name, value in side.items()}
+    status, printed = await asyncio.to_thread(_pytest, tmp_path, "-k", "declined", **named)
+    assert (status, "1 passed" in printed) == (0, True), printed
 
 
 @pytest.mark.parametrize(
@@ -76,7 +81,7 @@ def test_fixtures_take_no_live_key_and_say_what_is_missing(
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_one.py").write_text("def test_one(payintent_webhooks, payintent): pass\n")
     right = {
-        "PAYINTENT_API_BASE_URL": "http://127.0.0.1:9",
+        "PAYINTENT_URL": "http://127.0.0.1:9",
         "PAYINTENT_API_KEY": "sk_test_x",
         "PAYINTENT_WEBHOOK_SECRET": SECRET,
     }

@@ -124,7 +124,7 @@ async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broke
 ) -> None:
     side, other = await new_side(api), await new_side(api)
     faults = "+".join(ALL_FAULTS)
-    url = {"PAYINTENT_API_BASE_URL": api.base}
+    url = {"PAYINTENT_URL": api.base}
     async with working(api.world.service):
         async with running_shop(f"{api.base}/v1", side.key) as shop:
             where = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
@@ -198,11 +198,11 @@ async def test_it_reports_what_it_has_tried_where_it_cannot_go_on() -> None:
     assert (text[0], text[1].endswith(left.format("2 were"))) == (2, True), text
     assert "FAIL  late: " in text[1]
     assert re.fullmatch(
-        r"payintent: changed_order: POST http://\S+/change: answered 500\n", text[2]
+        r"payintent-cli: changed_order: POST http://\S+/change: answered 500\n", text[2]
     ), text
     card = json.loads(as_json[1])
     assert (as_json[0], card["passed"], failed(card["checks"])) == (2, False, ["late"])
     assert card["stopped"].startswith("changed_order: ")
     assert (refused[0], refused[1].endswith(left.format("1 was"))) == (2, True), refused
-    assert refused[2].startswith("payintent: real: "), refused
+    assert refused[2].startswith("payintent-cli: real: "), refused
     assert (nobody[0], json.loads(nobody[1])["checks"]) == (2, [])

@@ -111,6 +111,8 @@ def test_a_file_that_others_may_read_is_no_place_for_a_key(tmp_path: Path) -> No
     assert "chmod 600" in refused(PAYINTENT_API_KEY_FILE=str(file))
     assert "cannot be read" in refused(PAYINTENT_API_KEY_FILE=str(tmp_path / "none"))
     file.chmod(0o600)
+    older = run("-m", "payintent_mcp", PAYINTENT_KEY="sk_test_x")  # as in earlier releases
+    assert older.returncode == 0, older.stderr
     served = run("-m", "payintent_mcp", PAYINTENT_API_KEY_FILE=str(file))
     assert served.returncode == 0, served.stderr  # its client has gone at once
 

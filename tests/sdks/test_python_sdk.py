@@ -132,7 +132,7 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) 
     printed = await asyncio.to_thread(
         run_program,
         str(tmp_path / "quickstart.py"),
-        PAYINTENT_KEY=api.world.api_key,
+        PAYINTENT_API_KEY=api.world.api_key,
         PAYINTENT_URL=api.base,
     )
     assert re.fullmatch(r"send the buyer to \S+/c/cs_\S+\npay_\S+ 1590(\.00)? THB\n", printed)

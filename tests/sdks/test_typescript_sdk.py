@@ -120,7 +120,7 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
     printed = await asyncio.to_thread(
         run_program,
         "quickstart.mts",
-        PAYINTENT_KEY=api.world.api_key,
+        PAYINTENT_API_KEY=api.world.api_key,
         PAYINTENT_URL=api.base,
     )
     assert re.fullmatch(r"send the buyer to \S+/c/cs_\S+\npay_\S+ 1590(\.00)? THB\n", printed)

@@ -10,7 +10,7 @@ const providers = [
     id: "shop",
     options: {
       baseUrl: required("PAYINTENT_URL"),
-      apiKey: required("PAYINTENT_KEY"),
+      apiKey: required("PAYINTENT_API_KEY"),
       secrets: required("PAYINTENT_WEBHOOK_SECRET"),
     },
   },

@@ -2,7 +2,7 @@
 /**
  * A stand-in for WordPress and WooCommerce, for the tests of the plugin: what it calls, and no more.
  *
- * It serves the plugin's webhooks, and the routes that `payintent grade` asks a shop for. Orders are files,
+ * It serves the plugin's webhooks, and the routes that `payintent-cli grade` asks a shop for. Orders are files,
  * each changed under a lock as a row is; GET_LOCK is a lock on a file of its name.
  */
 

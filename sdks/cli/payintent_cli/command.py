@@ -1,4 +1,4 @@
-"""The command `payintent` of a merchant's engineer, alone or as a part of the service's own."""
+"""The command `payintent-cli` of a merchant's engineer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from payintent_cli.usage import UsageError, stop_at_signals
@@ -29,16 +28,6 @@ _HELP = {
 }
 
 
-def main() -> None:
-    """Run the service's command where it is installed too, for it has these as well."""
-    if find_spec("payintent") is not None:
-        from importlib import import_module
-
-        import_module("payintent.cli").main()
-        return
-    run()
-
-
 def run(words: Sequence[str] | None = None) -> None:
     """Run one command; what is wrong is one line on standard error."""
     wanted = _arguments().parse_args(words)
@@ -48,14 +37,14 @@ def run(words: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("ended", flush=True)
     except UsageError as error:
-        print(f"payintent: {error}", file=sys.stderr)
+        print(f"payintent-cli: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except Exception as error:
         from payintent_sdk.errors import PayintentError  # late: it imports for a while
 
         if not isinstance(error, PayintentError):
             raise
-        print(f"payintent: {error}", file=sys.stderr)
+        print(f"payintent-cli: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
@@ -77,7 +66,7 @@ def _add(app: typer.Typer, name: str, help_text: str) -> None:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="payintent", description=__doc__)
+    parser = argparse.ArgumentParser(prog="payintent-cli", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, do: Callable[[Any], None]) -> argparse.ArgumentParser:

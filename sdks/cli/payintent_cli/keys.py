@@ -34,7 +34,7 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
     stored = _stored(live=live)
     key = _from_environment() or (stored.key if stored else "")
     if not key:
-        raise UsageError("there is no key: `payintent login`, or set PAYINTENT_API_KEY")
+        raise UsageError("there is no key: `payintent-cli login`, or set PAYINTENT_API_KEY")
     key = check_key(key, live=live)
     url = find_base_url(base_url, stored.base_url if stored else _BASE_URL)
     return Access(key=key, base_url=url)

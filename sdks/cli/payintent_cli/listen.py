@@ -1,4 +1,4 @@
-"""`payintent listen`: events of the feed, sent to a server of yours as webhooks are."""
+"""`payintent-cli listen`: events of the feed, sent to a server of yours as webhooks are."""
 
 from __future__ import annotations
 

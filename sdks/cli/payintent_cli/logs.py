@@ -1,4 +1,4 @@
-"""`payintent logs tail`: events, and how far each one's webhook is."""
+"""`payintent-cli logs tail`: events, and how far each one's webhook is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`payintent open pay_…`: the checkout of a payment, in the browser."""
+"""`payintent-cli open pay_…`: the checkout of a payment, in the browser."""
 
 from __future__ import annotations
 

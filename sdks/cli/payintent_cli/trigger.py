@@ -1,4 +1,4 @@
-"""`payintent trigger`: a test payment that ends as an event tells; nothing is made up."""
+"""`payintent-cli trigger`: a test payment that ends as an event tells; nothing is made up."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def read_key(environment: os._Environ[str], *, live: bool) -> str:
     """Return the API key; a live one only where it is asked for. Raises `UsageError`."""
-    key = environment.get("PAYINTENT_API_KEY", "").strip()
+    key = _first(environment, "PAYINTENT_API_KEY", "PAYINTENT_KEY")
     if not key and (name := environment.get("PAYINTENT_API_KEY_FILE")):
         key = _from_file(Path(name))
     if not key:
@@ -66,6 +66,12 @@ def _read_base_url(text: str) -> str:
         raise UsageError(str(error)) from None
 
 
+def _first(environment: os._Environ[str], *names: str) -> str:
+    """Return the first of the variables that is set; the later names are older."""
+    values = (environment.get(name, "").strip() for name in names)
+    return next(filter(None, values), "")
+
+
 def _from_file(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -83,8 +89,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--live", action="store_true", help="allow a live key, with real money")
     parser.add_argument(
         "--base-url",
-        default=os.environ.get("PAYINTENT_API_BASE_URL", _BASE_URL),
-        help="where the service is, without /v1 (PAYINTENT_API_BASE_URL)",
+        default=_first(os.environ, "PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or _BASE_URL,
+        help="where the service is, without /v1 (PAYINTENT_URL)",
     )
     return parser
 

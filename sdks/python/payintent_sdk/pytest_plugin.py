@@ -1,7 +1,7 @@
 """Fixtures for a merchant's own tests, by a test key: pytest finds them where the SDK is installed.
 
 Settings are environment variables, or lines of pytest's configuration of the same names in lower
-case: `PAYINTENT_API_BASE_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
+case: `PAYINTENT_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
 `PAYINTENT_WEBHOOK_PORT`.
 """
 
@@ -16,8 +16,10 @@ from payintent_sdk.client import Client
 from payintent_sdk.testing import TestSide, WebhookReceiver
 
 _TEST_KEY = "sk_test_"
+#: Settings that had another name in earlier releases, which still works.
+_OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": "payintent_key"}
 _SETTINGS = {
-    "payintent_api_base_url": "where the Payment Intent Service is",
+    "payintent_url": "where the Payment Intent Service is",
     "payintent_api_key": "a test key of the merchant: sk_test_…",
     "payintent_webhook_secret": "the test side's callback secret, or several with spaces between",
     "payintent_webhook_port": "where webhooks are received on 127.0.0.1; 0: any port that is free",
@@ -28,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings that may stand in pytest's configuration."""
     for name, meaning in _SETTINGS.items():
         parser.addini(name, meaning, default="")
+    for name in _OLDER_NAMES.values():
+        parser.addini(name, "an older name of another setting", default="")
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +40,7 @@ def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
     key = _required(pytestconfig, "payintent_api_key")
     if not key.startswith(_TEST_KEY):
         pytest.fail("PAYINTENT_API_KEY is no test key (sk_test_…): no test may use another")
-    with Client(key, _required(pytestconfig, "payintent_api_base_url")) as client:
+    with Client(key, _required(pytestconfig, "payintent_url")) as client:
         yield client
 
 
@@ -65,4 +69,8 @@ def _required(config: pytest.Config, name: str) -> str:
 
 
 def _setting(config: pytest.Config, name: str) -> str:
-    return os.environ.get(name.upper(), "").strip() or str(config.getini(name)).strip()
+    for each in filter(None, (name, _OLDER_NAMES.get(name))):
+        value = os.environ.get(each.upper(), "").strip() or str(config.getini(each)).strip()
+        if value:
+            return value
+    return ""

@@ -22,7 +22,7 @@ export interface HasId {
 export class TestSide {
   readonly client: Client;
 
-  /** Without a client: one of `PAYINTENT_API_BASE_URL` and the test key `PAYINTENT_API_KEY`. */
+  /** Without a client: one of `PAYINTENT_URL` and the test key `PAYINTENT_API_KEY`. */
   constructor(client?: Client) {
     this.client = client ?? clientOfEnvironment();
   }
@@ -183,15 +183,16 @@ export class WebhookReceiver {
 }
 
 function clientOfEnvironment(): Client {
-  const apiKey = setting("PAYINTENT_API_KEY");
+  const apiKey = setting("PAYINTENT_API_KEY", "PAYINTENT_KEY");
   if (!apiKey.startsWith("sk_test_")) {
     throw new Error("PAYINTENT_API_KEY is no test key (sk_test_…): no test may use another");
   }
-  return new Client({ apiKey, baseUrl: setting("PAYINTENT_API_BASE_URL") });
+  return new Client({ apiKey, baseUrl: setting("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") });
 }
 
-function setting(name: string): string {
-  const value = process.env[name]?.trim();
+/** Reads a variable, or its name in earlier releases. */
+function setting(name: string, olderName = name): string {
+  const value = process.env[name]?.trim() || process.env[olderName]?.trim();
   if (!value) throw new Error(`set ${name}`);
   return value;
 }

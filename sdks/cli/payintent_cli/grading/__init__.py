@@ -1,1 +1,1 @@
-"""`payintent grade`: a merchant's receiver of webhooks, tried with what goes wrong."""
+"""`payintent-cli grade`: a merchant's receiver of webhooks, tried with what goes wrong."""

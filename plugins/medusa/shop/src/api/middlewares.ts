@@ -9,7 +9,7 @@ import { ApiError, Client } from "payintent-sdk";
 
 import { required } from "../lib/settings";
 
-const client = new Client({ apiKey: required("PAYINTENT_KEY"), baseUrl: required("PAYINTENT_URL") });
+const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 
 interface Told {
   type?: string;
