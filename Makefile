@@ -121,7 +121,7 @@ check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, what
 	@$(BIN)/python -m tools.audit
 	@$(BIN)/python -m tools.sbom $(VAR_DIR)
 
-web-check: $(VENV)/web/installed ## The types of the browser's scripts
+web-check: $(VENV)/web/installed ## The types of the browser's scripts, and what a supported browser lacks of scripts and styles
 	$(BIN)/python -m tools.web.check
 
 contract-check: $(VENV)/openapi/installed ## Redocly and Spectral over docs/openapi.yaml

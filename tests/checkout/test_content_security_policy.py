@@ -20,7 +20,7 @@ from tests.support.world import Answer, Api
 SHOP = "https://shop.test"
 HTML_BYTES_MAX = 4_096
 CSS_BYTES_MAX = 4_096
-JS_BYTES_MAX = 10_240
+JS_BYTES_MAX = 10_600
 STYLE = re.compile(b"<style>(.*?)</style>", re.DOTALL)
 GZIP = {"Accept-Encoding": "gzip"}
 

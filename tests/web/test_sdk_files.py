@@ -23,7 +23,7 @@ from tools.web.pack import pack
 
 CHECKOUT = Path(payintent.__file__).parent / "checkout"
 SDK = CHECKOUT / "sdk"
-ROOM = 6_000  # bytes of v1.js on the wire
+ROOM = 6_100  # bytes of v1.js on the wire
 WALLETS_ROOM = 2_000
 
 _TOKENS = """

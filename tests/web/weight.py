@@ -16,9 +16,9 @@ from tests.web.visiting import address, look_at
 #: Bytes, packed by gzip, without headers.
 HTML_BYTES_MAX = 4_000  # in every language
 CSS_BYTES_MAX = 4_000
-JS_BYTES_MAX = 10_000
-JS_BYTES_MAX_ANY = 11_000  # with the texts of any language: a letter may take three bytes
-SDK_BYTES_MAX = 6_000
+JS_BYTES_MAX = 10_600
+JS_BYTES_MAX_ANY = 11_900  # with the texts of any language: a letter may take three bytes
+SDK_BYTES_MAX = 6_100
 REQUESTS_MAX = 5
 #: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
 WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "paid-shop")

@@ -1,13 +1,28 @@
-"""Checks the types of the browser's scripts: `python -m tools.web.check`; it writes nothing."""
+"""Checks the browser's scripts and style sheets: `python -m tools.web.check`; it writes nothing.
 
+The compiler checks the scripts' types, ESLint what the supported browsers lack of what they use.
+"""
+
+import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from payintent_sandbox.chains.anvil_binary import npm
 from tools.web.install import FOLDER
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+#: What browsers of buyers, merchants, operators and readers of the documentation run.
+SERVED = (
+    "checkout/sdk",
+    "checkout/static",
+    "console/static",
+    "portal/static",
+    "api/docs/templates",
+)
+_OF_OTHERS = ("--ignore-pattern", "**/*.min.*", "--ignore-pattern", "**/*.d.ts")
 
 
 def command(program: str, *arguments: str) -> list[str]:
@@ -16,10 +31,27 @@ def command(program: str, *arguments: str) -> list[str]:
     return [node, str(FOLDER / "node_modules" / program), *arguments]
 
 
+def lint(paths: Iterable[Path], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Look for what a supported browser lacks; `package.json` names the browsers."""
+    config = ("--config", str(HERE / "eslint.config.mjs"))
+    return subprocess.run(  # noqa: S603
+        command("eslint/bin/eslint.js", *config, *_OF_OTHERS, *map(str, paths)),
+        cwd=folder,
+        env=os.environ | {"PAYINTENT_WEB_TOOLS": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def main() -> None:
-    """Run the compiler over all scripts; it writes nothing."""
-    checked = command("typescript/bin/tsc", "-p", str(HERE / "tsconfig.json"))
-    sys.exit(subprocess.run(checked, check=False).returncode)  # noqa: S603
+    """Run both over all that is served."""
+    types = subprocess.run(  # noqa: S603
+        command("typescript/bin/tsc", "-p", str(HERE / "tsconfig.json")), check=False
+    )
+    linted = lint(ROOT / "payintent" / name for name in SERVED)
+    print(linted.stdout + linted.stderr, end="")  # noqa: T201
+    sys.exit(types.returncode or linted.returncode)
 
 
 if __name__ == "__main__":

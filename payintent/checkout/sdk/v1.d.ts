@@ -395,7 +395,8 @@ export type FinalCode =
   | "WRONG_CHAIN"
   | "ONCHAIN_TX_FAILED"
   | "AMOUNT_NOT_SET"
-  | "WIDGET_NOT_MOUNTED";
+  | "WIDGET_NOT_MOUNTED"
+  | "WIDGET_FAILED";
 
 /** Codes of the API that have no other name here, such as `RATE_LIMITED`, pass through. */
 export type ErrorCode = RetryableCode | FinalCode | (string & {});
@@ -460,4 +461,5 @@ export type WalletPart = (tools: {
   sleep: (ms: number) => Promise<void>;
   once: Ask;
   read: Ask;
+  halt: (signal?: AbortSignal) => void;
 }) => Onchain;

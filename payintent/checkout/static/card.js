@@ -2,12 +2,11 @@
 // What is typed there never comes here, and the service alone says when a payment is paid.
 // @ts-check
 
-import { learn, swap, word } from "./checkout.js";
+import { learn, reach, report, swap, word } from "./checkout.js";
 
 learn({/* texts */});
 
 const POLL_MS = 2_000; // while something is decided
-const FETCH_TIMEOUT_MS = 15_000;
 const AWAY = word("card_away");
 const TROUBLE = word("card_trouble");
 const DECIDING = word("card_deciding");
@@ -26,6 +25,9 @@ const status = /** @type {HTMLElement} */ (root.querySelector("[data-status]"));
 
 let timer = 0;
 
+/** The provider, or its script, does not answer. */
+class Away extends Error {}
+
 /** @param {string} text @param {boolean} [bad] */
 function say(text, bad = false) {
   status.classList.toggle("problem", bad);
@@ -41,7 +43,7 @@ function load(url) {
     const element = document.createElement("script");
     element.src = url;
     element.onload = done;
-    element.onerror = () => failed(new Error("the provider's script cannot be loaded"));
+    element.onerror = () => failed(new Away("the provider's script cannot be loaded"));
     document.head.append(element);
   });
 }
@@ -50,7 +52,7 @@ async function begin() {
   await load(script);
   const stripe = /** @type {any} */ (window).Stripe(key);
   const { paymentIntent, error } = await stripe.retrievePaymentIntent(clientSecret);
-  if (error) throw new Error(error.type);
+  if (error) throw new Away(error.type);
   if (UNPAID.has(paymentIntent.status)) offer(stripe);
   else wait(paymentIntent.status === "canceled" ? CLOSED : DECIDING);
 }
@@ -113,22 +115,17 @@ function wait(text) {
 /** Looks again and again whether the service still wants this step, and shows what it wants else. */
 function follow() {
   clearTimeout(timer);
-  timer = setTimeout(look, POLL_MS);
+  timer = setTimeout(() => look().catch(report), POLL_MS);
 }
 
 async function look() {
   if (document.hidden || !root.isConnected) return;
-  try {
-    const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
-    const answer = await fetch(page, { cache: "no-store", signal });
-    if (answer.ok && !(await answer.text()).includes(clientSecret)) await swap(true);
-  } catch {
-    // It is looked again.
-  }
+  const answer = await reach(page);
+  if (answer?.ok && !answer.text.includes(clientSecret)) await swap(true);
   follow();
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && timer) look();
+  if (!document.hidden && timer) look().catch(report);
 });
-begin().catch(() => say(AWAY, true));
+begin().catch((error) => (error instanceof Away ? say(AWAY, true) : report(error)));

@@ -35,14 +35,47 @@ export function word(key, values = {}) {
 }
 
 /**
- * Asks the service for JSON; null where it cannot be reached or does not know.
+ * Calls the service; null if it cannot be reached. Any other fault is ours, and is thrown.
+ * @param {string} url
+ * @param {object | null} [body] is posted
+ * @param {number} [ms]
+ */
+export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
+  const limit = new AbortController(); // Safari 15 has no AbortSignal.timeout
+  const timer = setTimeout(() => limit.abort(), ms);
+  /** @type {RequestInit} */
+  const how = { cache: "no-store", signal: limit.signal };
+  if (body) {
+    const headers = { "Content-Type": "application/json" };
+    Object.assign(how, { method: "POST", headers, body: JSON.stringify(body) });
+  }
+  try {
+    const answer = await fetch(url, how);
+    const { ok, status, headers } = answer;
+    return { ok, status, headers, text: await answer.text() };
+  } catch {
+    return null;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * Asks the service for JSON; null if it cannot be reached or does not know.
  * @param {string} url
  */
-async function ask(url) {
+export async function ask(url) {
+  const answer = await reach(url);
+  return answer?.ok ? parse(answer.text) : null;
+}
+
+/**
+ * Reads JSON; null for what is none: a proxy may have answered.
+ * @param {string} text
+ */
+export function parse(text) {
   try {
-    const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
-    const answer = await fetch(url, { cache: "no-store", signal });
-    return answer.ok ? await answer.json() : null;
+    return JSON.parse(text);
   } catch {
     return null;
   }
@@ -78,20 +111,17 @@ let swapping = null;
  */
 export function swap(anyway = false) {
   if (isLeaving()) return Promise.resolve(false);
-  swapping ??= renew(anyway).finally(() => {
-    swapping = null;
-  });
+  swapping ??= renew(anyway)
+    .catch((error) => !report(error))
+    .finally(() => {
+      swapping = null;
+    });
   return swapping;
 }
 
 async function fetched() {
-  try {
-    const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
-    const answer = await fetch(page(), { cache: "no-store", signal });
-    return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
-  } catch {
-    return null;
-  }
+  const answer = await reach(page());
+  return answer?.ok ? new DOMParser().parseFromString(answer.text, "text/html") : null;
 }
 
 /** @param {boolean} anyway */
@@ -157,7 +187,7 @@ function hear(event) {
 
 function submit() {
   const form = /** @type {HTMLFormElement | null} */ (document.querySelector("form.methods"));
-  if (form) form.requestSubmit();
+  if (form) form.querySelector("button")?.click(); // Safari 15 has no requestSubmit
   else tell("refused", { code: "INVALID_CHECKOUT_STATE", message: "nothing can be chosen now" });
 }
 
@@ -180,17 +210,9 @@ async function choose(form) {
   warn("");
   let said;
   try {
-    const answer = await fetch(`${payment()?.dataset.url}/quotes`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(selection(form)),
-      signal: AbortSignal.timeout(3 * FETCH_TIMEOUT_MS), // the service asks the provider meanwhile
-    });
-    const [status, requestId] = [answer.status, answer.headers.get("X-Request-Id")];
-    const retryAfter = answer.headers.get("Retry-After");
-    said = { ...(await answer.json()), status, requestId, retryAfter, busy: retryAfter !== null };
-  } catch {
-    said = { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
+    said = await select(selection(form));
+  } catch (error) {
+    said = { code: "WIDGET_FAILED", message: report(error) };
   }
   choosing = false;
   leftAt = -LEAVING_MS;
@@ -199,8 +221,20 @@ async function choose(form) {
     swap();
   } else {
     tell("refused", said);
+    if (said.code === "WIDGET_FAILED") return;
     if (said.fds || (await swap()) === false || form.isConnected) refuse(said);
   }
+}
+
+/** @param {object} body */
+async function select(body) {
+  // The service asks the provider meanwhile
+  const answer = await reach(`${payment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
+  const said = answer && parse(answer.text);
+  if (!said) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
+  const retryAfter = answer.headers.get("Retry-After");
+  const requestId = answer.headers.get("X-Request-Id");
+  return { ...said, status: answer.status, requestId, retryAfter, busy: retryAfter !== null };
 }
 
 /** @param {HTMLFormElement} form */
@@ -237,9 +271,21 @@ async function offerAnew() {
   warn(word("problem_total"));
 }
 
+/**
+ * Says that this page failed, and neither the service nor the buyer's connection did.
+ * @param {unknown} error
+ */
+export function report(error) {
+  console.error(error);
+  warn(word("page_failed"));
+  return String(error) || "the page failed";
+}
+
 /** @param {string} text */
 function warn(text) {
-  document.getElementById("problem")?.remove();
+  const old = document.getElementById("problem");
+  if (text && old?.textContent === text) return; // it is not read aloud again
+  old?.remove();
   if (!text) return;
   const place = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
   place.setAttribute("role", "alert");
@@ -271,26 +317,23 @@ class PayStatus extends HTMLElement {
   #told = 0;
   /** @type {EventSource | null} */
   #stream = null;
-  #looks = new AbortController();
 
   connectedCallback() {
     const status = this.querySelector("[data-result]")?.getAttribute("data-result");
     if (status) tell("result", { status });
     if (this.dataset.live === undefined) return;
     this.#told = Number(this.dataset.version);
-    const { signal } = this.#looks;
     const look = () => this.#look();
-    document.addEventListener("visibilitychange", look, { signal });
-    addEventListener("pageshow", (event) => event.persisted && look(), { signal });
-    addEventListener("online", look, { signal });
-    addEventListener("offline", () => this.#heard(), { signal });
-    addEventListener("pay:look", look, { signal });
+    document.addEventListener("visibilitychange", look);
+    addEventListener("pageshow", (event) => event.persisted && look());
+    addEventListener("online", look);
+    addEventListener("offline", () => this.#heard());
+    addEventListener("pay:look", look);
     this.#heard();
     this.#listen();
   }
 
   disconnectedCallback() {
-    this.#looks.abort();
     this.#close();
   }
 
@@ -303,7 +346,7 @@ class PayStatus extends HTMLElement {
   /** A hidden page holds no stream: browsers allow but few, and phones cut them off. */
   #look() {
     this.#close();
-    if (document.hidden) return;
+    if (document.hidden || !this.isConnected) return;
     this.#wait = POLL_FIRST_MS;
     this.#heard();
     this.#ask();
@@ -340,9 +383,13 @@ class PayStatus extends HTMLElement {
   }
 
   async #ask() {
-    const view = await ask(this.dataset.url ?? "");
-    if (view?.fds) swap();
-    else if (view) this.#hear(view);
+    try {
+      const view = await ask(this.dataset.url ?? "");
+      if (view?.fds) swap();
+      else if (view) this.#hear(view);
+    } catch (error) {
+      report(error);
+    }
   }
 
   /** @param {{ status: string, version: number, can?: { select: boolean } }} view */

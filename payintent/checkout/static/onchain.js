@@ -2,9 +2,9 @@
 // The service gives every call ready to send, and it alone says when a payment is paid.
 // @ts-check
 
-import { learn, swap, word } from "./checkout.js";
-import { PATIENCE_MS, Problem, Reverted, words } from "./wallet.js";
-import { account, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
+import { learn, parse, reach, report, swap, word } from "./checkout.js";
+import { Lost, PATIENCE_MS, Problem, words } from "./wallet.js";
+import { account, isDone, isDue, isEffective, isOn, onto, questions } from "./wallet.js";
 import { send } from "./wallet.js";
 
 /** @typedef {import("./wallet.js").Provider} Provider */
@@ -17,7 +17,6 @@ learn({/* texts */});
 
 const BUSY_POLL_MS = 2_000; // while a payment is on its way
 const IDLE_POLL_MS = 5_000;
-const FETCH_TIMEOUT_MS = 15_000;
 const TELLS_MAX = 3; // of one hash
 const GONE = 410;
 const AWAY = new Set(["chain_halted", "chain_not_watched"]); // nobody would see the payment now
@@ -129,7 +128,7 @@ async function pay(provider) {
   await check(ask);
   for (const step of bill.steps) {
     if (!(await isDue(step, bill, ask))) continue;
-    if (step.kind === "pay") await sendPayment(provider, payer, step);
+    if (step.kind === "pay") await sendPayment(provider, payer, step, ask);
     else await sendApproval(provider, payer, step, ask);
   }
 }
@@ -155,7 +154,8 @@ async function sendApproval(provider, payer, step, ask) {
   say(word(key, { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   say(word("wallet_allowing"));
-  if (!(await isMined(provider, hash))) {
+  const isAllowed = async () => !(await isDue(step, bill, ask));
+  if (!(await isEffective(provider, payer, hash, isAllowed))) {
     throw new Problem(word("wallet_allow_slow"));
   }
   await isDone(step, bill, ask);
@@ -165,8 +165,9 @@ async function sendApproval(provider, payer, step, ask) {
  * @param {Provider} provider
  * @param {string} payer
  * @param {Step} step
+ * @param {Asked} ask
  */
-async function sendPayment(provider, payer, step) {
+async function sendPayment(provider, payer, step, ask) {
   await refresh(); // a permission may have taken its time
   say(word("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
@@ -177,9 +178,10 @@ async function sendPayment(provider, payer, step) {
   say(progress());
   await tell();
   try {
-    if (await isMined(provider, hash)) remember({ ...one, mined: true });
+    const isPaid = async () => SEEN.has(bill.status) || ask.paid();
+    if (await isEffective(provider, payer, hash, isPaid)) remember({ ...one, mined: true });
   } catch (error) {
-    if (error instanceof Reverted) {
+    if (error instanceof Lost) {
       lost = hash;
       forget();
     }
@@ -218,18 +220,15 @@ function forget() {
 
 /** Reads the session anew; where it has ended, the page shows how. */
 async function read() {
-  let answer;
-  try {
-    answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
-  } catch {
-    throw new Problem(UNREACHABLE);
-  }
+  const answer = await reach(url);
+  if (!answer) throw new Problem(UNREACHABLE);
   if (answer.status === GONE) {
     await swap(true);
     throw new Problem(ENDED);
   }
-  if (!answer.ok) throw new Problem(UNREACHABLE);
-  bill = take(await answer.json());
+  const session = answer.ok && parse(answer.text);
+  if (!session) throw new Problem(UNREACHABLE);
+  bill = take(session);
 }
 
 /** @param {any} session @returns {Bill} */
@@ -247,16 +246,8 @@ async function refresh() {
 /** Names the transaction to look for: a hint, which the service does not believe. */
 async function tell() {
   tells += 1;
-  try {
-    await fetch(`${url}/transactions`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ tx_hash: sent?.hash, step: "pay" }),
-      signal: AbortSignal.timeout(FETCH_TIMEOUT_MS),
-    });
-  } catch {
-    // It is told again, and found on the chain all the same.
-  }
+  // If it does not arrive it is told again, and found on the chain all the same.
+  await reach(`${url}/transactions`, { tx_hash: sent?.hash, step: "pay" });
 }
 
 /** Shows what the service sees, again and again while somebody looks. */
@@ -267,7 +258,8 @@ async function follow() {
   try {
     await read();
     await digest();
-  } catch {
+  } catch (error) {
+    if (!(error instanceof Problem)) report(error);
     // What was read last still shows; the next look may succeed.
   }
   asking = false;

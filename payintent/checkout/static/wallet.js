@@ -1,7 +1,7 @@
 // Talks to a browser's wallets: EIP-1193 calls, and their errors in words.
 // @ts-check
 
-import { learn, word } from "./checkout.js";
+import { learn, report, word } from "./checkout.js";
 
 /** @typedef {import("../sdk/v1").Eip1193Provider} Provider */
 /** @typedef {import("../sdk/v1").OnchainSession & { price: string }} Bill */
@@ -15,6 +15,8 @@ learn({/* texts */});
 const PAUSE_MAX_MS = 1_000;
 const PAUSE_FIRST_MS = 100;
 const ALLOWANCE_LOOKS_MAX = 6; // a wallet's node may lag behind the one that gave a receipt
+const ANSWER_MS = 10_000; // a wallet that is silent must not hold up what its node can tell else
+const ABSENCES_MAX = 6; // looks
 /** A transaction that is in no block after so long is slow, or lost. */
 export const PATIENCE_MS = 3 * 60_000;
 
@@ -31,8 +33,37 @@ const KEYS = {
 
 /** A failure in words that a buyer can read. */
 export class Problem extends Error {}
-/** A transaction that is in a block and did nothing. */
-export class Reverted extends Problem {}
+/** A transaction that did nothing: it was reverted, or the wallet cancelled or replaced it. */
+export class Lost extends Problem {}
+/** What a wallet answers instead of a result. */
+class WalletError extends Error {}
+
+/**
+ * Calls a wallet.
+ * @param {Provider} provider
+ * @param {string} method
+ * @param {unknown[]} [params]
+ */
+async function request(provider, method, params) {
+  try {
+    return await provider.request({ method, params });
+  } catch (/** @type {any} */ cause) {
+    const code = cause?.data?.originalError?.code ?? cause?.code; // a wallet may wrap an error
+    throw Object.assign(new WalletError(cause?.message), { code });
+  }
+}
+
+/**
+ * Reads a number that a wallet or its node gives.
+ * @param {any} answer
+ */
+function number(answer) {
+  try {
+    return BigInt(answer);
+  } catch {
+    throw new WalletError(`no number: ${answer}`);
+  }
+}
 
 /**
  * Waits before one looks again, each time twice as long up to a second.
@@ -49,22 +80,15 @@ function pause(looks) {
  */
 export function words(error) {
   if (error instanceof Problem) return error.message;
-  const known = KEYS[codeOf(error)];
-  if (known) return word(known);
-  const message = String(error?.message);
-  if (/insufficient funds/i.test(message)) {
-    return word("wallet_too_little_fee");
+  if (!(error instanceof WalletError)) {
+    report(error);
+    return word("page_failed");
   }
-  if (/user (rejected|denied|cancell?ed)/i.test(message)) return word("wallet_declined");
+  const known = KEYS[/** @type {any} */ (error).code];
+  if (known) return word(known);
+  if (/insufficient funds/i.test(error.message)) return word("wallet_too_little_fee");
+  if (/user (rejected|denied|cancell?ed)/i.test(error.message)) return word("wallet_declined");
   return word("wallet_could_not");
-}
-
-/**
- * Gives an error's code, also where a wallet has wrapped it.
- * @param {any} error
- */
-function codeOf(error) {
-  return error?.data?.originalError?.code ?? error?.code;
 }
 
 /**
@@ -72,7 +96,7 @@ function codeOf(error) {
  * @param {Provider} provider
  */
 export async function account(provider) {
-  const accounts = await provider.request({ method: "eth_requestAccounts" });
+  const accounts = await request(provider, "eth_requestAccounts");
   if (accounts?.[0]) return accounts[0];
   throw new Problem(word("wallet_no_account"));
 }
@@ -86,8 +110,8 @@ export async function onto(provider, chain) {
   if (await isOn(provider, chain)) return;
   try {
     await switchTo(provider, chain);
-  } catch (error) {
-    if (codeOf(error) !== UNKNOWN_CHAIN) throw error;
+  } catch (/** @type {any} */ error) {
+    if (error.code !== UNKNOWN_CHAIN) throw error;
     await add(provider, chain);
   }
   // A wallet may say yes and stay where it was.
@@ -99,8 +123,7 @@ export async function onto(provider, chain) {
  * @param {Chain} chain
  */
 export async function isOn(provider, chain) {
-  const here = await provider.request({ method: "eth_chainId" });
-  return BigInt(here) === BigInt(chain.network_id);
+  return number(await request(provider, "eth_chainId")) === BigInt(chain.network_id);
 }
 
 /**
@@ -110,9 +133,9 @@ export async function isOn(provider, chain) {
 async function switchTo(provider, chain) {
   const { chainId } = chain.wallet_chain;
   try {
-    await provider.request({ method: "wallet_switchEthereumChain", params: [{ chainId }] });
-  } catch (error) {
-    throw codeOf(error) === REJECTED ? wrongChain(chain) : error;
+    await request(provider, "wallet_switchEthereumChain", [{ chainId }]);
+  } catch (/** @type {any} */ error) {
+    throw error.code === REJECTED ? wrongChain(chain) : error;
   }
 }
 
@@ -125,7 +148,7 @@ async function add(provider, chain) {
   if (!urls?.length) {
     throw new Problem(word("wallet_unknown_chain", { chain: chain.name }));
   }
-  await provider.request({ method: "wallet_addEthereumChain", params: [chain.wallet_chain] });
+  await request(provider, "wallet_addEthereumChain", [chain.wallet_chain]);
   if (!(await isOn(provider, chain))) await switchTo(provider, chain); // adding need not switch
 }
 
@@ -145,12 +168,11 @@ export function questions(provider, payer, bill) {
   /** @param {Check} [check] */
   const call = async ({ to, data = "" } = {}) => {
     const params = [{ to, data: data.replace("{payer}", digits) }, "latest"];
-    const answer = await provider.request({ method: "eth_call", params });
+    const answer = await request(provider, "eth_call", params);
     if (/^0x[0-9a-f]+$/i.test(answer)) return BigInt(answer);
     throw new Problem(word("wallet_other_chain", { chain: bill.chain.name }));
   };
-  const coins = async () =>
-    BigInt(await provider.request({ method: "eth_getBalance", params: [payer, "latest"] }));
+  const coins = async () => number(await request(provider, "eth_getBalance", [payer, "latest"]));
   return {
     paid: async () => (await call(bill.checks.already_paid)) !== 0n,
     balance: () => (bill.checks.balance.method ? coins() : call(bill.checks.balance)),
@@ -197,35 +219,55 @@ export async function send(provider, payer, { to, value, data }, chain) {
   await onto(provider, chain); // it may have been switched since
   const { chainId } = chain.wallet_chain;
   const asked = { from: payer, to, value, data, chainId };
-  const hash = await provider.request({ method: "eth_sendTransaction", params: [asked] });
+  const hash = await request(provider, "eth_sendTransaction", [asked]);
   return String(hash).toLowerCase();
 }
 
 /**
- * Waits until a transaction is in a block: false where that takes too long, `Reverted`.
+ * Waits until what a transaction is for has happened: by itself, or by another that the wallet has
+ * put in its place to speed it up, which has another hash. False if that takes too long.
  * @param {Provider} provider
+ * @param {string} payer
  * @param {string} hash
+ * @param {() => Promise<boolean>} hasHappened asks the chain
  */
-export async function isMined(provider, hash) {
+export async function isEffective(provider, payer, hash, hasHappened) {
   const until = Date.now() + PATIENCE_MS;
+  let nonce;
+  let absences = 0;
   for (let look = 1; Date.now() < until; look += 1) {
-    const receipt = await receiptOf(provider, hash);
-    if (receipt && BigInt(receipt.status) === 0n) throw new Reverted(word("wallet_refused"));
-    if (receipt) return true;
+    const receipt = await answer(provider, "eth_getTransactionReceipt", [hash]);
+    if (receipt && number(receipt.status) === 0n) throw new Lost(word("wallet_refused"));
+    if (receipt || (await settled(hasHappened()))) return true;
+    nonce ??= (await answer(provider, "eth_getTransactionByHash", [hash]))?.nonce;
+    const used = nonce && (await answer(provider, "eth_getTransactionCount", [payer, "latest"]));
+    // Another one is in a block in its place; the node may lag behind.
+    if (used && number(used) > number(nonce)) absences += 1;
+    if (absences > ABSENCES_MAX) throw new Lost(word("wallet_replaced"));
     await pause(look);
   }
   return false;
 }
 
 /**
- * A node that stumbles must not make a transaction look lost.
+ * Asks a wallet's node; a node that stumbles must not make a transaction look lost.
  * @param {Provider} provider
- * @param {string} hash
+ * @param {string} method
+ * @param {unknown[]} params
  */
-async function receiptOf(provider, hash) {
-  try {
-    return await provider.request({ method: "eth_getTransactionReceipt", params: [hash] });
-  } catch {
-    return null;
-  }
+function answer(provider, method, params) {
+  return settled(request(provider, method, params));
+}
+
+/**
+ * Waits for an answer of the wallet; null if there is none, or none in time.
+ * @param {Promise<any>} asked
+ */
+function settled(asked) {
+  const late = new Promise((done) => setTimeout(done, ANSWER_MS, null));
+  const said = asked.catch((error) => {
+    if (error instanceof WalletError || error instanceof Problem) return null;
+    throw error;
+  });
+  return Promise.race([said, late]);
 }

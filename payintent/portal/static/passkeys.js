@@ -1,18 +1,66 @@
 /** Passkeys: a form's button asks the browser for one, and the form carries its answer. */
 
+const BROKEN = "Something went wrong on this page. Load it again, use another browser, or ask for a link.";
 const FAILED = "The passkey did not work on this device. Try again, or ask for a link.";
+
+/** No passkey came of it. */
+class Refused extends Error {}
 
 /** Ask the browser to make or use a passkey. @param {HTMLFormElement} form */
 async function ask(form) {
-  const answer = await fetch(form.dataset.options ?? "", { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(`${answer.status}`);
-  const options = await answer.json();
-  if (form.dataset.passkey === "create") {
-    const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options);
-    return navigator.credentials.create({ publicKey });
-  }
-  const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options);
+  const url = form.dataset.options ?? "";
+  const answer = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
+  if (!answer) throw new Refused("the service cannot be reached");
+  if (!answer.ok) throw new Refused(`${answer.status}`);
+  const publicKey = withBytes(await answer.json());
+  if (form.dataset.passkey === "create") return navigator.credentials.create({ publicKey });
   return navigator.credentials.get({ publicKey });
+}
+
+// Browsers before 2023 have no parseCreationOptionsFromJSON and no toJSON (WebAuthn Level 3, 5.1.8).
+
+/** Decode the binary fields of options. @param {any} options */
+function withBytes({ challenge, user, allowCredentials = [], excludeCredentials = [], ...options }) {
+  const known = (/** @type {any[]} */ list) => list.map(({ id, ...one }) => ({ ...one, id: bytes(id) }));
+  return {
+    ...options,
+    challenge: bytes(challenge),
+    ...(user && { user: { ...user, id: bytes(user.id) } }),
+    allowCredentials: known(allowCredentials),
+    excludeCredentials: known(excludeCredentials),
+  };
+}
+
+/** @param {string} text in base64url */
+function bytes(text) {
+  const characters = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
+  return Uint8Array.from(characters, (one) => one.charCodeAt(0));
+}
+
+/** @param {ArrayBuffer | null | undefined} buffer */
+function text(buffer) {
+  if (!buffer) return undefined;
+  const characters = String.fromCharCode(...new Uint8Array(buffer));
+  return btoa(characters).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+}
+
+/** Encode what the browser gave. @param {any} credential */
+function encoded(credential) {
+  const { rawId, type, response } = credential;
+  const { clientDataJSON, attestationObject, authenticatorData, signature, userHandle } = response;
+  return JSON.stringify({
+    id: text(rawId),
+    rawId: text(rawId),
+    type,
+    clientExtensionResults: credential.getClientExtensionResults(),
+    response: {
+      clientDataJSON: text(clientDataJSON),
+      attestationObject: text(attestationObject),
+      authenticatorData: text(authenticatorData),
+      signature: text(signature),
+      userHandle: text(userHandle),
+    },
+  });
 }
 
 /** Send a form with what the browser gave. @param {HTMLFormElement} form */
@@ -24,11 +72,14 @@ async function send(form) {
   button.disabled = true;
   try {
     const credential = /** @type {PublicKeyCredential | null} */ (await ask(form));
-    if (!credential) throw new Error("none");
-    field.value = JSON.stringify(credential.toJSON());
+    if (!credential) throw new Refused("none");
+    field.value = encoded(credential);
     form.submit();
-  } catch {
-    problem.textContent = FAILED;
+  } catch (error) {
+    // The browser's refusals are exceptions of the DOM; the service's are errors of `ask`
+    const isOurs = !(error instanceof DOMException) && !(error instanceof Refused);
+    if (isOurs) console.error(error);
+    problem.textContent = isOurs ? BROKEN : FAILED;
     problem.hidden = false;
     button.disabled = false;
   }

@@ -1,0 +1,35 @@
+"""Makes the browser here an old one: takes out what one of the supported browsers lacks."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from tests.support.node import SETTINGS, node
+
+_TAKE_OUT = """(() => {
+  for (const { owner, name, isStatic } of LACKING) {
+    const object = owner.split(".").reduce((one, key) => one?.[key], globalThis);
+    const holder = owner === "Window" ? globalThis : isStatic ? object : object?.prototype;
+    if (!name) delete globalThis[owner];
+    else if (holder) delete holder[name];
+  }
+  const { addEventListener } = EventTarget.prototype;
+  EventTarget.prototype.addEventListener = function (type, listener, options) {
+    const { signal, ...rest } = Object(options); // Chrome 87 ignores it
+    const known = typeof options === "object" ? rest : options;
+    return addEventListener.call(this, type, listener, known);
+  };
+})()"""
+
+
+@cache
+def script() -> str:
+    """Return what a page runs before its own scripts."""
+    command = [node(), SETTINGS / "browsers.mjs", Path(sys.prefix) / "web"]
+    lacking = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert {"owner": "AbortSignal", "name": "timeout"}.items() <= next(
+        one for one in json.loads(lacking) if one["name"] == "timeout" and one["isStatic"]
+    ).items()
+    return _TAKE_OUT.replace("LACKING", lacking)

@@ -1,0 +1,68 @@
+// Which members of the web platform one of the supported browsers lacks: by the versions that
+// package.json names for browserslist, and MDN's table of which browser got what when.
+// Run by itself it prints them as JSON, so that a test can take them out of a page.
+
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+/** Names of browserslist, and of MDN's table. */
+const BROWSERS = {
+  chrome: "chrome",
+  edge: "edge",
+  firefox: "firefox",
+  ios_saf: "safari_ios",
+  safari: "safari",
+  samsung: "samsunginternet_android",
+};
+
+/** @param {string} folder which has the packages installed */
+export function members(folder) {
+  const require = createRequire(pathToFileURL(`${folder}/package.json`));
+  const oldest = oldestVersions(require("browserslist"), require(`${folder}/package.json`).browserslist);
+  const { api, javascript } = require("@mdn/browser-compat-data");
+  const lacks = (feature) => Object.entries(oldest).some(([browser, version]) => isLater(feature.support[browser], version));
+  const owners = { ...api, ...javascript.builtins };
+  const { Intl } = javascript.builtins;
+  for (const [name, feature] of Object.entries(Intl)) if (name !== "__compat") owners[`Intl.${name}`] = feature;
+  const known = [];
+  for (const [owner, { __compat: own, ...features }] of Object.entries(owners)) {
+    if (!own) continue;
+    known.push({ owner, name: "", isStatic: true, isNew: lacks(own) });
+    for (const [key, { __compat: compat }] of Object.entries(features)) {
+      if (!compat || !/^[A-Za-z]\w*$/.test(key) || key === owner || /_(event|permission|support)$/.test(key)) continue;
+      const isStatic = key.endsWith("_static") || ["Intl", "Math", "Atomics", "JSON", "Reflect"].includes(owner);
+      known.push({ owner, name: key.replace(/_static$/, ""), isStatic, isNew: lacks(compat) });
+    }
+  }
+  return known;
+}
+
+/** @param {any} browserslist @param {string[]} queries @returns {Record<string, number[]>} */
+function oldestVersions(browserslist, queries) {
+  const oldest = {};
+  for (const one of browserslist(queries)) {
+    const [name, version] = one.split(" ");
+    const browser = BROWSERS[name];
+    if (!browser) throw new Error(`no column of MDN's table is known for ${name}`);
+    const numbers = version.split("-")[0].split(".").map(Number);
+    if (!numbers.some(Number.isNaN) && (!oldest[browser] || compare(numbers, oldest[browser]) < 0)) oldest[browser] = numbers;
+  }
+  return oldest;
+}
+
+/** Whether a browser of this version lacks what the table says of it. */
+function isLater(support, version) {
+  const [newest] = [support ?? []].flat().filter((one) => !one.flags && !one.prefix && !one.alternative_name);
+  if (!newest?.version_added) return Boolean(support); // a browser that is not listed has no say
+  if (newest.version_added === "preview") return true;
+  return compare(newest.version_added.replace("≤", "").split(".").map(Number), version) > 0;
+}
+
+function compare(left, right) {
+  return left[0] - right[0] || (left[1] ?? 0) - (right[1] ?? 0);
+}
+
+if (process.argv[1]?.endsWith("browsers.mjs")) {
+  const [, , folder] = process.argv;
+  console.log(JSON.stringify(members(folder).filter(({ isNew }) => isNew)));
+}

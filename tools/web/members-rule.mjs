@@ -1,0 +1,58 @@
+// An ESLint rule: a member of the web platform that one of the supported browsers lacks needs a
+// fallback. The owner of `x.at()` is not known here, so a name is reported if every owner that has
+// it got it too late; names that our own objects use too are reported only if they are
+// called. `x.at?.()` asks whether it is there, and is a fallback.
+
+import { members } from "./browsers.mjs";
+
+/** Fields of our own objects and of messages, which are no members of the platform. */
+const OURS = new Set(
+  ("action address at check code country destroy group icon info key locale memory nonce price " +
+    "provider requestId session status to token uuid when").split(" "),
+);
+/** Calls of our own objects that share a name with one of a rare interface. */
+const OUR_CALLS = new Set(["destroy", "session"]);
+
+/** @param {string} folder which has the packages installed */
+export function membersRule(folder) {
+  const known = members(folder);
+  const globals = new Set(known.filter(({ name, isNew }) => !name && isNew).map(({ owner }) => owner));
+  const named = new Set(known.filter(({ isNew }) => isNew).map(({ owner, name }) => `${owner}.${name}`));
+  const owners = new Set(known.map(({ owner }) => owner).filter((owner) => /^[A-Z]/.test(owner)));
+  const instance = known.filter(({ name, isStatic }) => name && !isStatic);
+  const old = new Set(instance.filter(({ isNew }) => !isNew).map(({ name }) => name));
+  const late = new Set(instance.filter(({ name, isNew }) => isNew && !old.has(name)).map(({ name }) => name));
+
+  return {
+    meta: { type: "problem", schema: [], messages: { late: "a supported browser lacks {{ name }}: it needs a fallback" } },
+    create(context) {
+      const report = (node, name) => context.report({ node, messageId: "late", data: { name } });
+      const isGlobal = (node) =>
+        node?.type === "Identifier" && !context.sourceCode.getScope(node).references.some((one) => one.identifier === node && one.resolved?.defs.length);
+      const isWindow = (node) => isGlobal(node) && /^(window|globalThis|self|top|parent)$/.test(node.name);
+      return {
+        MemberExpression(node) {
+          const { object, property, computed, parent } = node;
+          const name = computed ? property.value : property.name;
+          if (typeof name !== "string") return;
+          const isCalled = parent.type === "CallExpression" && parent.callee === node;
+          if (isCalled && parent.optional) return; // `x.requestSubmit?.()` asks whether it is there
+          if (isWindow(object) && globals.has(name)) report(node, name);
+          else if (isGlobal(object) && owners.has(object.name)) {
+            if (named.has(`${object.name}.${name}`)) report(node, `${object.name}.${name}`);
+          } else if (late.has(name) && (isCalled ? !OUR_CALLS.has(name) : !OURS.has(name))) report(node, name);
+        },
+        "ObjectPattern > Property"({ key, computed }) {
+          if (!computed && late.has(key.name) && !OURS.has(key.name)) report(key, key.name);
+        },
+        "Program:exit"(program) {
+          const scope = context.sourceCode.getScope(program);
+          for (const { identifier } of scope.through) {
+            const isAsked = identifier.parent.type === "UnaryExpression" && identifier.parent.operator === "typeof";
+            if (globals.has(identifier.name) && !isAsked) report(identifier, identifier.name);
+          }
+        },
+      };
+    },
+  };
+}
