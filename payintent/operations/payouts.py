@@ -35,6 +35,7 @@ from payintent.operations.validation import (
     read_day,
     require_merchant,
 )
+from payintent.reconciliation.provider_file import is_blank
 from payintent.storage import ledger, payouts
 from payintent.storage.database import Executor, Tx
 from payintent.storage.merge_lists import CellList, merge_lists
@@ -127,7 +128,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     async def cell_of(self, context: OperationContext) -> int:
         """Return the cell of its merchants; refuse a file of two, which cannot be all or none."""
         found: dict[int, int] = {}
-        for record in _read_lines(self.lines):
+        for record in _read_lines(self.lines).values():
             found.setdefault(await find_cell(context.cells, record.merchant_id), record.merchant_id)
         if len(found) > 1:
             apart = ", ".join(f"merchant {who} is in cell {cell}" for cell, who in found.items())
@@ -143,21 +144,22 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a file that cannot be read; carry what merchants that were moved are owed."""
-        merchant_ids = {record.merchant_id for record in _read_lines(self.lines)}
+        merchant_ids = {record.merchant_id for record in _read_lines(self.lines).values()}
         await carry_before_payout(context, sorted(merchant_ids))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
         """Record the payouts in the order of the file; a line that is refused refuses all."""
         wanted = _read_lines(self.lines)
+        records = wanted.values()
         before: dict[int, Mapping[str, PayoutRecord]] = {}
-        for merchant_id in sorted({record.merchant_id for record in wanted}):
+        for merchant_id in sorted({record.merchant_id for record in records}):
             await require_merchant(tx, merchant_id)
-            references = [line.reference for line in wanted if line.merchant_id == merchant_id]
+            references = [line.reference for line in records if line.merchant_id == merchant_id]
             before[merchant_id] = await find_recorded_before(context.cells, merchant_id, references)
         for merchant_id in before:
             await payouts.lock_payable(tx, merchant_id)
         recorded = 0
-        for number, record in enumerate(wanted, start=2):
+        for number, record in wanted.items():
             try:
                 recorded += await _import(
                     context, tx, record, before[record.merchant_id].get(record.reference)
@@ -305,26 +307,27 @@ async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> 
     )
 
 
-def _read_lines(lines: Sequence[str]) -> list[RecordPayout]:
-    """Read a CSV file's lines; refuse what is none."""
+def _read_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
+    """Return the payouts of a CSV file by their line numbers; blank lines are ignored."""
     if len(lines) > _LINES_MAX + 1:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines has at most {_LINES_MAX} payouts")
     try:
-        rows = list(csv.reader(lines, strict=True))
+        reader = csv.reader(lines, strict=True)
+        rows = [(reader.line_num, row) for row in reader if not is_blank(row)]
     except csv.Error as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines: {error}") from error
-    if not rows or rows[0] != _HEADER:
+    if not rows or rows[0][1] != _HEADER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines must begin with {','.join(_HEADER)}")
-    found: list[RecordPayout] = []
+    found: dict[int, RecordPayout] = {}
     first: dict[tuple[int, str], int] = {}
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in rows[1:]:
         record = _read_row(number, row)
         before = first.setdefault((record.merchant_id, record.reference), number)
         if before != number:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"line {number}: it stands on line {before} already"
             )
-        found.append(record)
+        found[number] = record
     return found
 
 

@@ -14,6 +14,7 @@ from payintent.reconciliation.generic_layout import GENERIC, HEADER
 
 _TOLD_MAX = 20
 _LINE_CHARS_MAX = 4_000
+_BLANK_LINES_MAX = 100  # before the header
 _READ_BYTES = 64 * 1024
 
 
@@ -131,13 +132,20 @@ def _no_layout(layouts: Sequence[FileLayout]) -> str:
     return f"line 1: the header must be {','.join(HEADER)}, with or without fee after it{others}"
 
 
+def is_blank(row: Sequence[str]) -> bool:
+    """Tell whether a line has no text: editors and spreadsheets leave such lines."""
+    return not any(cell.strip() for cell in row)
+
+
 def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
-    """Find the layout that a file's first line shows; None where it has none of them."""
+    """Find the layout that the first line with text shows; None if the file has none of them."""
     for layout in (*GENERIC, *layouts):
         try:
             with path.open("rb") as raw:
-                text = raw.readline(_LINE_CHARS_MAX).decode(layout.encoding)
-            first = next(csv.reader([text], strict=True), list[str]())
+                read = (raw.readline(_LINE_CHARS_MAX) for _ in range(_BLANK_LINES_MAX + 1))
+                lines = (line.decode(layout.encoding) for line in read)
+                rows = csv.reader(lines, strict=True)
+                first = next((row for row in rows if not is_blank(row)), list[str]())
         except (OSError, UnicodeDecodeError, csv.Error):
             continue
         if layout.matches(first):
@@ -148,11 +156,10 @@ def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
 def _rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | PayoutLine | str]:
     read = layout.read
     try:
+        rows = (row for row in reader if not is_blank(row))
         if layout.has_header:
-            next(reader, None)
-        for row in reader:
-            if not row:
-                continue
+            next(rows, None)
+        for row in rows:
             try:
                 line = read(reader.line_num, row)
             except ValueError as error:

@@ -124,6 +124,18 @@ async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> 
     assert len(await world.perform(ListPayouts())) == 3
 
 
+async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(world: World) -> None:
+    await paid(world)
+    merchant = world.merchant_id
+    blank = ["", "   ", ",,,,,", "\t"]
+    first, second = f"{merchant},10.00,THB,,a,", f"{merchant},20.00,THB,,b,"
+    lines = [*blank, HEADER, *blank, first, *blank, second]
+    done = await world.perform(ImportPayouts(lines=[*lines, *blank]))
+    assert (done.recorded, done.recorded_before) == (2, 0)
+    lines[-1] = f"{merchant},99999999.00,THB,,e,"
+    assert (await refusal(world, ImportPayouts(lines=lines)))[1].startswith("line 15: merchant")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -449,6 +449,13 @@ def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
     assert line.reference == "é"
 
 
+def test_blank_lines_are_ignored_also_before_the_header(write: Write) -> None:
+    blank = ["", "   ", ",,,,,", "\t"]
+    lines = [_HEADER, *blank, f"payment,a,,1.00,THB,{_AT}", *blank, f"payment,b,,1.00,THB,{_AT}"]
+    read = list(open_provider_file(write(*blank[1:], *lines, *blank, header="")).read())
+    assert [line.reference for line in read if isinstance(line, ProviderFileLine)] == ["a", "b"]
+
+
 async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
     world: World, write: Write
 ) -> None:
