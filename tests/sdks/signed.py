@@ -41,14 +41,15 @@ def _forged() -> dict[str, Any]:
 
 
 def webhook_cases() -> list[tuple[dict[str, Any], str]]:
-    """Return webhooks, each with the kind of event or the name of the error that it is."""
+    """Return webhooks, each with the kind and id of its event, or the name of its error."""
     good = webhook()
     signature = good["headers"]["Webhook-Signature"]
     return [
-        (good, "payment.expired"),
-        (webhook(Webhook_Signature=f"v1a,x v1,AAAA {signature}"), "payment.expired"),
-        (webhook(secret=OTHER) | {"secrets": [SECRET, OTHER]}, "payment.expired"),
-        (webhook(json.dumps({"type": "payment.dreamt", "data": {"x": 1}})), "payment.dreamt"),
+        (good, "payment.expired/msg_1"),
+        (webhook(Webhook_Signature=f"v1a,x v1,AAAA {signature}"), "payment.expired/msg_1"),
+        (webhook(secret=OTHER) | {"secrets": [SECRET, OTHER]}, "payment.expired/msg_1"),
+        (webhook(json.dumps({"type": "payment.dreamt", "data": {"x": 1}})), "payment.dreamt/msg_1"),
+        (webhook(json.dumps(_EVENT | {"id": "another"})), "payment.expired/msg_1"),
         (webhook(secret=OTHER), "WebhookSignatureError"),
         (good | {"body": base64.b64encode(b"{}").decode()}, "WebhookSignatureError"),
         (webhook(Webhook_Id="msg_2"), "WebhookSignatureError"),
@@ -59,7 +60,7 @@ def webhook_cases() -> list[tuple[dict[str, Any], str]]:
         (_forged() | {"secrets": [SECRET, "whsec_"]}, "misused"),
         (webhook(at=NOW - 301), "WebhookTimeError"),
         (webhook(at=NOW + 301), "WebhookTimeError"),
-        (webhook(at=NOW - 299), "payment.expired"),
+        (webhook(at=NOW - 299), "payment.expired/msg_1"),
         (webhook(Webhook_Timestamp="1e9"), "WebhookHeaderError"),
         (webhook(Webhook_Timestamp=None), "WebhookHeaderError"),
         (webhook(Webhook_Id=""), "WebhookHeaderError"),

@@ -42,6 +42,8 @@ _REQUESTS = {  # parameters of methods
     "DisputeTestPayment",
 }
 _ERRORS = {"ApiError"}
+#: Events have their ids in `webhook-id`, and beside them in the feed.
+_IN_A_HEADER = {"PaymentCompleted", "PaymentFailed", "PaymentExpired", "PaymentCancelled"}
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
@@ -106,7 +108,8 @@ def test_it_has_a_class_for_every_object_with_all_its_fields() -> None:
     assert len(names) > 25
     classes = described()["classes"]
     for name in sorted(names):
-        assert set(classes.get(name, ())) == fields_of(name), f"sdks/python, models.py: {name}"
+        fields = fields_of(name) | ({"id"} if name in _IN_A_HEADER else set())
+        assert set(classes.get(name, ())) == fields, f"sdks/python, models.py: {name}"
 
 
 async def test_it_tries_again_with_the_same_key_where_that_is_safe_and_nowhere_else() -> None:

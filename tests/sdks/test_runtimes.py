@@ -140,7 +140,7 @@ async def test_a_worker_sells_verifies_and_tries_again(worker: Worker, api: Api)
         verified = await worker.do("verify", **case)
         named = verified if isinstance(verified, str) else verified["error"]
         assert named == expected.replace("misused", "TypeError"), case
-    assert await worker.do("verify", **webhook()) == "payment.expired"
+    assert await worker.do("verify", **webhook()) == "payment.expired/msg_1"
     async with scripted("reset", GOOD) as server:
         assert await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url) == "1"
         assert len(server.keys) == 2

@@ -1,10 +1,12 @@
 // Uses keys, URLs and secrets as they come from files; prints what is sent, or how each ended.
 // Standard input: as JSON, the kind of text, the text and a webhook of each. Argument: an address.
 
-import { inspect } from "node:util";
 import { Client, webhooks } from "payintent-sdk";
 import { WebhookReceiver } from "payintent-sdk/testing";
 
+const { inspect } = (await import("node:util" as string)) as {
+  inspect: (value: unknown, options?: object) => string;
+};
 declare const process: { stdin: AsyncIterable<Uint8Array>; argv: string[] };
 
 interface SignedWebhook {

@@ -38,7 +38,9 @@ def use_sync(base: str, key: str, paid: str, denied_payer: str) -> dict[str, obj
         refund = client.refunds.get(part.id)
         assert [found.id for found in client.refunds.iterate(paid)] == [refund.id]
         assert refund.id in [found.id for found in client.refunds.list_updated().data]
-        kinds = [found.event.type for found in client.events.iterate()]
+        events = list(client.events.iterate())
+        assert all(found.event.id == found.id for found in events)
+        kinds = [found.event.type for found in events]
         assert kinds == ["payment.completed", "payment.cancelled"], kinds
         assert client.cases.list().data == []
         assert client.disputes.list().data == []

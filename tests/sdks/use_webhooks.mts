@@ -16,7 +16,8 @@ for await (const chunk of process.stdin) text += new TextDecoder().decode(chunk)
 for (const { body, headers, secrets, now } of JSON.parse(text) as Case[]) {
   const bytes = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
   try {
-    console.log((await webhooks.verify(bytes, headers, secrets, { nowS: now })).type);
+    const event = await webhooks.verify(bytes, headers, secrets, { nowS: now });
+    console.log(`${event.type}/${event.id}`);
     await webhooks.verify(bytes.buffer, new Headers(headers), secrets, { nowS: now });
   } catch (error) {
     if (!(error instanceof PayintentError || error instanceof TypeError)) throw error;

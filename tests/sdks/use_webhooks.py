@@ -15,4 +15,4 @@ for case in json.load(sys.stdin):
     except ValueError:
         print("misused")
     else:
-        print(event.type)
+        print(f"{event.type}/{event.id}")

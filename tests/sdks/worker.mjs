@@ -4,7 +4,8 @@ import { Client, webhooks } from "payintent-sdk";
 
 async function verify({ body, headers, secrets, now }) {
   const bytes = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
-  return (await webhooks.verify(bytes, headers, secrets, { nowS: now })).type;
+  const event = await webhooks.verify(bytes, headers, secrets, { nowS: now });
+  return `${event.type}/${event.id}`;
 }
 
 async function sell({ apiKey, baseUrl }) {

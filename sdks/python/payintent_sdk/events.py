@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -94,38 +94,42 @@ class PaymentCancelledData:
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentCompleted:
-    """The event `payment.completed`."""
+    """The event `payment.completed`; `id` is the `webhook-id`."""
 
     type: Literal["payment.completed"]
     timestamp: datetime
     data: PaymentCompletedData
+    id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentFailed:
-    """The event `payment.failed`."""
+    """The event `payment.failed`; `id` is the `webhook-id`."""
 
     type: Literal["payment.failed"]
     timestamp: datetime
     data: PaymentFailedData
+    id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentExpired:
-    """The event `payment.expired`."""
+    """The event `payment.expired`; `id` is the `webhook-id`."""
 
     type: Literal["payment.expired"]
     timestamp: datetime
     data: PaymentExpiredData
+    id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentCancelled:
-    """The event `payment.cancelled`."""
+    """The event `payment.cancelled`; `id` is the `webhook-id`."""
 
     type: Literal["payment.cancelled"]
     timestamp: datetime
     data: PaymentCancelledData
+    id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +139,10 @@ class UnknownEvent:
     type: str
     timestamp: datetime | None
     data: dict[str, Any]
+    id: str = ""
 
 
+#: Its `id` is in a header of its webhook, and beside it in the feed: not in its body.
 Event = PaymentCompleted | PaymentFailed | PaymentExpired | PaymentCancelled | UnknownEvent
 
 #: The class of each kind of event.
@@ -165,6 +171,10 @@ class FeedEvent:
     id: str
     event: Event
     delivery: EventDelivery
+
+    def __post_init__(self) -> None:
+        """Give the event its id, so that one function can handle it and a webhook."""
+        object.__setattr__(self, "event", replace(self.event, id=self.id))
 
 
 @dataclass(frozen=True, kw_only=True)

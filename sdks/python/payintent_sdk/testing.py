@@ -147,9 +147,8 @@ class WebhookReceiver:
             with self._changed:
                 self._refused.append(str(error))
             return 400
-        webhook_id = {name.lower(): value for name, value in headers.items()}["webhook-id"]
         with self._changed:
-            self._received.setdefault(webhook_id, ReceivedWebhook(id=webhook_id, event=event))
+            self._received.setdefault(event.id, ReceivedWebhook(id=event.id, event=event))
             self._changed.notify_all()
         return 204
 

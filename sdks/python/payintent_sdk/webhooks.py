@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from payintent_sdk.credentials import read_webhook_secret
 from payintent_sdk.decoding import decode_event
@@ -36,8 +37,8 @@ def verify(
     """Return the event of a webhook that is to be believed; raises a `WebhookError` otherwise.
 
     `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
-    callback secret, or several while it is being replaced. An event may come more than once: the
-    header `webhook-id` is the same each time.
+    callback secret, or several while it is being replaced. An event may come more than once, each
+    time with the same `id`: handle it once.
     """
     if isinstance(body, str):
         raise TypeError("the body must be the bytes that came")
@@ -57,7 +58,7 @@ def verify(
     if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
         raise WebhookTimeError("webhook-timestamp is too far from now")
     try:
-        return decode_event(json.loads(body))
+        return replace(decode_event(json.loads(body)), id=message_id)
     except (ValueError, UnreadableAnswerError) as error:
         raise WebhookBodyError(str(error)) from error
 

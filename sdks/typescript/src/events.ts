@@ -78,6 +78,9 @@ export interface PaymentCancelled {
 export type Event = PaymentCompleted | PaymentFailed | PaymentExpired | PaymentCancelled;
 export type EventType = Event["type"];
 
+/** An event of a webhook that is to be believed; `id` is the `webhook-id`, which its body lacks. */
+export type VerifiedEvent = Event & { readonly id: string };
+
 /** How far the webhook of an event is. */
 export interface EventDelivery {
   state: DeliveryState;

@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { Client } from "./client.js";
 import { readWebhookSecret } from "./credentials.js";
 import { WebhookError } from "./errors.js";
-import type { Event, EventType } from "./events.js";
+import type { Event, EventType, VerifiedEvent } from "./events.js";
 import type { AdvancedTestClock, CreatedPayment, Payment } from "./models.js";
 import type { CreatePayment, DeclineTestPayment, DisputeTestPayment, PayTestPayment } from "./parameters.js";
 import { verify } from "./webhooks.js";
@@ -158,7 +158,7 @@ export class WebhookReceiver {
   }
 
   async #take(body: Uint8Array, headers: NodeHeaders): Promise<number> {
-    let event: Event;
+    let event: VerifiedEvent;
     try {
       event = await verify(body, headers, this.#secrets);
     } catch (error) {
@@ -166,7 +166,7 @@ export class WebhookReceiver {
       this.#refused.push(error.message);
       return 400;
     }
-    const id = String(headers["webhook-id"]);
+    const { id } = event;
     if (!this.#received.has(id)) this.#received.set(id, { id, event });
     for (const look of [...this.#waiting]) look();
     return 204;

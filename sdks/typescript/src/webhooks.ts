@@ -7,7 +7,7 @@ import {
   WebhookSignatureError,
   WebhookTimeError,
 } from "./errors.js";
-import type { Event } from "./events.js";
+import type { Event, VerifiedEvent } from "./events.js";
 import { isObject } from "./retries.js";
 
 /** How far a webhook's time may be from now. */
@@ -28,8 +28,8 @@ export interface VerifyOptions {
  * Gives the event of a webhook that is to be believed; throws a `WebhookError` otherwise.
  *
  * `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
- * callback secret, or several while it is being replaced. An event may come more than once: the
- * header `webhook-id` is the same each time. A kind that this release does not know is given as it
+ * callback secret, or several while it is being replaced. An event may come more than once, each
+ * time with the same `id`: handle it once. A kind that this release does not know is given as it
  * came: answer 2xx, and leave it.
  */
 export async function verify(
@@ -37,7 +37,7 @@ export async function verify(
   headers: WebhookHeaders,
   secrets: string | readonly string[],
   { toleranceS = TOLERANCE_S, nowS = Date.now() / 1_000 }: VerifyOptions = {},
-): Promise<Event> {
+): Promise<VerifiedEvent> {
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(readWebhookSecret);
   const content = asBytes(body);
   const id = header(headers, "webhook-id");
@@ -53,7 +53,7 @@ export async function verify(
   if (Math.abs(nowS - Number(sent)) > toleranceS) {
     throw new WebhookTimeError("webhook-timestamp is too far from now");
   }
-  return eventOf(content);
+  return { ...eventOf(content), id };
 }
 
 function asBytes(body: unknown): Uint8Array<ArrayBuffer> {
