@@ -1,19 +1,23 @@
 """Admission: how many requests run at once, how long others wait, and which are shed.
 
-Three lanes with the same bounds, so that no crowd displaces another: merchants' servers, buyers'
-browsers, gateways' callbacks. A request whose lane is full waits briefly; then it is shed. One
-whose client has hung up meanwhile is never begun.
+Four lanes with the same bounds, so that no crowd displaces another: merchants' servers, buyers'
+browsers, gateways' callbacks, and everybody else. A request whose lane is full waits briefly; then
+it is shed. A request whose client has hung up is never begun.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from prometheus_client import Counter
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from payintent.config import Settings
+from payintent.slot import release_of_request
 
 SHED = Counter(
     "payintent_requests_shed_total",
@@ -28,18 +32,33 @@ ABANDONED = Counter(
 
 
 class LaneName(StrEnum):
-    """The three groups of callers; each has a bound of its own."""
+    """The groups of callers; each has a bound of its own."""
 
     MERCHANTS = "merchants"
     BUYERS = "buyers"
     GATEWAYS = "gateways"
+    OTHERS = "others"  # the portal, the documentation, the operator's port, unknown paths
 
 
-#: What anybody may ask is with the buyers: no stranger takes a merchant's place.
-_BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries", "/v1/onramp/")
+#: The routes that need an API key, and no others: no stranger uses a merchant's slot.
+_MERCHANTS = re.compile(
+    r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
+    r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
+    r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
+)
+#: What buyers' browsers and wallets ask for.
+_BUYERS = (
+    "/c/",
+    "/sdk/",
+    "/v1/checkout/",
+    "/v1/onchain/",
+    "/v1/chains/",
+    "/v1/countries",
+    "/v1/onramp/",
+)
 _GATEWAYS = "/v1/callbacks/"
 _FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
-_STREAM = "/events"  # lasts for minutes; the change feed bounds how many there are
+_STREAM = re.compile(r"/v1/checkout/[^/]+/events")  # lasts for minutes; the change feed bounds them
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +87,19 @@ class Slot:
     def abandon(self) -> None:
         """Count a request that had a slot and whose client has gone."""
         ABANDONED.labels(self.lane.name).inc()
+
+
+async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
+    """Run the application for a request whose client is still there; None: it needs no slot."""
+    release_of_request.set(None if slot is None else slot.release)
+    try:
+        if not cycle.disconnected:
+            await cycle.run_asgi(app)
+        elif slot is not None:
+            slot.abandon()
+    finally:
+        if slot is not None:
+            slot.release()
 
 
 @dataclass(slots=True, eq=False)
@@ -138,12 +170,13 @@ class Gate:
             )
             for name in LaneName
         }
-        self._merchants = self._lanes[LaneName.MERCHANTS]
 
     def lane(self, path: str) -> Lane | None:
         """Return the lane of a path; None for paths that are never held back."""
+        if _MERCHANTS.fullmatch(path):
+            return self._lanes[LaneName.MERCHANTS]
         if path.startswith(_GATEWAYS):
             return self._lanes[LaneName.GATEWAYS]
         if path.startswith(_BUYERS):
-            return None if path.endswith(_STREAM) else self._lanes[LaneName.BUYERS]
-        return None if path in _FREE else self._merchants
+            return None if _STREAM.fullmatch(path) else self._lanes[LaneName.BUYERS]
+        return None if path in _FREE else self._lanes[LaneName.OTHERS]

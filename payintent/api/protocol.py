@@ -15,7 +15,8 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.api.errors import again_s
-from payintent.api.gate import Gate, Slot, Waiting
+from payintent.api.gate import Gate, Slot, Waiting, run_in_slot
+from payintent.api.host_header import is_host_clear
 from payintent.api.middleware import headers_of
 from payintent.api.overload import shed
 from payintent.api.request_body import announced_bytes, head_bytes
@@ -25,6 +26,7 @@ from payintent.api.transport import (
     HEADERS_TOO_LARGE,
     HEADERS_TOO_SLOW,
     MALFORMED,
+    NO_CLEAR_HOST,
     TOO_MANY_CONNECTIONS,
     TOO_MANY_PIPELINED,
     JoinedTransport,
@@ -32,7 +34,6 @@ from payintent.api.transport import (
     written,
 )
 from payintent.config import Settings
-from payintent.slot import release_of_request
 
 _FRAMING_PER_BYTE = 16  # of a chunked body, at most: one byte a chunk, and its size in hexadecimal
 _PIPELINED_MAX = 100  # requests that wait for the answers before them
@@ -193,6 +194,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._received > most and head_bytes(self.url, self.headers) > most:
             self._answer = HEADERS_TOO_LARGE
             raise _RequestRefusedError
+        if not is_host_clear(self.parser.get_http_version(), self.url, self.headers):
+            self._answer = NO_CLEAR_HOST
+            raise _RequestRefusedError
         if len(self.pipeline) >= _PIPELINED_MAX:
             self._answer = TOO_MANY_PIPELINED
             raise _RequestRefusedError
@@ -249,7 +253,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._slot = slot
         if self.bounds.draining and not self.pipeline:
             cycle.keep_alive = False
-        task = self.loop.create_task(_run(cycle, app, slot))
+        task = self.loop.create_task(run_in_slot(cycle, app, slot))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
@@ -385,16 +389,3 @@ class LimitedProtocol(HttpToolsProtocol):
     def _body_bytes_max(self) -> int:
         settings, is_callback = self.bounds.settings, self.url.startswith(_CALLBACKS)
         return settings.callback_bytes_max if is_callback else settings.body_bytes_max
-
-
-async def _run(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
-    """Run the application for a request whose client is still there."""
-    release_of_request.set(None if slot is None else slot.release)
-    try:
-        if not cycle.disconnected:
-            await cycle.run_asgi(app)
-        elif slot is not None:
-            slot.abandon()
-    finally:
-        if slot is not None:
-            slot.release()

@@ -7,6 +7,10 @@ from typing import Any
 Words = tuple[bytes, bytes]  # the rest of the status line, and a JSON body
 
 MALFORMED = (b"400 Bad Request", b'{"code":"BAD_REQUEST","message":"malformed HTTP request"}')
+NO_CLEAR_HOST = (
+    b"400 Bad Request",
+    b'{"code":"BAD_REQUEST","message":"a request has exactly one Host header"}',
+)
 HEADERS_TOO_LARGE = (
     b"431 Request Header Fields Too Large",
     b'{"code":"BAD_REQUEST","message":"the headers are too large"}',

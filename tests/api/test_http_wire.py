@@ -102,6 +102,60 @@ async def test_malformed_http_is_answered_in_our_own_words(api: Api, sent: bytes
     assert answer.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("line", "headers"),
+    [
+        (b"GET /v1/payments HTTP/1.1", []),
+        (b"GET /v1/payments HTTP/1.1", [b"X-Forwarded-Host: x"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Connection: Upgrade", b"Upgrade: h2c"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x", b"Host: y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x", b"Accept: */*", b"HOST: x"]),
+        (b"GET /v1/payments HTTP/1.0", [b"Host: x", b"Host: y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host:"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x, y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x,y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x/y"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: http://x"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: me@x"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: x:port"]),
+        (b"GET /v1/payments HTTP/1.1", [b"Host: \xe4"]),
+        (b"GET http://y/v1/payments HTTP/1.1", [b"Host: x"]),
+        (b"GET HTTP://x@y/v1/payments HTTP/1.1", [b"Host: x"]),
+        (b"GET http://y?/v1/payments HTTP/1.1", [b"Host: x"]),
+    ],
+    ids=str,
+)
+async def test_a_request_that_names_no_host_or_two_is_refused(
+    api: Api, line: bytes, headers: list[bytes]
+) -> None:
+    answer = await exchange(api.base, b"\r\n".join([line, *headers, b"", b""]) + _SECOND)
+    assert answer is not None
+    assert (answer.status, answer.json["code"]) == (400, "BAD_REQUEST")
+    assert answer.json["message"] == "a request has exactly one Host header"
+    assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("line", "headers"),
+    [
+        (b"GET /healthz HTTP/1.0", []),
+        (b"GET /healthz HTTP/1.1", [b"Host: pay.example.com"]),
+        (b"GET /healthz HTTP/1.1", [b"Host: pay_1.internal.:8080"]),
+        (b"GET /healthz HTTP/1.1", [b"Host: 192.0.2.1:80"]),
+        (b"GET /healthz HTTP/1.1", [b"Host: [2001:db8::1]:8080"]),
+        (b"GET http://X:8080/healthz HTTP/1.1", [b"Host: x:8080"]),
+    ],
+    ids=str,
+)
+async def test_a_host_that_is_clear_is_accepted_in_each_of_its_forms(
+    api: Api, line: bytes, headers: list[bytes]
+) -> None:
+    answer = await exchange(api.base, b"\r\n".join([line, *headers, b"", b""]))
+    assert answer is not None
+    assert answer.status == 200
+
+
 async def test_headers_have_at_most_32_kib(api: Api) -> None:
     for size, status in ((31 * _KIB, 200), (33 * _KIB, 431)):
         for sent in (

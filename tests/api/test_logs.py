@@ -87,7 +87,9 @@ async def test_no_secret_is_ever_written_down(world: World, process: _Process) -
             headers={"sim-signature": "v1=planted-signature"},
         )
         assert unsigned.status == 401
-        await exchange(api.base, b"GET / HTTP/1.1\r\nAuthorization: planted\x01-raw\r\n\r\n")
+        await exchange(
+            api.base, b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: planted\x01-raw\r\n\r\n"
+        )
         await _bug(api)
         await world.rows("ALTER TABLE checkout RENAME TO planted_table")
         assert (await api.create()).status == 503

@@ -1,6 +1,7 @@
 """More than a process can do: slow bodies, too many connections, too many requests at once."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from uuid import uuid4
@@ -8,11 +9,13 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from prometheus_client import REGISTRY
+from starlette.routing import Route
 from starlette.types import Message
 
 from payintent.api.gate import Gate, LaneName
 from payintent.api.overload import shed
 from payintent.config import Settings
+from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.api.arrange import count, document
 from tests.api.wire import Wire, WireAnswer
 from tests.support.patience import PATIENCE_S
@@ -283,10 +286,72 @@ async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/chains/native", "/v1/countries", "/v1/onramp/orders", "/v1/checkout/cs_x", "/c/x"]
-)
-def test_what_needs_no_key_takes_no_place_of_a_merchant(settings: Settings, path: str) -> None:
+def lane_of(settings: Settings, path: str) -> LaneName | None:
     lane = Gate(settings).lane(path)
-    assert lane is not None
-    assert lane.name is LaneName.BUYERS
+    return lane and lane.name
+
+
+def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Settings) -> None:
+    """Those whose handlers `merchant_route` has wrapped."""
+    routes = [one for one in (*ROUTES, *OPERATOR_ROUTES) if isinstance(one, Route)]
+    needs_key = {
+        one.path
+        for one in routes
+        if one.path.startswith("/v1/") and hasattr(one.endpoint, "__wrapped__")
+    }
+    assert {"/v1/payments", "/v1/test/clock/advance"} <= needs_key
+    of_merchants = {
+        one.path
+        for one in routes
+        if lane_of(settings, re.sub(r"{[^}]+}", "x_1", one.path)) is LaneName.MERCHANTS
+    }
+    assert of_merchants == needs_key
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chains/native", LaneName.BUYERS),
+        ("/v1/countries", LaneName.BUYERS),
+        ("/v1/onramp/orders", LaneName.BUYERS),
+        ("/v1/checkout/cs_x", LaneName.BUYERS),
+        ("/v1/checkout/cs_x/events", None),
+        ("/v1/countries/events", LaneName.BUYERS),
+        ("/c/x", LaneName.BUYERS),
+        ("/sdk/payintent.js", LaneName.BUYERS),
+        ("/v1/callbacks/stripe/1", LaneName.GATEWAYS),
+        ("/merchant", LaneName.OTHERS),
+        ("/merchant/payments", LaneName.OTHERS),
+        ("/docs", LaneName.OTHERS),
+        ("/docs/integrate", LaneName.OTHERS),
+        ("/openapi.yaml", LaneName.OTHERS),
+        ("/sdk", LaneName.OTHERS),
+        ("/", LaneName.OTHERS),
+        ("/v1", LaneName.OTHERS),
+        ("/v1/nowhere", LaneName.OTHERS),
+        ("/v1/paymentsx", LaneName.OTHERS),
+        ("/v1/payments/", LaneName.OTHERS),
+        ("/v1/payments/pay_1/nowhere", LaneName.OTHERS),
+        ("/v1/payments/pay_1\n", LaneName.MERCHANTS),
+        ("//v1/payments", LaneName.OTHERS),
+        ("/operator/payments/pay_1", LaneName.OTHERS),
+        ("/healthz", None),
+    ],
+)
+def test_each_path_has_the_lane_of_its_callers(
+    settings: Settings, path: str, name: LaneName | None
+) -> None:
+    assert lane_of(settings, path) is name
+
+
+@pytest.mark.parametrize("path", ["/merchant", "/docs", "/sdk", "/openapi.yaml", "/nowhere"])
+async def test_a_crowd_of_merchants_holds_up_nothing_else(
+    api: Api, locked: asyncpg.Connection, path: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        for wire in wires:
+            await wire.send(create(api))
+        await creating(locked, _PLACES)
+        answer = await asyncio.wait_for(api.send("GET", path), PATIENCE_S)
+        assert answer.status in {200, 303, 404}

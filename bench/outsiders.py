@@ -1,0 +1,236 @@
+"""`python -m bench.outsiders`: what a gateway and a picture host that hang cost everybody else.
+
+One API process. In each round a crowd selects a payment method at a gateway and asks for a shop's
+pictures, at the rates below, while other buyers read their checkouts and quotes. In every other
+round gateway and host accept and never answer; in the rest they answer at once. The figure is the
+ratio of the other buyers' p99 in both kinds of rounds, the median of each.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import aiohttp
+import asyncpg
+from rich.console import Console
+
+from bench.installation import Installation, free_ports
+from bench.places import own_servers
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import prepare_installation
+
+RATIO_MAX = 1.2
+SELECTIONS_PER_S = 40
+PICTURES_PER_S = 48
+OTHERS_PER_S = 60
+_REFUSAL = b'HTTP/1.1 404 Not Found\r\nContent-Length: 20\r\n\r\n{"error": "no such"}'
+_KNOWN = 50  # payments of other buyers
+_PICTURES = 240
+_SETTLE_S = 6.0  # between two rounds: until what hung has ended, for pictures
+_SIMULATOR = """
+SELECT m.id FROM payment_method m JOIN provider_account a ON a.id = m.account_id
+WHERE m.merchant_id = $1 AND a.provider = 'simulator' AND m.enabled ORDER BY m.id LIMIT 1
+"""
+
+
+class Outsider:
+    """A gateway and a picture host: refuses at once, or accepts and never answers."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection, or none."""
+        self._open.add(writer)
+        try:
+            while await reader.readline():
+                length = 0
+                while (line := await reader.readline()).strip():
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                await reader.readexactly(length)
+                if self.hangs:
+                    await reader.read()
+                    return
+                writer.write(_REFUSAL)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def drop(self) -> None:
+        """Close what is open, as a host that is restarted."""
+        for writer in self._open:
+            writer.transport.abort()
+
+
+@dataclass(slots=True)
+class Round:
+    """What other buyers saw in a round, and how the crowd was answered."""
+
+    hangs: bool
+    seconds: list[float] = field(default_factory=list[float])
+    statuses: Counter[int] = field(default_factory=Counter[int])
+    crowd: Counter[int] = field(default_factory=Counter[int])
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What rounds work with."""
+
+    installation: Installation
+    client: aiohttp.ClientSession
+    outsider: Outsider
+    database: "asyncpg.Connection[asyncpg.Record]"
+    method_id: int
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.installation.world.ports.api}"
+
+    async def measure(self, known: list[str], hangs: bool, seconds: float, number: int) -> Round:
+        """Run one round; everything that it asks about but the known checkouts is new."""
+        selected = await self._create(round(SELECTIONS_PER_S * seconds))
+        pictures = await self._pictures(number)
+        self.outsider.hangs = hangs
+        done = Round(hangs)
+        await asyncio.gather(
+            _at_rate(OTHERS_PER_S, seconds, lambda n: self._read(done, known, n)),
+            _at_rate(SELECTIONS_PER_S, seconds, lambda n: self._select(done, selected[n])),
+            _at_rate(PICTURES_PER_S, seconds, lambda n: self._picture(done, pictures, n)),
+        )
+        self.outsider.hangs = False
+        self.outsider.drop()
+        await asyncio.sleep(_SETTLE_S)
+        await self.database.execute("DELETE FROM gateway_outage")  # of the connections dropped
+        return done
+
+    async def create_known(self) -> list[str]:
+        """Create the payments of other buyers."""
+        return await self._create(_KNOWN)
+
+    async def _create(self, count: int, image: str = "") -> list[str]:
+        metadata = {"product": {"name": "Book", "image": image}} if image else {}
+        fields = {"currency": "THB", "amount": "1590.00", "payer_uid": "b", "metadata": metadata}
+        created: list[str] = []
+        for _ in range(count):
+            headers = {
+                "Authorization": f"Bearer {self.installation.api_key}",
+                "Idempotency-Key": str(uuid4()),
+            }
+            url = f"{self.base}/v1/payments"
+            async with self.client.post(url, json=fields, headers=headers) as answer:
+                answer.raise_for_status()
+                created.append((await answer.json())["checkout_id"])
+        return created
+
+    async def _pictures(self, number: int) -> list[str]:
+        """Return the addresses here of pictures at the outsider that nobody has asked for."""
+        port = self.installation.world.ports.simulator
+        paths: list[str] = []
+        for picture in range(_PICTURES):
+            image = f"http://127.0.0.1:{port}/{number}/{picture}.png"
+            [checkout_id] = await self._create(1, image)
+            async with self.client.get(f"{self.base}/c/{checkout_id}") as answer:
+                page = await answer.text()
+            paths.append("/c/static/pictures/" + page.split("/c/static/pictures/")[1].split('"')[0])
+        return paths
+
+    async def _read(self, done: Round, known: list[str], number: int) -> None:
+        path = f"/v1/checkout/{known[number % len(known)]}{'/quotes' * (number % 2)}"
+        began = time.perf_counter()
+        async with self.client.get(self.base + path) as answer:
+            await answer.read()
+        done.seconds.append(time.perf_counter() - began)
+        done.statuses[answer.status] += 1
+
+    async def _select(self, done: Round, checkout_id: str) -> None:
+        url = f"{self.base}/v1/checkout/{checkout_id}/quotes"
+        async with self.client.post(url, json={"payment_method_id": self.method_id}) as answer:
+            done.crowd[answer.status] += 1
+
+    async def _picture(self, done: Round, paths: list[str], number: int) -> None:
+        async with self.client.get(self.base + paths[number % len(paths)]) as answer:
+            done.crowd[answer.status] += 1
+
+
+async def _at_rate(
+    per_s: int, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
+) -> None:
+    """Send so many a second, whatever becomes of those before."""
+    began, sent = time.perf_counter(), list[asyncio.Task[None]]()
+    for number in range(round(per_s * seconds)):
+        await asyncio.sleep(began + number / per_s - time.perf_counter())
+        sent.append(asyncio.create_task(send(number)))
+    await asyncio.wait(sent)
+
+
+def p99(seconds: list[float]) -> float:
+    """Return the 99th percentile."""
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+async def _run(installation: Installation, rounds: int, seconds: float, console: Console) -> float:
+    outsider = Outsider()
+    server = await asyncio.start_server(
+        outsider.serve, "127.0.0.1", installation.world.ports.simulator
+    )
+    database = await asyncpg.connect(installation.world.database_url)
+    method_id = await database.fetchval(_SIMULATOR, installation.merchant_id)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with server, aiohttp.ClientSession(connector=connector) as client:
+        bench = Bench(installation, client, outsider, database, method_id)
+        known = await bench.create_known()
+        await bench.measure(known, hangs=False, seconds=seconds, number=-1)  # to warm up
+        done: list[Round] = []
+        for number in range(2 * rounds):
+            one = await bench.measure(known, number % 2 == 1, seconds, number)
+            done.append(one)
+            console.print(
+                f"{number}: {'hangs' if one.hangs else 'answers'},"
+                f" others p50 {statistics.median(one.seconds) * 1000:.1f} ms,"
+                f" p99 {p99(one.seconds) * 1000:.1f} ms {dict(one.statuses)},"
+                f" crowd {dict(one.crowd)}"
+            )
+    await database.close()
+    # The median of rounds: what else the machine does in one of them decides nothing.
+    with_it = statistics.median(p99(one.seconds) for one in done if one.hangs)
+    without = statistics.median(p99(one.seconds) for one in done if not one.hangs)
+    shed = sum(count for one in done for status, count in one.statuses.items() if status != 200)
+    console.print(
+        f"others' p99: {without * 1000:.1f} ms with outsiders that answer,"
+        f" {with_it * 1000:.1f} ms while they hang; ratio {with_it / without:.2f}"
+        f" (at most {RATIO_MAX}); {shed} of their requests were not answered 200"
+    )
+    return with_it / without if not shed else float("inf")
+
+
+def main() -> None:
+    """Measure, print; end with 1 where the ratio is above the limit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a round, below 15")
+    wanted = parser.parse_args()
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    with own_servers(var_dir)("outsiders") as place:
+        chains = DevChains(place.folder, (0, 0, 0))
+        preparing = prepare_installation(place.folder, free_ports(), place.url, chains)
+        installation = Installation(world=asyncio.run(preparing), log_dir=place.folder)
+        with installation.api():
+            ratio = asyncio.run(_run(installation, wanted.rounds, wanted.seconds, console))
+    raise SystemExit(int(ratio > RATIO_MAX))
+
+
+if __name__ == "__main__":
+    main()
