@@ -14,9 +14,7 @@ FILES = {
     "sandbox.txt": SANDBOX,
     "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
-    "clients.txt": [
-        "-"
-    ],  # makes Python clients and forks one; its typer is older
+    "clients.txt": ["-"],  # makes Python clients and forks one; its typer is older
     "mcp.txt": ["-"],  # what the server for agents needs, and its SDK
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
     "profile.txt": ["-"],  # py-spy, for `make profile`

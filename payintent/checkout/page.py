@@ -189,8 +189,14 @@ async def _page(
     snapshot: PaymentSnapshot,
     refused: RefusedError | None = None,
     typed: dict[str, str] | None = None,
+    *,
+    hands_over: bool = False,
 ) -> Response:
-    """Build the page; `refused` and `typed` belong to a form that was sent just now."""
+    """Build the page; `refused` and `typed` belong to a form that was sent just now.
+
+    `hands_over`: it answers a selection, so it has the gateway's own form. A gateway takes that
+    form once, so the page that a buyer comes back to selects the method again.
+    """
     page = await _open(request, app, snapshot)
     view, language, embed = page.view, page.texts, page.fields["embed"]
     requested = (typed or {}).get("country") or request.query_params.get("country")
@@ -205,7 +211,8 @@ async def _page(
     if step["kind"] != "wallet" and not view["can"]["select"]:
         step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
     if step["kind"] == "redirect":
-        offered.gateways.add(web_origin(step["url"]))
+        step = step if hands_over else _returned_step(step, view, offered)
+        offered.gateways.add(web_origin(step.get("url", "")))
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -233,6 +240,15 @@ async def _page(
     return render_page(
         request, "checkout.html", fields, policy, http_status(refused) if refused else 200
     )
+
+
+def _returned_step(
+    step: dict[str, Any], view: dict[str, Any], offered: _OfferedQuotes
+) -> dict[str, Any]:
+    """Select the method again if its gateway's form may have been posted, and it is offered."""
+    method_id = view["selected"]["payment_method_id"]
+    is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
+    return {"kind": "again"} if step["method"] == "POST" and is_offered else step
 
 
 def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:
@@ -323,7 +339,7 @@ def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
 
 
 async def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
-    """Send the buyer to the gateway's page, or to ours, which leads there by a press.
+    """Send the buyer to the gateway's page, or show ours, which leads there by a press.
 
     Browsers follow the answer to a form only to origins that our page named (form-action): a
     gateway's page that is elsewhere than its adapter says is reached by a link.
@@ -334,4 +350,7 @@ async def _onward(request: Request, app: AppContext, selected: SelectedSession) 
         url: str = action["redirect"]["url"]
         if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
             return RedirectResponse(url, 303, HEADERS)
+    if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
+        snapshot = await checkout.reread_checkout(request)
+        return await _page(request, app, snapshot, hands_over=True)
     return RedirectResponse(read_page_url(request, payment.checkout_id).current, 303, HEADERS)

@@ -73,6 +73,9 @@ class GatewayCapabilities:
     remote: bool = True
     remote_refunds: bool = True  # somebody outside is asked for refunds
     test_only: bool = False  # no money moves there: only test accounts are at it
+    #: How long the gateway wants us to wait before the first inquiry about a session, and between
+    #: inquiries. A buyer's return, a change of method and the deadline inquire at once.
+    inquiry_gap_s: float = 0.0
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
     #: Of the gateway's own files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()

@@ -36,6 +36,8 @@ _log = get_logger("inquire")
 
 #: Seconds between inquiries, the last one repeated; the first comes 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
+#: After an answer that limits our requests: ECPay's limit lasts half an hour, the longest known.
+THROTTLED_WAIT_S = 1800.0
 #: A payment may be waiting for its session to close, so this begins at once and at short intervals.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 DECIDING_WAIT_S = 30.0
@@ -95,6 +97,11 @@ class SessionInquirer:
     async def _inquire(self, ask: DueSession) -> None:
         session = ask.session
         age_s = (ask.now - session.opened_at).total_seconds()
+        gap_s = self._gap_s(session)
+        if session.status is SessionStatus.OPEN and age_s < gap_s and not ask.has_returned:
+            database = self._database(session)
+            await sessions.schedule_inquiry(database, session, gap_s - age_s)
+            return
         answer = await self._ask(session)
         if isinstance(answer, SessionReport):
             await self._take_in(ask, answer, age_s)
@@ -107,7 +114,7 @@ class SessionInquirer:
                 session=ids.format_id(ids.SESSION, session.id),
                 why=answer.detail,
             )
-        wait_s: float | None = _wait_s(session, answer)
+        wait_s: float | None = _wait_s(session, answer, gap_s)
         if session.status is SessionStatus.OPENING:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
@@ -126,6 +133,10 @@ class SessionInquirer:
             async with self._database(session).transaction() as tx:
                 patience = self.authorising_patience
                 await expire_undecided(tx, session, patience)
+
+    def _gap_s(self, session: Session) -> float:
+        gateway = self.accounts.gateway(session.quote.provider)
+        return gateway.capabilities.inquiry_gap_s if gateway else 0.0
 
     def _database(self, session: Session) -> Database:
         return self.cells.of(session.payment_id)
@@ -195,13 +206,12 @@ class SessionInquirer:
             return not (held_up and present.status is SessionStatus.CLOSING)
 
 
-def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown) -> float:
+def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: float) -> float:
+    if isinstance(answer, OutcomeUnknown) and answer.throttled:
+        gap_s = max(gap_s, THROTTLED_WAIT_S)
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
     deciding = isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
     # A payment may wait for the decision, so the next inquiry comes soon.
-    return (
-        min(wait_s, DECIDING_WAIT_S)
-        if deciding and session.status is SessionStatus.CLOSING
-        else wait_s
-    )
+    is_urgent = deciding and session.status is SessionStatus.CLOSING
+    return max(gap_s, min(wait_s, DECIDING_WAIT_S) if is_urgent else wait_s)

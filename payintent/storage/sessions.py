@@ -35,6 +35,7 @@ class DueSession:
 
     session: Session
     now: datetime
+    has_returned: bool  # the buyer has come back from the gateway's page
 
 
 async def find_payment_id(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
@@ -182,13 +183,16 @@ async def claim_due(
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         )
-        RETURNING t.now,"""
+        RETURNING t.now, s.returned_at IS NOT NULL AS has_returned,"""
         + COLUMNS,
         limit,
         lease_s,
         busy_accounts,
     )
-    return [DueSession(session=from_row(row), now=row["now"]) for row in rows]
+    return [
+        DueSession(session=from_row(row), now=row["now"], has_returned=row["has_returned"])
+        for row in rows
+    ]
 
 
 async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:

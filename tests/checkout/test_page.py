@@ -9,7 +9,7 @@ import pytest
 from payintent.checkout.languages import load_language
 from payintent.checkout.page_fields import page_result
 from payintent.config import Settings
-from payintent.domain.gateway import OutcomeUnknown
+from payintent.domain.gateway import GatewaySessionRequest, OutcomeUnknown, SessionCreated
 from payintent.storage import tax_rates
 from tests.api.arrange import bring_to, callback, payment_of
 from tests.api.refunding import in_status
@@ -67,6 +67,31 @@ def _checked(page: Answer) -> list[str]:
 
 async def _submit(api: Api, created: Answer, fields: dict[str, str], **options: object) -> Answer:
     return await api.send("POST", f"{_path(created)}/select", data=fields, **options)
+
+
+async def test_a_form_of_a_gateway_is_posted_once_and_continuing_selects_anew(api: Api) -> None:
+    def answer(request: GatewaySessionRequest) -> SessionCreated:
+        fields = {"order": request.session_id.hex}
+        redirect = {"url": "https://bank.test/pay", "method": "POST", "fields": fields}
+        return SessionCreated(
+            reference=request.session_id.hex,
+            next_action={"type": "redirect", "redirect": redirect},
+        )
+
+    api.world.gateway.answer_create = answer
+    created = await api.create()
+    first = await _submit(api, created, _form(await _show(api, created)))
+    posted = re.findall(r'name="order" value="(\w+)"', first.body.decode())
+    assert (first.status, len(posted)) == (200, 1)
+    back = await _show(api, created)  # the buyer presses Back
+    assert "bank.test/pay" not in back.body.decode()
+    again = re.search(r'<input type="hidden" name="method" value="([^"]*)"', back.body.decode())
+    assert again is not None
+    second = await _submit(api, created, {"method": again[1]})
+    posted += re.findall(r'name="order" value="(\w+)"', second.body.decode())
+    assert (second.status, len(set(posted))) == (200, 2)
+    assert api.world.gateway.inquired != []  # it was not paid meanwhile
+    assert (await payment_of(api, created)).status == "PROCESSING"
 
 
 @pytest.mark.parametrize("status", _TITLES)

@@ -88,6 +88,8 @@ async def test_the_form_says_exactly_what_was_frozen(stage: Stage) -> None:
         "ItemName": "Nimbus Books pay_1",
         "ReturnURL": stage.ear.url,
         "OrderResultURL": BACK,
+        "ClientBackURL": BACK,
+        "UnionPay": "2",
         "ChoosePayment": "Credit",
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",
@@ -114,8 +116,9 @@ async def test_the_pages_may_be_elsewhere_than_the_operations(stage: Stage) -> N
     ("locale", "language"),
     [
         (None, None),
-        ("zh-TW", "CHT"),
-        ("zh", "CHT"),
+        ("zh-TW", None),
+        ("zh-Hant", None),
+        ("zh", None),
         ("zh-Hans-CN", "CHI"),
         ("zh_CN", "CHI"),
         ("ja-JP", "JPN"),
@@ -239,7 +242,7 @@ async def test_an_order_that_is_not_established_may_still_be_on_the_buyers_scree
         {"TradeAmt": "0"},
         {"TradeAmt": "15.9O"},
         {"TradeAmt": "-1590"},
-        {"ItemName": "a&b"},
+        {"ItemName": "a&b=c"},
     ],
 )
 async def test_an_answer_that_does_not_fit_says_nothing(
@@ -325,8 +328,10 @@ def reported(
 async def test_only_a_payment_that_is_surely_real_is_captured(stage: Stage) -> None:
     capture = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
     assert reported(stage) == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
-    for flag in ("1", "", "2", None):
-        assert reported(stage, SimulatePaid=flag) is None
+    for flag in ("", "2", None):
+        assert reported(stage, SimulatePaid=flag) == reported(stage)
+    assert reported(stage, SimulatePaid="1") is None
+    assert reported(stage, SimulatePaid=None, simulatepaid="1") is None  # the same to the hash
 
 
 @pytest.mark.parametrize("code", ["2", "10100073", "10300028"])

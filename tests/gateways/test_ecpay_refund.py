@@ -80,6 +80,17 @@ async def brought_to(stage: Stage, phase: str) -> tuple[GatewaySessionRef, Captu
     return session, capture
 
 
+async def test_an_order_in_instalments_is_refunded_as_a_whole(stage: Stage) -> None:
+    session, capture = await stage.captured(card="4000009900000186")
+    await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
+    part = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
+    assert isinstance(part, RefundReport)
+    assert (part.state, "as a whole" in str(part.detail)) == (DECLINED, True)
+    whole = await stage.gateway.refund(stage.account, refund_of(session, capture, WHOLE))
+    assert isinstance(whole, RefundReport)
+    assert whole.state is DONE
+
+
 async def given_back(stage: Stage, capture: Capture) -> int:
     return DOLLAR * (await stage.buyer.trade(capture.reference))["given_back"]
 

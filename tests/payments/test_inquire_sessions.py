@@ -1,5 +1,6 @@
 """The janitor: what it asks, when it asks again, and what it repairs."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -9,10 +10,15 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
-from payintent.payments.inquire_sessions import CLOSING_WAITS_S, GIVE_UP_AFTER_S, OPEN_WAITS_S
+from payintent.payments.inquire_sessions import (
+    CLOSING_WAITS_S,
+    GIVE_UP_AFTER_S,
+    OPEN_WAITS_S,
+    ask_on_return,
+)
 from payintent.storage import sessions
 from tests.payments.test_expire import ask_all
-from tests.support.fakes import captured, declined
+from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
 
 SILENT = OutcomeUnknown(detail="timeout")
@@ -78,6 +84,34 @@ async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -
         moved += expected + 1
     assert world.gateway.closed == [first.id] * len(CLOSING_WAITS_S)
     assert set(world.gateway.inquired) <= {first.id, (await world.see(payment)).payment.session_id}
+
+
+async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_returns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = replace(FakeGateway.capabilities, inquiry_gap_s=600.0)
+    monkeypatch.setattr(world.gateway, "capabilities", patient)
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    await world.move_clock(31)
+    await ask_all(world)
+    assert world.gateway.inquired == []
+    assert await wait_s(world, session.id) == pytest.approx(569, abs=3)
+    await world.move_clock(601)
+    await ask_all(world)
+    assert world.gateway.inquired == [session.id]
+    assert await wait_s(world, session.id) == pytest.approx(600, abs=3)
+    returning = (await world.select(await world.create(expires_in_s=86_400))).session
+    await ask_on_return(world.database, world.service.accounts, world.merchant_id, returning)
+    await ask_all(world)
+    assert world.gateway.inquired == [session.id, returning.id]
+
+
+async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(world: World) -> None:
+    session = (await world.select(await world.create(expires_in_s=86_400))).session
+    world.gateway.answer_inquire = OutcomeUnknown(detail="status 403", throttled=True)
+    await world.move_clock(31)
+    await ask_all(world)
+    assert await wait_s(world, session.id) == pytest.approx(1800, abs=3)
 
 
 async def test_silence_is_logged_with_whose_it_is(world: World) -> None:

@@ -55,6 +55,9 @@ DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and gets the
 #: No deadline can be sent either: `ExpireDate` (days) is only read for ATM orders, and
 #: `StoreExpireDate` (minutes, or days) only for those that are paid in shops.
 ABANDONED_AFTER_S = 3600
+#: ECPay asks for inquiries no sooner than ten minutes after a payment, and ten minutes apart
+#: (developers.ecpay.com.tw, 2890).
+INQUIRY_GAP_S = 600.0
 
 _PAGE = "/Cashier/AioCheckOut/V5"
 _UNPAID = "0"  # or the bank has not answered yet
@@ -63,7 +66,8 @@ _CODE = re.compile(r"-?[0-9]{1,10}")
 _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
 _SESSION = re.compile(r"[0-9a-f]{32}")
 
-_LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": "CHT"}
+#: Traditional Chinese is the page's own language, and has no code.
+_LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": None}
 _SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
 #: Codes of the result notification that decide nothing.
@@ -92,17 +96,21 @@ class EcpayGateway:
 
     Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds follow the
     state of the card's authorisation, and can be inquired. `auto_close`, `off` where the
-    account's daily closing is off, allows refunds at that hour too. `page_url`.
+    account's daily closing is off, allows refunds at that hour too. `union_pay`, `on`, offers
+    UnionPay cards on the page. `page_url`.
     """
 
     provider = "ecpay"
     capabilities = GatewayCapabilities(
         credentials=CREDENTIALS,
-        optional_credentials=frozenset({"credit_check_code", "auto_close", "page_url"}),
+        optional_credentials=frozenset(
+            {"credit_check_code", "auto_close", "page_url", "union_pay"}
+        ),
         decimals={CURRENCY: DECIMALS},
         countries=frozenset({"TW"}),
         refunds=RefundSupport.PARTS,
         refund_is_idempotent=False,
+        inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
         livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
         layouts=LAYOUTS,
@@ -249,7 +257,9 @@ def _read(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
         code=code,
         trade_no=trade_no,
         amount=amount_of(fields),
-        simulated=fields.get("SimulatePaid") != "0",
+        simulated=any(
+            name.lower() == "simulatepaid" and value == "1" for name, value in fields.items()
+        ),
     )
 
 
@@ -268,10 +278,13 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",  # the card's authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
+        # 0 offers UnionPay beside other cards, 2 hides it: its buyers do not come back by
+        # OrderResultURL.
+        "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
-        # Not ClientBackURL, a mere link: this one returns the buyer at once, by a POST.
-        fields["OrderResultURL"] = request.return_url
+        fields["OrderResultURL"] = request.return_url  # returns the buyer at once, by a POST
+        fields["ClientBackURL"] = request.return_url  # a link, for the buyer who does not pay
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
 
@@ -285,7 +298,7 @@ def _plain(text: str) -> str:
 
 
 def _language(locale: str | None) -> str | None:
-    """Return ECPay's code of the buyer's language; English where it has no such language."""
+    """Return ECPay's code of the buyer's language; English if it does not have the language."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")

@@ -42,6 +42,7 @@ class EcpayTrade:
     amount: str  # in dollars
     authorisation: str  # of the card (`gwsr`): its id in the credit operations
     tried: bool  # the bank has decided on a card
+    instalments: bool  # the buyer pays the bank in instalments
 
     @property
     def units(self) -> int:
@@ -147,4 +148,5 @@ def _trade(
         amount=amount_of(fields),
         authorisation=fields.get("gwsr", ""),
         tried=bool(fields.get("process_date")),
+        instalments=fields.get("stage", "").strip("0") != "",
     )

@@ -10,6 +10,7 @@ from payintent.domain.gateway import GatewayAccount
 
 CHECK = "CheckMacValue"
 FIELDS_MAX = 200
+_FIELD = re.compile(r"&[^&]*=")  # within a value, what could be read as a field of its own
 _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 
@@ -38,7 +39,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     expected = check_mac_value(fields, hash_key, hash_iv)
     if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
         raise ValueError("CheckMacValue is not this account's")
-    if any("&" in value for value in fields.values()):
+    if any(_FIELD.search(value) for value in fields.values()):
         # The hash joins fields with the same signs: cut elsewhere, they would mean something else.
         raise ValueError("a signed value could be cut into fields in another way")
     return fields
@@ -50,10 +51,12 @@ def parse_form(body: bytes) -> dict[str, str]:
         body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
     )
     fields: dict[str, str] = {}
+    names: set[str] = set()  # in lower case, as they are hashed
     for name, value in pairs:
-        if not _NAME.fullmatch(name) or name in fields:
+        if not _NAME.fullmatch(name) or name.lower() in names:
             raise ValueError("a field's name is odd or comes twice")
         fields[name] = value
+        names.add(name.lower())
     return fields
 
 

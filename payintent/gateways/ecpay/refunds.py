@@ -202,6 +202,8 @@ async def _look(
                 return trade
             if (trade.status, trade.trade_no) != (PAID, request.capture.reference):
                 return _declined("ECPay knows of no such payment")
+            if trade.instalments and _units(request) != trade.units:
+                return _declined("an order that is paid in instalments is refunded as a whole")
             return await _card(ecpay, account, trade)
     except TimeoutError:
         return OutcomeUnknown(detail=f"not seen within {LOOK_MAX_S:g} s how the payment stands")

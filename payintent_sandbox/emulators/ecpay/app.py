@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from payintent_sandbox.emulators.ecpay import credit
-from payintent_sandbox.emulators.ecpay.cards import CARDS
+from payintent_sandbox.emulators.ecpay.cards import CARDS, offered_cards
 from payintent_sandbox.emulators.ecpay.machine import EcpayEmulator
 from payintent_sandbox.emulators.ecpay.model import Account, RefusalError, Trade
 from payintent_sandbox.emulators.ecpay.notices import result
@@ -87,12 +87,12 @@ async def _pay(emulator: EcpayEmulator, request: Request, fields: dict[str, str]
     if trade is None:
         return _page("refused.html", status=404, code="10200047", message="no such trade")
     card = CARDS.get(fields.get("card", "").replace(" ", "").replace("-", ""))
-    if card is None:
+    if card is None or card not in offered_cards(trade.order):
         return _card_page(trade, error="This is not one of the test cards below.", status=422)
     outcome = emulator.pay(trade, card)
     if outcome is None:
         return _page("refused.html", code="10300028", message="This trade has had its attempt.")
-    return _outcome_page(trade, *outcome)
+    return _outcome_page(trade, *outcome, returns=not card.union_pay)
 
 
 async def _inquire(emulator: EcpayEmulator, _: Request, fields: dict[str, str]) -> Response:
@@ -151,12 +151,16 @@ async def _fields(request: Request) -> dict[str, str]:
 
 
 def _card_page(trade: Trade, *, error: str = "", status: int = 200) -> Response:
-    return _page("card.html", status=status, trade=trade, cards=CARDS.values(), error=error)
+    cards, link = offered_cards(trade.order), trade.order.get("ClientBackURL", "")
+    return _page("card.html", status=status, trade=trade, cards=cards, error=error, link=link)
 
 
-def _outcome_page(trade: Trade, code: str, message: str) -> Response:
-    """Send the buyer back by a POST to `OrderResultURL`, or show a link if the order has none."""
-    back = trade.order.get("OrderResultURL", "")
+def _outcome_page(trade: Trade, code: str, message: str, *, returns: bool) -> Response:
+    """Send the buyer back by a POST to `OrderResultURL`, or show a link if the order has none.
+
+    A UnionPay buyer gets the link alone: `OrderResultURL` does not apply.
+    """
+    back = trade.order.get("OrderResultURL", "") if returns else ""
     fields = result(trade, code, message) if back else {}
     link = trade.order.get("ClientBackURL", "")
     return _page("outcome.html", code=code, message=message, back=back, fields=fields, link=link)

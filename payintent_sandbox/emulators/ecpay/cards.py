@@ -1,5 +1,6 @@
 """The test cards of the ECPay emulator, and the outcome of each, as data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +26,8 @@ class Card:
     extra: int = 0  # whole dollars taken beyond the order
     notification: Notification = Notification.ONCE
     refundable: bool = True
+    stage: int = 0  # instalments that the buyer has chosen
+    union_pay: bool = False  # shown unless the order hides UnionPay
 
 
 _ALL = (
@@ -55,7 +58,21 @@ _ALL = (
         title="to be confirmed at first, then approved",
         notification=Notification.UNCONFIRMED,
     ),
+    Card(number="4000009900000186", title="approved in six instalments (from 1,000 TWD)", stage=6),
+    Card(number="6200009900000012", title="approved, UnionPay: no way back", union_pay=True),
     Card(number="4000009900000178", title="approved; refunds are refused", refundable=False),
 )
 
 CARDS: dict[str, Card] = {card.number: card for card in _ALL}
+INSTALMENTS_FROM = 1_000  # whole dollars
+
+
+def offered_cards(order: Mapping[str, str]) -> list[Card]:
+    """Return the cards that ECPay's page takes for an order, by its amount and `UnionPay`."""
+    union_pay = order.get("UnionPay") or "0"
+    return [
+        card
+        for card in _ALL
+        if (card.stage == 0 or int(order["TotalAmount"]) >= INSTALMENTS_FROM)
+        and {"0": True, "1": card.union_pay, "2": not card.union_pay}[union_pay]
+    ]

@@ -22,6 +22,8 @@ def act(trade: Trade | None, fields: dict[str, str]) -> None:
         raise RefusalError(_REFUSED, "error_nopay")
     if action not in _ACTIONS or not (amount.isascii() and amount.isdecimal()):
         raise RefusalError(_REFUSED, "Action or TotalAmount Error.")
+    if trade.credit.card.stage and action == "R" and int(amount) != trade.credit.amount:
+        raise RefusalError(_REFUSED, "An order in instalments is refunded as a whole.")
     if not trade.credit.card.refundable and action in "RN":
         raise RefusalError(_REFUSED, "The balance of the account is too low.")
     _ACTIONS[action](trade.credit, int(amount))

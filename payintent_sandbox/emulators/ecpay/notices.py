@@ -81,4 +81,5 @@ def extra(trade: Trade) -> dict[str, str]:
         "eci": "0",
         "gwsr": str(credit.number) if credit else "",
         "process_date": taipei(trade.process_at),
+        "stage": str(credit.card.stage) if credit else "",
     }

@@ -60,7 +60,8 @@ _SHAPES = {
     "ChoosePayment": r"Credit",
     "EncryptType": r"1",
     "NeedExtraPaidInfo": r"[YN]?",
-    "Language": r"(ENG|KOR|JPN|CHI|CHT)?",
+    "UnionPay": r"[012]?",
+    "Language": r"(ENG|KOR|JPN|CHI)?",
 }
 _DATE = "%Y/%m/%d %H:%M:%S"
 
