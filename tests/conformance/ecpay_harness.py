@@ -108,6 +108,14 @@ class EcpayHarness(Harness):
         answer = await self.buyer.call("/CreditDetail/DoAction", signed(order))
         assert dict(parse_qsl(answer))["RtnCode"] == "1", answer
 
+    @asynccontextmanager
+    async def undecided(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> AsyncGenerator[None]:
+        assert self.faults is not None
+        with self.faults.rewriting(_with_a_new_status):
+            yield
+
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 
@@ -152,6 +160,12 @@ class EcpayHarness(Harness):
         }
         forged = {name: _posted(_with(fields, one)) for name, one in changed.items()}
         return forged | {"twice": _posted(callback.body + b"&RtnCode=1")}
+
+
+def _with_a_new_status(said: bytes) -> bytes:
+    fields = dict(parse_qsl(said.decode(), keep_blank_values=True))
+    del fields["CheckMacValue"]
+    return urlencode(signed(fields | {"TradeStatus": "7"})).encode()
 
 
 @asynccontextmanager

@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from enum import StrEnum
@@ -61,6 +61,7 @@ class FaultProxy:
         self._runner: web.ServerRunner | None = None
         self._site: web.SockSite | None = None
         self._over = asyncio.Event()
+        self._rewrite: Callable[[bytes], bytes] | None = None
         self._spared = 0  # requests that still pass
         self.asked = 0  # requests that have arrived
         self.paths: set[str] = set()  # those that were asked for
@@ -83,6 +84,15 @@ class FaultProxy:
             self._fault = Fault.PASS
             if fault is Fault.REFUSE:
                 await self._listen()
+
+    @contextmanager
+    def rewriting(self, rewrite: Callable[[bytes], bytes]) -> Generator[None]:
+        """Change the body of every answer inside."""
+        self._rewrite = rewrite
+        try:
+            yield
+        finally:
+            self._rewrite = None
 
     async def open(self) -> None:
         self._http = aiohttp.ClientSession(
@@ -145,7 +155,8 @@ class FaultProxy:
             request.method, url, headers=headers, data=body or None, allow_redirects=False
         ) as answer:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NEITHER}
-            return _answer(answer.status, await answer.read(), kept)
+            said = await answer.read()
+            return _answer(answer.status, self._rewrite(said) if self._rewrite else said, kept)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ refunds than DONE sets them back.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -118,10 +119,10 @@ class Harness(Traits, ABC):
         """Let the merchant refund a part in the gateway's own dashboard."""
         raise NotImplementedError
 
-    async def leave_undecided(
+    def undecided(
         self, created: SessionCreated, request: GatewaySessionRequest
-    ) -> None:
-        """Give the session a state, or code, that no document lists."""
+    ) -> AbstractAsyncContextManager[None]:
+        """Let answers about the session be authentic, with a state that no document lists."""
         raise NotImplementedError
 
     @abstractmethod

@@ -59,6 +59,14 @@ class StripeHarness(Harness):
         }
         await self.api.v1.refunds.create_async(asked)
 
+    @asynccontextmanager
+    async def undecided(
+        self, created: SessionCreated, request: GatewaySessionRequest
+    ) -> AsyncGenerator[None]:
+        assert self.faults is not None
+        with self.faults.rewriting(_with_a_new_status):
+            yield
+
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 
@@ -142,6 +150,10 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 yield harness
                 await waits.close()
                 await hurries.close()
+
+
+def _with_a_new_status(said: bytes) -> bytes:
+    return json.dumps(json.loads(said) | {"status": "requires_patience"}).encode()
 
 
 def official(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:

@@ -116,10 +116,10 @@ async def test_a_refund_in_the_dashboard_is_not_taken_for_ours(harness: Harness)
 @plays(Scenario.UNDECIDED)
 async def test_an_authentic_answer_that_decides_nothing_is_no_outage(harness: Harness) -> None:
     session = await opened(harness)
-    await harness.leave_undecided(session.created, session.request)
-    for ask in (harness.gateway.inquire, harness.gateway.close_session):
-        answer = await ask(harness.account, session.ref)
-        assert isinstance(answer, OutcomeUnknown)
-        assert answer.answered
+    async with harness.undecided(session.created, session.request):
+        for ask in (harness.gateway.inquire, harness.gateway.close_session):
+            answer = await ask(harness.account, session.ref)
+            assert isinstance(answer, OutcomeUnknown)
+            assert answer.answered
     other = await create(harness, harness.request())
     assert await inquired(harness, other.ref) == SessionReport(state=GatewaySessionState.OPEN)

@@ -69,7 +69,7 @@ _BY_CARD = "a card pays the amount on the page"
 _SIMULATOR_CANNOT = {
     Scenario.PAYS_LESS: "its cards pay the amount or more",
     Scenario.PAYS_LATE: "at the kit's time scale its late captures take an hour and a half",
-    Scenario.UNDECIDED: "it has no undocumented status",
+    Scenario.UNDECIDED: "its wire is our own, so that every status of it is documented",
 }
 
 TRAITS = {
@@ -91,7 +91,6 @@ TRAITS = {
             Scenario.CANCELS: "the page has no such button, and leaving it tells ECPay nothing",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
             Scenario.PAYS_LATE: "the emulator's page never closes",
-            Scenario.UNDECIDED: "the emulator has no undocumented trade status",
         },
         calls=frozenset(Call) - {Call.CREATE},
         can_close=False,
@@ -127,7 +126,6 @@ TRAITS = {
             Scenario.CANCELS: "the card form is on our page, and has no such button",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
             Scenario.PAYS_LATE: "an intent that we have cancelled takes no payment",
-            Scenario.UNDECIDED: "the emulator has no undocumented status of an intent",
         },
         action="embedded_card",
         ends_on_decline=False,

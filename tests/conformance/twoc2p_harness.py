@@ -82,10 +82,12 @@ class TwoC2pHarness(Harness):
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
         await self.shop.refund_in_portal(_invoice(capture), f"{Decimal(amount_minor) / 100:.2f}")
 
-    async def leave_undecided(
+    @asynccontextmanager
+    async def undecided(
         self, created: SessionCreated, request: GatewaySessionRequest
-    ) -> None:
+    ) -> AsyncGenerator[None]:
         await self.shop.control(f"{MERCHANT}/{invoice_no(request.session_id)}/code", "7777")
+        yield
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         await self.shop.control("refunds", STATUSES[outcome])

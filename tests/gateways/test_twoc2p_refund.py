@@ -9,6 +9,7 @@ import pytest
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountProblem,
     Capture,
     GatewayAccount,
     GatewayRefundRequest,
@@ -406,3 +407,15 @@ async def stands(
     report = await gateway.inquire_refund(account, request)
     assert isinstance(report, RefundReport), report
     return report.state
+
+
+async def test_a_maintenance_api_that_does_not_know_the_merchant_is_a_wrong_account(
+    http: GatewayHttpClient, url: str
+) -> None:
+    """Such as the one of all countries, for a merchant in Indonesia."""
+    stranger = answer(respCode="14", respDesc="Invalid merchant ID.", processType="RS")
+    async with speaking(reply("200 OK", stranger)) as elsewhere:
+        account = account_at(url, maintenance_url=elsewhere)
+        checked = await TwoC2pGateway(http).check_account(account)
+    assert checked.problem is AccountProblem.CREDENTIALS
+    assert "result 14" in checked.detail
