@@ -221,6 +221,7 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,
     "merchant.set-callback-url": _merchant,
+    "merchant.set-refund-threshold": _merchant,
     "method.list": _methods,
     "fraud.list": _fraud_rules,
     "chain.list": _chains,

@@ -40,6 +40,7 @@ from payintent.operations.merchants import (
 )
 from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
 from payintent.operations.rate_limits import ListRateLimits, SetRateLimit
+from payintent.operations.refund_threshold import SetRefundThreshold
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.restrictions import ListRestrictions
 from payintent.storage import payments
@@ -125,6 +126,10 @@ def _actions(session: OperatorSession, merchant: Merchant) -> list[PageAction]:
     ways: list[tuple[str, str | None]] = [
         ("Change profile", link_operation(session, SetMerchantProfile, merchant_id=merchant.id)),
         ("Set callback URL", link_operation(session, SetCallbackUrl, merchant_id=merchant.id)),
+        (
+            "Set refund threshold",
+            link_operation(session, SetRefundThreshold, merchant_id=merchant.id),
+        ),
     ]
     if is_in_service(merchant.activation):
         ways.append(("Suspend", link_operation(session, SuspendMerchant, merchant_id=merchant.id)))

@@ -49,6 +49,8 @@ class Merchant:
     livemode: bool = True  # False: a test side, whose money is none
     live_merchant: int | None = None  # whose test side it is
     time_zone: str = "UTC"  # in which its statements' days end
+    #: By currency, what may go back at gateways in a day without a second person.
+    refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def origins(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ _CLASSES: Mapping[str, str] = {
     "merchant.show": "merchants.ShowMerchant",
     "merchant.profile": "merchants.SetMerchantProfile",
     "merchant.set-callback-url": "merchants.SetCallbackUrl",
+    "merchant.set-refund-threshold": "refund_threshold.SetRefundThreshold",
     "merchant.rotate-secret": "merchants.RotateCallbackSecret",
     "merchant.secrets": "merchant_list.ListCallbackSecrets",
     "merchant.checklist": "merchant_list.ShowChecklist",

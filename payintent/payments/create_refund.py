@@ -24,15 +24,14 @@ from payintent.domain.refund import (
     Refund,
     RefundableRemainder,
     RefundStatus,
-    RefundStep,
     capture_share,
 )
-from payintent.evm.keccak import parse_address
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
 from payintent.payments.idempotency import claim_or_match, request_fingerprint
+from payintent.payments.refund_approval import destination_and_step
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, payments, refund_reviews, refunds
+from payintent.storage import captures, payments, refunds
 from payintent.storage.captures import LockedCapture
 from payintent.storage.cells import Cells
 from payintent.storage.database import Tx
@@ -155,7 +154,7 @@ class RefundCreator:
                 "the provider gives nothing back just now",
                 retry_after_s=PAUSE_S,
             )
-        destination, step = await _destination_and_step(tx, capture, ask.destination, amount_minor)
+        destination, step = await destination_and_step(tx, capture, ask.destination, amount_minor)
         return await refunds.add(
             tx,
             NewRefund(
@@ -222,7 +221,7 @@ async def refund_case(
         )
     if capture.left_minor == 0:
         raise RefusedError(ErrorCode.CONFLICT, "nothing is left to give back")
-    destination, step = await _destination_and_step(tx, capture, destination, capture.left_minor)
+    destination, step = await destination_and_step(tx, capture, destination, capture.left_minor)
     return await refunds.add(
         tx,
         NewRefund(
@@ -344,53 +343,3 @@ def _minor(
             ErrorCode.UNPROCESSABLE, "the amount is too small for the provider to give back"
         )
     return amount_minor
-
-
-async def _destination_and_step(
-    tx: Tx, capture: LockedCapture, wanted: str | None, amount_minor: int
-) -> tuple[str | None, RefundStep]:
-    """Return the destination and the first step: only a refund on a chain can choose these.
-
-    Back to the payer unless the request names an address. Raises `BAD_REQUEST` for an invalid
-    address, `UNPROCESSABLE` at a gateway, which refunds the way the money came.
-    """
-    if capture.chain is None:
-        if wanted is not None:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE, "destination: this money goes back the way that it came"
-            )
-        return None, RefundStep.QUEUED
-    payer = f"0x{capture.payer.hex()}" if capture.payer else None
-    destination = payer if wanted is None else _address(wanted)
-    if destination is None:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            "destination: the payer's address is not kept any more, so name one",
-        )
-    if destination != payer or await _needs_approval(tx, capture, capture.chain, amount_minor):
-        return destination, RefundStep.APPROVAL
-    return destination, RefundStep.QUEUED
-
-
-async def _needs_approval(tx: Tx, capture: LockedCapture, chain: str, amount_minor: int) -> bool:
-    """Tell whether a refund is more than its merchant may refund in a day without an approval.
-
-    The threshold is one number of tokens for the chain, and what was refunded within a day counts,
-    in any token: many small refunds count like a large one.
-    """
-    if capture.token_decimals is None or capture.approval_above_minor is None:
-        return True
-    if amount_minor > capture.approval_above_minor:
-        return True
-    tokens = await refund_reviews.sum_unapproved(tx, capture.merchant_id, chain)
-    return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
-
-
-def _address(text: str) -> str:
-    try:
-        value = parse_address(text)
-    except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"destination: {error}") from None
-    if not any(value):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "destination must not be the zero address")
-    return f"0x{value.hex()}"

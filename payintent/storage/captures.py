@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from uuid import UUID
 
 from payintent.domain.case import MoneyOrigin
@@ -33,6 +34,7 @@ class LockedCapture:
     payer: bytes | None  # the sender's address on its chain, until it is forgotten
     approval_above_minor: int | None  # more than this within a day needs a second operator
     token_decimals: int | None
+    merchant_approval_above: Decimal | None  # of its merchant in its currency, at a gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,10 +254,12 @@ _HELD = """
             AS left_minor,
         c.credited, r.chain, r.payer,
         trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor,
-        t.decimals AS token_decimals
+        t.decimals AS token_decimals,
+        (m.refund_approval_above ->> c.currency)::numeric AS merchant_approval_above
     FROM capture c
     JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN payment p ON p.id = c.payment_id
+    LEFT JOIN merchant m ON m.id = p.merchant_id
     LEFT JOIN chain_receipt r ON r.id = c.receipt_id
     LEFT JOIN chain h ON h.slug = r.chain
     LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token

@@ -1,7 +1,10 @@
 """Merchants: settings, profile and activation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.merchant import Merchant
@@ -13,7 +16,7 @@ COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
     m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
-    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone
+    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone, m.refund_approval_above
 """
 
 
@@ -160,6 +163,15 @@ async def set_callback_url(
     )
 
 
+async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
+    """Store by currency what a merchant may refund in a day without a second person."""
+    await tx.fetch(
+        "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
+        merchant_id,
+        msgspec.json.encode(thresholds).decode(),
+    )
+
+
 async def set_profile(tx: Tx, merchant: Merchant) -> None:
     """Store what buyers see of a merchant, its default country, and its automatic choices."""
     await tx.fetch(
@@ -278,4 +290,7 @@ def from_row(row: Row) -> Merchant:
         livemode=row["livemode"],
         live_merchant=row["live_merchant"],
         time_zone=row["time_zone"],
+        refund_approval_above=msgspec.json.decode(
+            row["refund_approval_above"], type=dict[str, str]
+        ),
     )

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, LiteralString
 from uuid import UUID
 
+from payintent.domain.refund import OUTSIDE
 from payintent.storage.database import Executor, Row, Tx
 
 
@@ -243,3 +244,32 @@ async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal
     )
     assert row is not None  # noqa: S101 - a sum is always one row
     return row["tokens"]
+
+
+async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
+    """Sum up what a merchant refunded at gateways within a day without a second operator.
+
+    In smallest units of the currency in which gateways took the money. Until the end of the
+    transaction no other can add to it. Refunds made at a gateway itself do not count.
+    """
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        f"refund approval {merchant_id} at gateways in {currency}",
+    )
+    row = await tx.row(
+        """
+        SELECT coalesce(sum(f.amount_minor), 0) AS amount_minor
+        FROM refund f
+        JOIN capture c ON c.id = f.capture_id
+        WHERE f.merchant_id = $1 AND c.currency = $2 AND c.receipt_id IS NULL
+            AND f.updated_at > clock() - interval '1 day'
+            AND f.created_at > clock() - interval '1 day'
+            AND f.approved_by IS NULL AND f.requested_by <> $3
+            AND f.step <> 'approval' AND f.status <> 'FAILED'
+        """,
+        merchant_id,
+        currency,
+        OUTSIDE,
+    )
+    assert row is not None  # noqa: S101 - a sum is always one row
+    return row["amount_minor"]

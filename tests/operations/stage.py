@@ -65,6 +65,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "mail_receipts": False,
     },
     "merchant.set-callback-url": {"merchant_id": "$merchant", **_CALLBACK},
+    "merchant.set-refund-threshold": {
+        "merchant_id": "$merchant",
+        "currency": "THB",
+        "above": "50000.00",
+    },
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
     "merchant.secrets": {"merchant_id": "$merchant"},
     "merchant.checklist": {"merchant_id": "$merchant"},
