@@ -12,10 +12,14 @@ from payintent_sandbox.emulators.twoc2p.model import Order
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (
     APPROVED,
+    BARE,
     DECLINED,
     MERCHANT,
     OTHER_MERCHANT,
     OTHER_SECRET,
+    PAID_LATE,
+    PAID_LESS,
+    PAID_MORE,
     RETURN_URL,
     SILENT,
     UNSETTLED,
@@ -51,6 +55,8 @@ async def test_a_token_leads_to_a_page_and_the_same_order_to_the_same_token(shop
         {"description": "a" * 251},
         {"frontendReturnUrl": "javascript:alert(1)"},
         {"backendReturnUrl": None},
+        {"locale": "zh-TW"},
+        {"locale": "ms"},
     ],
 )
 async def test_a_bad_order_is_refused_by_a_signed_word(shop: Shop, changes: dict[str, Any]) -> None:
@@ -181,3 +187,29 @@ async def test_what_is_not_settled_says_so(shop: Shop) -> None:
     order, said = await shop.token()
     await shop.press(said["webPaymentUrl"], card=UNSETTLED)
     assert (await shop.kept(order["invoiceNo"]))["status"] == "A"
+
+
+async def test_what_is_not_set_is_null(shop: Shop, merchant: Merchant) -> None:
+    unknown = await shop.inquire("nobody")
+    assert (unknown["respCode"], unknown["merchantID"], unknown["invoiceNo"]) == (
+        "2002",
+        None,
+        None,
+    )
+    order, said = await shop.token()
+    await shop.press(said["webPaymentUrl"], card=BARE)
+    assert (await shop.inquire(order["invoiceNo"]))["tranRef"] is None
+    [received] = await merchant.wait_for(1)
+    assert opened(received.body)["tranRef"]
+
+
+@pytest.mark.parametrize(
+    ("card", "code"), [(PAID_MORE, "5015"), (PAID_LESS, "5016"), (PAID_LATE, "5017")]
+)
+async def test_money_that_came_otherwise_has_a_code_of_its_own_and_can_go_back(
+    shop: Shop, card: str, code: str
+) -> None:
+    order, said = await shop.token()
+    await shop.press(said["webPaymentUrl"], card=card)
+    assert (await shop.inquire(order["invoiceNo"]))["respCode"] == code
+    assert (await shop.kept(order["invoiceNo"]))["status"] == "S"
