@@ -51,6 +51,11 @@ def test_a_page_has_every_part(provider: str) -> None:
         assert section(_text(provider), f"## {part}").strip(), part
 
 
+@pytest.mark.parametrize("provider", sorted(ADAPTERS.keys() - {OnchainGateway.provider}))
+def test_a_page_lists_what_no_published_document_shows(provider: str) -> None:
+    assert section(_text(provider), "## What no published document shows").count("\n- ") > 2
+
+
 @each_adapter
 def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -> None:
     table = {
