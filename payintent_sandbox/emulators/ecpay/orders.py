@@ -33,6 +33,8 @@ _LENGTHS = {
     "EncryptType": 1,
     "CheckMacValue": 64,
     "StoreID": 20,
+    "InvoiceMark": 1,
+    "DeviceSource": 10,
     "ClientBackURL": 200,
     "ItemURL": 200,
     "Remark": 100,

@@ -1,0 +1,90 @@
+"""ECPay's official library as a counterpart: it checks our orders, and its orders are accepted."""
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from html import unescape
+
+import pytest
+
+from payintent.gateways.ecpay.check_mac import check_mac_value
+from tests.gateways.ecpay_stage import Stage, staged
+from tests.sandbox.ecpay.running import ACCOUNT, running_ecpay
+from tests.support.node import node
+from tools.openapi.install import FOLDER
+
+#: Builds an order by the library, which checks every parameter by ECPay's own rules.
+_SCRIPT = """
+const lines = console.log; console.log = () => {};
+const library = require(process.argv[1]);
+const [profile, order] = JSON.parse(process.argv[2]);
+const client = new library({ OperationMode: "Test", MercProfile: profile, IgnorePayment: [] });
+const form = client.payment_client.aio_check_out_credit_onetime(order);
+lines(form);
+"""
+_PROFILE = {
+    "MerchantID": ACCOUNT.merchant_id,
+    "HashKey": ACCOUNT.hash_key,
+    "HashIV": ACCOUNT.hash_iv,
+}
+
+
+def order_by_library(order: dict[str, str]) -> dict[str, str]:
+    """Return the fields of the form that the official library makes of an order."""
+    library = str(FOLDER / "node_modules" / "ecpay_aio_nodejs")
+    done = subprocess.run(
+        [node(), "-e", _SCRIPT, library, json.dumps([_PROFILE, order])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    inputs = re.findall(r'name="(\w+)"[^>]*value="([^"]*)"', done.stdout)
+    return {name: unescape(value) for name, value in inputs}
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_ecpay() as url:
+        yield url
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncGenerator[Stage]:
+    async with staged(url) as stage:
+        yield stage
+
+
+async def ours(stage: Stage, locale: str | None) -> dict[str, str]:
+    request = stage.request(locale=locale)
+    created = await stage.created(request)
+    return dict(created.next_action["redirect"]["fields"])
+
+
+@pytest.mark.parametrize("locale", [None, "en-US", "zh-TW", "zh-Hans", "ja", "ko", "th"])
+async def test_the_library_accepts_our_order_and_signs_it_as_we_do(
+    stage: Stage, locale: str | None
+) -> None:
+    order = await ours(stage, locale)
+    value = order.pop("CheckMacValue")
+    added = order_by_library(order)
+    assert {name: added[name] for name in order} == order
+    signed_by_library = added.pop("CheckMacValue")
+    assert check_mac_value(added, ACCOUNT.hash_key, ACCOUNT.hash_iv) == signed_by_library
+    assert check_mac_value(order, ACCOUNT.hash_key, ACCOUNT.hash_iv) == value
+
+
+async def test_the_library_refuses_a_language_that_ecpay_does_not_have(stage: Stage) -> None:
+    order = await ours(stage, None)
+    order.pop("CheckMacValue")
+    with pytest.raises(AssertionError, match="Language"):
+        order_by_library(order | {"Language": "CHT"})
+
+
+async def test_the_emulator_takes_an_order_of_the_library(stage: Stage) -> None:
+    order = await ours(stage, "ja")
+    order.pop("CheckMacValue")
+    page = await stage.buyer.bring(order_by_library(order))
+    assert "Card number" in page, page
