@@ -118,15 +118,15 @@ class OnchainGateway:
         """
         facts = await self._ledger.get_refund_facts(account.id, request)
         if facts is None:
-            return NotContacted(detail="no receipt of this money is known")
+            return _held_back("no receipt of this money is known")
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.halted:
-            return NotContacted(detail=f"{facts.chain} is halted")
+            return _held_back(f"{facts.chain} is halted")
         sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
         if sender is None or refunder is None:
             missing = "signer" if refunder is None else "refunder"
-            return NotContacted(detail=f"no {missing} is set for {facts.chain}")
+            return _held_back(f"no {missing} is set for {facts.chain}")
         call = _call(facts, request)
         if facts.sender is None and call.to in {sender, call.contract}:
             detail = "the contract gives back neither to itself nor to the sender"
@@ -166,7 +166,7 @@ class OnchainGateway:
             return gas
         refund_id = UUID(bytes=call.refund_id)
         if not await self._ledger.claim_for_sender(refund_id, sender):
-            return NotContacted(detail="another sender was asked a moment ago")
+            return _held_back("another sender was asked a moment ago")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
@@ -185,14 +185,14 @@ class OnchainGateway:
         """
         facts = await self._ledger.get_refund_facts(account.id, request)
         if facts is None:
-            return OutcomeUnknown(detail="no receipt of this money is known")
+            return OutcomeUnknown(detail="no receipt of this money is known", neutral=True)
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.sender is None:
             return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was asked")
         refunder = self._refunders.get(facts.chain)
         if refunder is None:
-            return OutcomeUnknown(detail=f"no signer is set for {facts.chain}")
+            return OutcomeUnknown(detail=f"no signer is set for {facts.chain}", neutral=True)
         fate = await refunder.trace(
             facts.sender, _call(facts, request), facts.tx_hash, facts.read_up_to
         )
@@ -254,7 +254,12 @@ def _too_costly(facts: OnchainRefundFacts, detail: str) -> RefundReport | NotCon
     """
     if facts.automatic and facts.sender is None:
         return RefundReport(state=GatewayRefundState.DECLINED, detail=f"not sent: {detail}")
-    return NotContacted(detail=detail)
+    return _held_back(detail)
+
+
+def _held_back(detail: str) -> NotContacted:
+    """Return that we ourselves sent nothing: no outage of signer or chain."""
+    return NotContacted(detail=detail, neutral=True)
 
 
 def _done(tx_hash: bytes) -> RefundReport:
