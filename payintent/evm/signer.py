@@ -160,7 +160,7 @@ class ExternalSigner:
         if isinstance(answer, RpcErrorAnswer):
             # A signer may refuse what its node has accepted all the same: its answer proves
             # nothing.
-            return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}")
+            return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}", answered=True)
         return answer
 
     def _with_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
@@ -182,7 +182,9 @@ class ExternalSigner:
 
     def _waits(self, why: RefundBlocker, detail: str) -> NotContacted:
         WAITING.labels(self._chain, why.value).inc()
-        return NotContacted(detail=detail)
+        # Nothing was sent, but a signer that answers is no outage: one payer whose address the
+        # token refuses must not hold up the refunds of all others.
+        return NotContacted(detail=detail, answered=why is not RefundBlocker.AWAY)
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:

@@ -19,6 +19,7 @@ from payintent.operations.payers import ErasePayer
 from payintent.operations.payment_details import ShowPayment
 from payintent.operations.refunds import ApproveRefund, RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
+from payintent.payments.gateway_health import FAILURES_MAX
 from payintent.payments.retention import prune_step
 from payintent.storage import refund_reviews
 from payintent.storage.ledger_check import find_differences
@@ -236,6 +237,21 @@ async def test_a_refunder_whose_key_the_signer_has_not_is_waited_for(
     shown = await refunding.ground.world.perform(again)
     assert [one.lower() for one in shown.refunders] == [stranger, refunding.refunder]
     await is_sent_now(refunding, refund)
+
+
+async def test_only_a_signer_that_does_not_answer_is_an_outage(refunding: RefundWorld) -> None:
+    """Else a payer whose refund the token refuses would hold up all others."""
+    stranger = "0x" + 40 * "1"
+    await refunding.ground.world.perform(SetChain(chain="native", refunder=stranger))
+    await waits_for(refunding)
+    outages = "SELECT 1 FROM gateway_outage"
+    for _ in range(FAILURES_MAX):
+        await refunding.turn()
+    assert await refunding.ground.world.rows(outages) == []
+    refunding.signer.away = True
+    for _ in range(FAILURES_MAX):
+        await refunding.turn()
+    assert len(await refunding.ground.world.rows(outages)) == 1
 
 
 async def test_coins_are_not_sent_to_where_no_contract_is(refunding: RefundWorld) -> None:
