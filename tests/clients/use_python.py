@@ -23,13 +23,13 @@ from payintent_client.models import (
     CreatePayment,
     CreateRefund,
     CurrencyCode,
+    Denial,
     Metadata,
     Payment,
     PaymentList,
     PaymentStatus,
     Refund,
 )
-from payintent_client.types import Unset
 
 
 def main(base: str, key: str, paid: str, denied_payer: str) -> None:
@@ -41,13 +41,10 @@ def main(base: str, key: str, paid: str, denied_payer: str) -> None:
     )
     created = create_payment.sync(client=client, body=order, idempotency_key=str(uuid4()))
     assert isinstance(created, CreatedPayment)
-    assert isinstance(created.fds, Unset)
-    assert not isinstance(created.id, Unset)
 
     denied_order = CreatePayment(currency=CurrencyCode.THB, amount="1.00", payer_uid=denied_payer)
     denied = create_payment.sync(client=client, body=denied_order, idempotency_key=str(uuid4()))
-    assert isinstance(denied, CreatedPayment)
-    assert not isinstance(denied.fds, Unset)
+    assert isinstance(denied, Denial)
 
     payment = get_payment.sync(created.id, client=client)
     assert isinstance(payment, Payment)

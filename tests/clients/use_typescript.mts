@@ -41,10 +41,11 @@ async function create(payer_uid: string) {
 }
 
 const created = await create("buyer-17");
-if (created.fds !== undefined) throw new Error("nobody has denied it");
+if ("fds" in created) throw new Error("nobody has denied it");
 const denied = await create(known(deniedPayer, "payer"));
+if (!("fds" in denied)) throw new Error("nobody has denied it");
 
-const payment_id = known(created.id, "id");
+const payment_id: string = created.id;
 const path = { payment_id };
 const got = known((await client.GET("/v1/payments/{payment_id}", { params: { path } })).data, "payment");
 const query = { status: "PENDING", created_from: got.created_at, limit: 10 } as const;
@@ -66,7 +67,7 @@ const seen = await client.GET("/v1/refunds/{refund_id}", { params: { path: { ref
 console.log(
   JSON.stringify({
     created: payment_id,
-    denied: denied.fds?.code,
+    denied: denied.fds.code,
     amount: got.amount,
     order: got.metadata["order_id"],
     listed: listed.data.map((found) => found.id),

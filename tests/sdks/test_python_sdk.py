@@ -41,7 +41,7 @@ _REQUESTS = {  # parameters of methods
     "DeclineTestPayment",
     "DisputeTestPayment",
 }
-_ERRORS = {"ApiError"}
+_ERRORS = {"ApiError", "Denial"}
 #: Events have their ids in `webhook-id`, and beside them in the feed.
 _IN_A_HEADER = {"PaymentCompleted", "PaymentFailed", "PaymentExpired", "PaymentCancelled"}
 

@@ -7,21 +7,32 @@ from pathlib import Path
 from typing import Any
 
 #: Where the wheel has each document, and where a checkout of the repository has it.
-_NAMES = ("openapi.yaml", "integrate.md", "glossary.md", "runbook.md")
+_NAMES = ("openapi.yaml", "openapi-pages.yaml", "integrate.md", "glossary.md", "runbook.md")
 _PLACES = {name: f"docs/{name}" for name in _NAMES}
 
 
 def read_document(name: str) -> str:
-    """Read `openapi.yaml`, `integrate.md`, `glossary.md` or `runbook.md`."""
+    """Read a document by the name of its file in `docs/`."""
     return _place(name).read_text(encoding="utf-8")
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """Return the API document as parsed YAML; it is shared, so read-only."""
+    """Return the API document with the routes that are no API; it is shared, so read-only.
+
+    `/openapi.yaml` leaves these routes out: no client needs a method for a picture.
+    """
     import yaml  # where pages are read: few processes ever need it
 
-    return yaml.load(read_document("openapi.yaml"), Loader=yaml.CSafeLoader)
+    document, pages = (
+        yaml.load(read_document(name), Loader=yaml.CSafeLoader)
+        for name in ("openapi.yaml", "openapi-pages.yaml")
+    )
+    document["tags"] += pages["tags"]
+    document["paths"] |= pages["paths"]
+    for kind, components in pages["components"].items():
+        document["components"][kind] |= components
+    return document
 
 
 def _place(name: str) -> Traversable:

@@ -54,7 +54,6 @@ class CreatedPayment:
     updated_at: datetime
     expires_at: datetime
     metadata: Metadata
-    fds: FraudDecision | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

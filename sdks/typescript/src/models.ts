@@ -52,7 +52,6 @@ export interface CreatedPayment {
   updated_at: string;
   expires_at: string;
   metadata: Metadata;
-  fds?: FraudDecision;
 }
 
 /** A payment as it is now. */

@@ -46,9 +46,10 @@ export class Payments extends Resource {
    */
   async create(payment: parameters.CreatePayment, options?: KeyedOptions): Promise<models.CreatedPayment> {
     checkAmount(payment.amount);
-    const created = await this.send(post<models.CreatedPayment>("/v1/payments", payment, options));
-    if (created.id === undefined && created.fds) throw new PaymentDeniedError(created.fds);
-    return created;
+    const call = post<models.CreatedPayment | { fds: models.FraudDecision }>("/v1/payments", payment, options);
+    const answer = await this.send(call);
+    if ("fds" in answer && !("id" in answer)) throw new PaymentDeniedError(answer.fds);
+    return answer as models.CreatedPayment;
   }
 
   /** Gives a payment as it is now. */
