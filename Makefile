@@ -29,7 +29,7 @@ CITUS_TESTS = $(CELL_CORE_TESTS) tests/webhooks \
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells bench-outsiders profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -166,6 +166,9 @@ bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time pages of 
 
 bench-cells: $(VENV)/dev ## Creates in one cell and in two cells on two servers, in turns; four minutes (CLIENTS=64 of each merchant, HOST_CORES=0.2 of each server in the second part)
 	$(BIN)/python -m bench.cells --clients $(or $(CLIENTS),64) --host-cores $(or $(HOST_CORES),0.2)
+
+bench-outsiders: $(VENV)/dev ## Measure what a gateway and a picture host that hang cost other buyers: the ratio of their p99; ends with 1 above 1.2
+	$(BIN)/python -m bench.outsiders
 
 shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout and the console (STATES="choose paid"; STATES=docs: those of docs/console.md)
 	$(BIN)/python -m tests.web.shots $(STATES)

@@ -1,4 +1,4 @@
-"""`python -m bench.outsiders`: what a gateway and a picture host that hang cost everybody else.
+"""`make bench-outsiders`: what a gateway and a picture host that hang cost everybody else.
 
 One API process. In each round a crowd selects a payment method at a gateway and asks for a shop's
 pictures, at the rates below, while other buyers read their checkouts and quotes. In every other
@@ -164,7 +164,7 @@ class Bench:
 
 
 async def _at_rate(
-    per_s: int, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
+    per_s: float, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
 ) -> None:
     """Send so many a second, whatever becomes of those before."""
     began, sent = time.perf_counter(), list[asyncio.Task[None]]()
@@ -179,7 +179,9 @@ def p99(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=100)[98]
 
 
-async def _run(installation: Installation, rounds: int, seconds: float, console: Console) -> float:
+async def _run(
+    installation: Installation, rounds: int, seconds: float, share: float, console: Console
+) -> float:
     outsider = Outsider()
     server = await asyncio.start_server(
         outsider.serve, "127.0.0.1", installation.world.ports.simulator
@@ -188,12 +190,12 @@ async def _run(installation: Installation, rounds: int, seconds: float, console:
     method_id = await database.fetchval(_SIMULATOR, installation.merchant_id)
     connector = aiohttp.TCPConnector(limit=0)
     async with server, aiohttp.ClientSession(connector=connector) as client:
-        bench = Bench(installation, client, outsider, database, method_id)
+        bench = Bench(installation, client, outsider, database, method_id, share)
         known = await bench.create_known()
         await bench.measure(known, hangs=False, seconds=seconds, number=-1)  # to warm up
         done: list[Round] = []
         for number in range(2 * rounds):
-            one = await bench.measure(known, number % 2 == 1, seconds, number)
+            one = await bench.measure(known, number % 4 in {1, 2}, seconds, number)
             done.append(one)
             console.print(
                 f"{number}: {'hangs' if one.hangs else 'answers'},"
@@ -219,6 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of a round, below 15")
+    parser.add_argument("--share", type=float, default=1.0, help="of the rates: a slow machine's")
     wanted = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
@@ -228,7 +231,9 @@ def main() -> None:
         preparing = prepare_installation(place.folder, free_ports(), place.url, chains)
         installation = Installation(world=asyncio.run(preparing), log_dir=place.folder)
         with installation.api():
-            ratio = asyncio.run(_run(installation, wanted.rounds, wanted.seconds, console))
+            ratio = asyncio.run(
+                _run(installation, wanted.rounds, wanted.seconds, wanted.share, console)
+            )
     raise SystemExit(int(ratio > RATIO_MAX))
 
 

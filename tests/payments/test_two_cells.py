@@ -17,6 +17,7 @@ from payintent.storage import sessions
 from payintent.storage.database import Executor
 from payintent.storage.session_cells import SessionCells, find_session_cell
 from tests.payments.refunding import DONE, asked, due, paid
+from tests.payments.test_buyer_calls import buyer_call
 from tests.support.cell_schema import OF_CELLS
 from tests.support.cells import copy_tables
 from tests.support.databases import Databases
@@ -130,7 +131,7 @@ async def test_the_buyers_of_two_cells_call_an_account_no_oftener_than_those_of_
     accounts, settings = two.world.service.accounts, two.world.service.settings
     taken = 0
     for calls in accounts.buyer_calls:
-        while await calls.allow(two.world.account_id, "fake"):
+        while await calls.allow(buyer_call(two.world.account_id)):
             taken += 1
     assert settings.buyer_calls_burst == _BURST
     assert _BURST <= taken <= _BURST + _BURST // 2  # some came back meanwhile
