@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
-from payintent.domain.web_origin import web_origin
 from payintent.evm.refund_sender import RefundSenders
 from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.http_client import GatewayHttpClient
@@ -29,7 +28,7 @@ def open_built_in_gateways(
     adapters: tuple[Gateway, ...] = (
         *(adapter(http) for adapter in _OVER_HTTP),
         OnchainGateway(DatabaseOnchainRecords(cells), settings.api_base, refunders),
-        TestGateway(DatabaseTestGatewayRecords(cells), _pages_base(settings)),
+        TestGateway(DatabaseTestGatewayRecords(cells), settings.pages_base),
     )
     return {gateway.provider: gateway for gateway in adapters}
 
@@ -39,7 +38,3 @@ def with_test_gateway(
 ) -> Mapping[str, Gateway]:
     """Add the test gateway, which is no outside company's, to those that replace all others."""
     return {TestGateway.provider: built_in[TestGateway.provider], **others}
-
-
-def _pages_base(settings: Settings) -> str:
-    return settings.checkout_base or f"{web_origin(settings.api_base) or ''}/c"

@@ -313,6 +313,11 @@ class Settings(BaseSettings):
         return self.database_direct_url or self.database_url
 
     @property
+    def pages_base(self) -> str:
+        """Return the base URL of the checkout's pages."""
+        return self.checkout_base or f"{web_origin(self.api_base) or ''}/c"
+
+    @property
     def portal_address(self) -> str:
         """Return the address of the merchant portal, without a slash at its end."""
         return self.portal_base or f"{web_origin(self.api_base) or ''}/merchant"

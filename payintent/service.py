@@ -89,7 +89,9 @@ class Service:
         from payintent.payments.select_quote import ServiceUrls
 
         return ServiceUrls(
-            api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
+            api_base=self.settings.api_base,
+            checkout_base=self.settings.checkout_base,
+            pages_base=self.settings.pages_base,
         )
 
     @property

@@ -276,6 +276,8 @@ def _settings(installation: SandboxInstallation, endpoints: Mapping[str, str]) -
             "database_url": installation.database_url,
             "pepper": installation.kept["pepper"],
             "keyring": installation.kept["keyring"],
+            "api_base": installation.api_url,
+            "checkout_base": installation.checkout_base,
             "portal_base": installation.portal_base,
             "sandbox": True,
         }

@@ -100,8 +100,8 @@ async def patch_checkout(request: Request) -> Response:
 async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
     """Return the checkout as the buyer may read it."""
     merchant = (await app.service.merchants.get_of(snapshot.payment)).merchant
-    base = app.service.settings.checkout_base
-    fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, base)
+    urls = app.service.urls
+    fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, urls)
     fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
     if snapshot.payment.status in TERMINAL:
         fields["merchant_told"] = await outbox.is_fully_delivered(
@@ -184,12 +184,11 @@ async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
 
 async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[str, Any]:
     payment, session = selected.payment, selected.session
-    base = app.service.settings.checkout_base
     return {
         "checkout": await checkout_view(app, PaymentSnapshot(payment, session, selected.now)),
         "quote": quote_fields(session.quote),
         "session": _session_fields(payment.expires_at, session),
-        "next_action": next_action_fields(payment, session, base),
+        "next_action": next_action_fields(payment, session, app.service.urls),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from payintent.domain import ids
+from payintent.domain import ids, test_gateway
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, Payment, PaymentStatus
@@ -14,6 +14,7 @@ from payintent.domain.quote import Quote
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_url
 from payintent.json_format import format_timestamp
+from payintent.payments.select_quote import ServiceUrls
 
 _POLL_MS = 2_000
 
@@ -28,7 +29,7 @@ _INTEGER_CHARS_MAX = 18
 
 
 def checkout_fields(
-    payment: Payment, session: Session | None, merchant: Merchant, now: datetime, checkout_base: str
+    payment: Payment, session: Session | None, merchant: Merchant, now: datetime, urls: ServiceUrls
 ) -> dict[str, Any]:
     """Return the buyer's view: of the metadata only product and order id, never the payer's id."""
     live = payment.status in OPEN and not payment.is_past_expiry(now)
@@ -53,7 +54,7 @@ def checkout_fields(
             "change_method": live and payment.status is PaymentStatus.PROCESSING,
             "cancel": live and payment.status is PaymentStatus.PENDING,
         },
-        "next_action": next_action_fields(payment, session, checkout_base),
+        "next_action": next_action_fields(payment, session, urls),
         **_shown_metadata(payment.metadata),
     }
     if payment.status in OPEN:
@@ -88,16 +89,30 @@ def quote_fields(quote: Quote) -> dict[str, Any]:
 
 
 def next_action_fields(
-    payment: Payment, session: Session | None, checkout_base: str
+    payment: Payment, session: Session | None, urls: ServiceUrls
 ) -> dict[str, Any]:
     """Return the buyer's next action: go to the gateway, wait, or none."""
-    fallback = {"fallback_url": f"{checkout_base}/{payment.checkout_id}"} if checkout_base else {}
+    base = urls.checkout_base
+    fallback = {"fallback_url": f"{base}/{payment.checkout_id}"} if base else {}
     if payment.status is not PaymentStatus.PROCESSING or session is None:
         return {"type": "none", "none": {}, **fallback}
     if session.status is SessionStatus.OPEN and session.next_action is not None:
         action: dict[str, Any] = msgspec.json.decode(session.next_action)
-        return action | fallback
+        return _with_present_urls(action, session, urls) | fallback
     return {"type": "wait", "wait": {"poll_after_ms": _POLL_MS}, **fallback}
+
+
+def _with_present_urls(
+    action: dict[str, Any], session: Session, urls: ServiceUrls
+) -> dict[str, Any]:
+    """Replace addresses of ours: the settings may have changed since the session was opened."""
+    if onchain := action.get("onchain_session"):
+        url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
+        return action | {"onchain_session": onchain | {"url": url}}
+    if session.quote.provider == test_gateway.PROVIDER:
+        url = test_gateway.card_page_url(urls.pages_base, session.id)
+        return action | {"redirect": action["redirect"] | {"url": url}}
+    return action
 
 
 def _shown_metadata(metadata: str) -> dict[str, Any]:

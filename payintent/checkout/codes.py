@@ -33,8 +33,8 @@ async def get_wallet_qr(request: Request) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: the payment as a request that wallets read (EIP-681)."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
-    base = app.service.settings.checkout_base
-    step = await wallet_step(app, next_action_fields(snapshot.payment, snapshot.session, base))
+    action = next_action_fields(snapshot.payment, snapshot.session, app.service.urls)
+    step = await wallet_step(app, action)
     links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
     if "eip681" not in links:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "there is no such request to a wallet")

@@ -345,7 +345,7 @@ async def _onward(request: Request, app: AppContext, selected: SelectedSession) 
     gateway's page that is elsewhere than its adapter says is reached by a link.
     """
     payment, session = selected.payment, selected.session
-    action = next_action_fields(payment, session, app.service.settings.checkout_base)
+    action = next_action_fields(payment, session, app.service.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
         if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):

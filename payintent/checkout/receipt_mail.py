@@ -9,9 +9,12 @@ from payintent.checkout.languages import Language, load_language, negotiate_lang
 from payintent.domain.merchant import Merchant
 from payintent.json_format import format_timestamp
 from payintent.mail.message import Mail
+from payintent.payments.select_quote import ServiceUrls
 from payintent.storage import merchants, payments
 from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
+
+_NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # a receipt names none
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
@@ -33,7 +36,7 @@ async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
 
 def _text(snapshot: PaymentSnapshot, merchant: Merchant, texts: Language) -> str:
     payment = snapshot.payment
-    view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, "")
+    view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
     assert payment.paid_at is not None  # noqa: S101 - looked at before
     paid_at = format_timestamp(payment.paid_at)
     lines = [

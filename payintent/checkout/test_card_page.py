@@ -43,6 +43,7 @@ class _Opened:
     at_gateway: TestSession
     session: Session
     merchant: Merchant
+    return_url: str
 
 
 @answers_with_pages
@@ -68,7 +69,7 @@ async def post_card_page(request: Request) -> Response:
         return RedirectResponse(request.url.path, 303, HEADERS)  # the page says how it ended
     onward = request.url.path
     if after.status is not TestSessionStatus.CHALLENGE:
-        onward = after.return_url or onward
+        onward = opened.return_url or onward
     return RedirectResponse(onward, 303, HEADERS)
 
 
@@ -103,7 +104,10 @@ async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
     if at_gateway is None or session is None or snapshot is None:
         return None
     setup = await app.service.merchants.get_of(snapshot.payment)
-    return _Opened(at_gateway, session, setup.merchant)
+    base, stored = app.service.settings.checkout_base, at_gateway.return_url
+    path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # of our page, not a merchant's
+    present = base + stored[path:] if base and path >= 0 else stored
+    return _Opened(at_gateway, session, setup.merchant, present)
 
 
 def _page(request: Request, opened: _Opened, problem: str | None = None) -> Response:
@@ -115,14 +119,14 @@ def _page(request: Request, opened: _Opened, problem: str | None = None) -> Resp
         "amount": language.money(price.total_amount, price.currency),
         "style": style,
         "status": opened.at_gateway.status,
-        "back": opened.at_gateway.return_url,
+        "back": opened.return_url,
         "cards": list(TEST_CARDS.values()),
         "problem": problem,
         "page_path": request.url.path,
     }
     policy = content_security_policy(
         framed_by=merchant.origins,
-        leads_to=[web_origin(opened.at_gateway.return_url)],
+        leads_to=[web_origin(opened.return_url)],
         styles=[style.source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

@@ -66,6 +66,8 @@ class GatewayCapabilities:
     origins: frozenset[str] = frozenset()
     #: By its API's base URL: the origin of its pages, where that is another one.
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: The base URL of its pages if all accounts share them.
+    pages: str = ""
     #: Tells from an account's base URL and credentials whether it moves money (True), is for
     #: tests (False), or that neither shows (None).
     livemode_of: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: None
@@ -82,7 +84,7 @@ class GatewayCapabilities:
 
     def page_url(self, account: GatewayAccount) -> str:
         """Return the base URL of the gateway's pages: that of its API where no other is known."""
-        given = account.credentials.get("page_url")
+        given = self.pages or account.credentials.get("page_url")
         return given or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
 
     def mistaken_mode(self, account: GatewayAccount) -> str | None:

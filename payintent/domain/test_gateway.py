@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.gateway import (
     Capture,
     DisputedFunds,
@@ -26,6 +27,8 @@ from payintent.domain.test_cards import (
 )
 
 PROVIDER = "test"
+#: What an account has as the address of its API. The service's own would go out of date.
+BASE_URL = "payintent:test"
 _FAILURES = {
     "card_declined": FailureReason.DECLINED,
     "insufficient_funds": FailureReason.DECLINED,
@@ -62,6 +65,11 @@ _STATES = {
     TestSessionStatus.CANCELLED: GatewaySessionState.CANCELLED,
     TestSessionStatus.CLOSED: GatewaySessionState.CLOSED,
 }
+
+
+def card_page_url(pages_base: str, session_id: UUID) -> str:
+    """Return the address of a session's card page."""
+    return f"{pages_base}/test/card/{ids.format_id(ids.SESSION, session_id)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ are signed and verified as those of any other gateway.
 import hashlib
 import hmac
 import re
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from payintent.domain.test_gateway import (
     TestGatewayRefund,
     TestNotice,
     TestSession,
+    card_page_url,
     classify_decline,
     report_session,
 )
@@ -80,6 +82,7 @@ class TestGateway:
     def __init__(self, records: TestGatewayRecords, page_base: str) -> None:
         self._records = records
         self._page_base = page_base
+        self.capabilities = replace(TestGateway.capabilities, pages=page_base)
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
@@ -101,7 +104,7 @@ class TestGateway:
             return OutcomeUnknown(detail="this amount is not answered", throttled=True)
         name = ids.format_id(ids.SESSION, session.session_id)
         redirect: dict[str, Any] = {
-            "url": f"{self._page_base}/test/card/{name}",
+            "url": card_page_url(self._page_base, session.session_id),
             "method": "GET",
             "fields": {},
             "expires_at": format_timestamp(request.expires_at),

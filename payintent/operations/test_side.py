@@ -4,7 +4,7 @@ import secrets as chance
 from dataclasses import dataclass
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.test_gateway import PROVIDER
+from payintent.domain.test_gateway import BASE_URL, PROVIDER
 from payintent.gateways.test_gateway import SIGNING_SECRET
 from payintent.operations.accounts import NewSeal, seal_credentials
 from payintent.operations.base import OperationContext
@@ -63,7 +63,7 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
         provider=PROVIDER,
         merchant_id=side_id,
         name="test gateway",
-        base_url=context.api_base,
+        base_url=BASE_URL,
         livemode=False,
     )
     account_id = await accounts.add(tx, new)

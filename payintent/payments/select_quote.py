@@ -74,6 +74,7 @@ class ServiceUrls:
 
     api_base: str
     checkout_base: str
+    pages_base: str  # of checkout pages, also if payments name none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
