@@ -40,6 +40,7 @@ _GROUPS = {
     "limit": "Merchants' own rate limits.",
     "chain": "Chains: contracts, tokens, finality, and how far each was read.",
     "payment": "Payments: found, shown with all that happened, cancelled, refunded, ended.",
+    "quotes": "Why a buyer is offered a way to pay, or is not.",
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
     "payer": "What is stored of one payer, and its erasure.",

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from payintent.domain.account_check import AccountCheck, AccountProblem
+from payintent.domain.amount_limits import AmountLimits
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement_file import FileLayout
 
@@ -59,6 +61,8 @@ class GatewayCapabilities:
     #: counts each currency as the quote does.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
+    #: Published limits of a payment's total, by currency; operators may set others for a method.
+    limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTS
     #: Sending a refund again under the same id does it once. If False, it is sent only once.
     refund_is_idempotent: bool = True
@@ -187,26 +191,6 @@ class SessionRejected:
     """The gateway understood the request and refused it; nothing exists there."""
 
     detail: str  # for our logs, never for the merchant
-
-
-class AccountProblem(StrEnum):
-    """Why an account cannot be used, as far as a harmless request to its gateway shows."""
-
-    ADDRESS = "address"  # no connection: the name, the port, or a firewall
-    TLS = "tls"  # the certificate cannot be verified
-    SILENCE = "silence"  # connected, and no usable answer
-    THROTTLED = "throttled"  # it limits our requests, or refuses our address
-    CREDENTIALS = "credentials"
-    CLOCK = "clock"  # ours and the gateway's differ
-    OTHER_GATEWAY = "other_gateway"  # what answers is not this gateway
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountCheck:
-    """What a harmless request about an account showed; `detail` is for operators, no secrets."""
-
-    problem: AccountProblem | None  # None: it can be used
-    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

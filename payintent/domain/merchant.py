@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from payintent.domain.activation import ActivationStatus
+from payintent.domain.amount_limits import AmountLimits
 from payintent.domain.price import FeeMode, TaxCountry, TaxManager
 from payintent.domain.quote import ExpectedToken
 from payintent.domain.web_origin import web_origin
@@ -72,6 +73,10 @@ class Acceptance:
     account_enabled: bool  # its account and provider are enabled, its chain is watched
     #: Decimals in which its gateway counts each currency; None: it counts as we do.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
+    #: Of a total, by currency: its own, and for other currencies its gateway's.
+    amount_limits: Mapping[str, AmountLimits] = field(
+        default_factory=dict[str, AmountLimits], repr=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,5 +93,6 @@ class PaymentMethod(Acceptance):
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int  # lower ones are offered first
+    limits: tuple[str, ...] = ()  # as the operator set them: USD:0.50:1000
     expected_token: ExpectedToken | None = field(default=None, repr=False)  # where it is taken
     token_minimum: int = field(default=1, repr=False)  # set by the contract

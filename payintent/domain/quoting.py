@@ -9,7 +9,7 @@ from payintent.domain.currencies import TENDER, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest_unit
-from payintent.domain.payable import PayableMethods, held_decimals
+from payintent.domain.payable import PayableMethods, held_decimals, reached_by
 from payintent.domain.payment import Payment
 from payintent.domain.price import Price, PriceRates, TaxCountry, TaxManager, make_price
 from payintent.domain.quote import Quote
@@ -27,6 +27,14 @@ class QuoteCountry:
     country: str
     source: str
     crypto: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteRefusal:
+    """Why a method is not offered in a currency, in words for operators."""
+
+    reason: str
+    is_limit: bool = False  # the total is outside the method's limits
 
 
 def resolve_quote_country(
@@ -101,8 +109,49 @@ def make_quotes(
         for method, reached in payable.methods
         for code in currencies
         if reached.includes(code, country)
-        and (quote := _make_quote(payment, method, country, code, tax_rate)) is not None
+        and isinstance(quote := _quote_or_refusal(payment, method, country, code, tax_rate), Quote)
     ]
+
+
+def explain_method(
+    payment: Payment,
+    merchant: Merchant,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    tax_rate: Decimal,
+) -> list[tuple[str, Quote | QuoteRefusal]]:
+    """Return the quote in each currency of a method that this payment accepts, or why it has none.
+
+    The method is in use; its result has the quotes that `make_quotes` returns for it.
+    """
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    return [
+        (code, _explain(payment, merchant, method, quote_country, code, tax_rate))
+        for code in accepted
+        if code in method.currencies
+    ]
+
+
+def _explain(
+    payment: Payment,
+    merchant: Merchant,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    currency: str,
+    tax_rate: Decimal,
+) -> Quote | QuoteRefusal:
+    country, reached = quote_country.country, reached_by(method)
+    if currency not in TENDERED[country]:
+        return QuoteRefusal(f"{currency} is not used in {country}")
+    if TENDER[currency].crypto and not quote_country.crypto:
+        return QuoteRefusal(f"crypto is restricted in {country}")
+    if not merchant.market.includes(currency, country):
+        return QuoteRefusal(f"the merchant is not activated for {currency} in {country}")
+    if reached is None or not reached.includes(currency, country):
+        if held_decimals(method, currency) is None:
+            return QuoteRefusal(f"its gateway or chain does not take {currency}")
+        return QuoteRefusal(f"the method, its account or its gateway is not for {country}")
+    return _quote_or_refusal(payment, method, country, currency, tax_rate)
 
 
 def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
@@ -133,12 +182,15 @@ def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[
     return (requested,)
 
 
-def _make_quote(
+def _quote_or_refusal(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
-) -> Quote | None:
+) -> Quote | QuoteRefusal:
+    """Price a method in a currency; refused if its gateway cannot collect that total."""
     decimals = held_decimals(method, currency)
-    if decimals is None or not can_hold_exactly(payment, currency, decimals):
-        return None
+    if decimals is None:
+        return QuoteRefusal(f"its gateway or chain does not take {currency}")
+    if not can_hold_exactly(payment, currency, decimals):
+        return QuoteRefusal(f"{currency} has {decimals} decimals there, too few for the amount")
     rates = PriceRates(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,
@@ -147,10 +199,14 @@ def _make_quote(
     )
     price = make_price(payment.amount, currency, rates)
     total_minor = to_smallest_unit(Decimal(price.total_amount), decimals)
-    if total_minor is None or total_minor < method.token_minimum:
-        return None
-    if not _collects(method, price):
-        return None
+    if total_minor is None or not _collects(method, price):
+        return QuoteRefusal(f"its gateway cannot collect {price.total_amount} {currency} exactly")
+    if total_minor < method.token_minimum:
+        return QuoteRefusal(f"{price.total_amount} {currency} is less than its contract takes")
+    limits = method.amount_limits.get(currency)
+    breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
+    if breach:
+        return QuoteRefusal(f"{price.total_amount} {currency} is {breach}", is_limit=True)
     return _quote(method, country, price, total_minor)
 
 

@@ -17,6 +17,9 @@ from payintent.encryption import Encryption
 from payintent.operations.find_cell import find_cell
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.merchant_cache import MerchantCache
+from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import audit
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database, Executor, Tx
@@ -75,6 +78,9 @@ class OperationContext:
     currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
     layouts: Callable[[str], Sequence[FileLayout]] = field(repr=False)  # of a provider's files
     refund_creator: RefundCreator
+    merchants: MerchantCache
+    accounts: GatewayAccounts
+    policies: PolicyCache
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
     retention: Mapping[RetentionRule, int]  # by rule, after how many days; 0: never
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys

@@ -4,6 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
+from payintent.domain.amount_limits import parse_limits
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.price import FeeMode
@@ -29,6 +30,7 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains
 
 _POSITION_MAX = 10_000
+_LIMITS = "Of a total, instead of the gateway's: USD:0.50:1000,THB:20:; with commas."
 _MethodId = Annotated[int, argument("The method's number.")]
 
 
@@ -50,6 +52,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
     fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
     position: Annotated[int, option("Lower ones are offered first.")] = 0
+    limits: Annotated[list[str] | None, option(_LIMITS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True once the merchant is in service: it sets a fee, and whose account is paid."""
@@ -71,6 +74,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown values, and an account of another merchant."""
+        _check_limits(self.limits)
         merchant = await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         is_id = is_database_id(self.account_id)
@@ -122,6 +126,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             position=self.position,
             chain=contract and contract.chain,
             token=self.token,
+            limits=self.limits or (),
         )
         return await _known(tx, await payment_methods.add(tx, new))
 
@@ -161,6 +166,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     fee_mode: Annotated[FeeMode | None, option("Who bears the fee.")] = None
     fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
     position: Annotated[int | None, option("Lower ones are offered first.")] = None
+    limits: Annotated[list[str] | None, option(f'{_LIMITS} "" is none.')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True once the merchant is in service, if its fee changes."""
@@ -190,6 +196,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown countries and currencies, and values out of range."""
+        _check_limits(self.limits)
         del context
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
@@ -205,6 +212,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             fee_mode=self.fee_mode or before.fee_mode,
             fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
             position=before.position if self.position is None else self.position,
+            limits=before.limits if self.limits is None else tuple(self.limits),
         )
         await payment_methods.update(tx, changed)
         return changed
@@ -266,6 +274,13 @@ async def _known(tx: Tx, method_id: int) -> PaymentMethod:
     if found is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no payment method {method_id}")
     return found
+
+
+def _check_limits(limits: list[str] | None) -> None:
+    try:
+        parse_limits(limits or ())
+    except ValueError as error:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"limits: {error}") from None
 
 
 def _check(

@@ -85,6 +85,7 @@ _CLASSES: Mapping[str, str] = {
     "chain.add-contract": "chains.AddContract",
     "chain.retire-contract": "chains.RetireContract",
     "chain.resume": "chains.ResumeChain",
+    "quotes.explain": "quotes.ExplainQuotes",
     "case.list": "cases.ListCases",
     "case.show": "cases.ShowCase",
     "case.resolve": "cases.ResolveCase",

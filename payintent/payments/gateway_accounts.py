@@ -129,6 +129,7 @@ class GatewayAccounts:
         return replace(
             method,
             decimals=capabilities.decimals,
+            amount_limits={**capabilities.limits, **method.amount_limits},
             countries=common_countries(method.countries, capabilities.countries),
         )
 

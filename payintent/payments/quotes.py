@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from payintent.domain.merchant import PaymentMethod
 from payintent.domain.payable import PayableMethods
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import (
     QuoteCountry,
+    QuoteRefusal,
+    explain_method,
     make_quotes,
     resolve_quote_country,
     tax_rate_for,
@@ -31,6 +34,15 @@ def price_methods(
     taxed = taxed_country(setup.merchant, quote_country)
     rate = tax_rate_for(payment, taxed, setup.tax_rates)
     return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
+
+
+def explain_quotes(
+    payment: Payment, setup: MerchantSetup, method: PaymentMethod, quote_country: QuoteCountry
+) -> list[tuple[str, Quote | QuoteRefusal]]:
+    """Return the quotes of one method for a country, or why it has none."""
+    taxed = taxed_country(setup.merchant, quote_country)
+    rate = tax_rate_for(payment, taxed, setup.tax_rates)
+    return explain_method(payment, setup.merchant, method, quote_country, rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,12 @@ from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.payable import find_payable_methods
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.quote import Quote
-from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
+from payintent.domain.quoting import (
+    QuoteCountry,
+    QuoteRefusal,
+    can_hold_exactly,
+    resolve_quote_country,
+)
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
@@ -44,7 +49,7 @@ from payintent.payments.open_session import (
     SessionAnswer,
     SessionOpener,
 )
-from payintent.payments.quotes import price_methods
+from payintent.payments.quotes import explain_quotes, price_methods
 from payintent.payments.settle import settle_session
 from payintent.storage.cells import ByCell, Cells
 from payintent.storage.payer_sealing import order_id_of
@@ -150,14 +155,28 @@ async def _quote_selection(
     selected = find_payable_methods(merchant.market, [method])
     priced = price_methods(payment, setup, selected, quote_country, selection.currency)
     if not priced:
-        raise RefusedError(
-            ErrorCode.UNSUPPORTED_CURRENCY,
-            f"this payment method cannot take this payment in {quote_country.country}",
-        )
+        raise _unpriced(setup, payment, method, quote_country, selection.currency)
     expected = selection.expected_total_amount
     if expected is not None and expected != Decimal(priced[0].price.total_amount):
         raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].price.total_amount}")
     return priced[0]
+
+
+def _unpriced(
+    setup: MerchantSetup,
+    payment: Payment,
+    method: PaymentMethod,
+    quote_country: QuoteCountry,
+    currency: str | None,
+) -> RefusedError:
+    """Say why a method cannot take a payment: of its limits, which one."""
+    for code, refusal in explain_quotes(payment, setup, method, quote_country):
+        if isinstance(refusal, QuoteRefusal) and refusal.is_limit and currency in {None, code}:
+            return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
+    return RefusedError(
+        ErrorCode.UNSUPPORTED_CURRENCY,
+        f"this payment method cannot take this payment in {quote_country.country}",
+    )
 
 
 def _not_available() -> RefusedError:

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
+from payintent.domain.amount_limits import parse_limits
 from payintent.domain.errors import LockTimeoutError
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 from payintent.domain.price import FeeMode
@@ -28,7 +29,8 @@ _ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=WATCHED)
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
-    coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position
+    coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position,
+    m.limits
 """
 _FROM = """
     FROM payment_method m
@@ -68,6 +70,7 @@ class NewPaymentMethod:
     position: int
     chain: str | None = None
     token: str | None = None
+    limits: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +91,8 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
-             position, chain, token, livemode)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+             position, chain, token, limits, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
             (SELECT livemode FROM merchant WHERE id = $1))
         RETURNING id
         """,
@@ -104,6 +107,7 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
         new.position,
         new.chain,
         new.token,
+        list(new.limits),
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return row["id"]
@@ -149,7 +153,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
         """
         UPDATE payment_method
         SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
-            position = $7, enabled = $8
+            position = $7, enabled = $8, limits = $9
         WHERE id = $1
         """,
         method.id,
@@ -160,6 +164,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
         method.fee_rate,
         method.position,
         method.enabled,
+        list(method.limits),
     )
 
 
@@ -243,6 +248,8 @@ def _method(row: Row) -> PaymentMethod:
     values["currencies"] = tuple(row["currencies"])
     values["countries"] = _texts(row["countries"])
     values["account_countries"] = _texts(row["account_countries"])
+    values["limits"] = tuple(row["limits"])
+    values["amount_limits"] = parse_limits(row["limits"])
     values["fee_mode"] = FeeMode(row["fee_mode"])
     values["token_minimum"] = int(row["token_minimum"])
     address, zero_first = values.pop("token_address"), values.pop("token_zero_first")

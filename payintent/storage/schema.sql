@@ -1228,9 +1228,11 @@ CREATE TABLE public.payment_method (
     enabled boolean DEFAULT true NOT NULL,
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     livemode boolean DEFAULT true NOT NULL,
+    limits text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT payment_method_fee_mode CHECK ((fee_mode = ANY (ARRAY['INCLUSIVE'::text, 'EXCLUSIVE'::text]))),
     CONSTRAINT payment_method_fee_rate CHECK (((fee_rate >= (0)::numeric) AND (fee_rate <= (1)::numeric))),
-    CONSTRAINT payment_method_kind CHECK ((kind = ANY (ARRAY['card'::text, 'redirect'::text, 'qr'::text, 'onchain'::text])))
+    CONSTRAINT payment_method_kind CHECK ((kind = ANY (ARRAY['card'::text, 'redirect'::text, 'qr'::text, 'onchain'::text]))),
+    CONSTRAINT payment_method_limits CHECK ((cardinality(limits) <= 100))
 );
 
 ALTER TABLE public.payment_method ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (

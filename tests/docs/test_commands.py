@@ -46,7 +46,7 @@ _NO_OPERATIONS = {"migrate", "doctor"}
 _OF_CELLS = {"cell.add", "cell.drain", "cell.close", "cell.take-back", "merchant.move"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
-_PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
+_PREFIXES = {"quotes": ids.PAYMENT, "payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL, "statement": ids.STATEMENT}
 _SIGN_IN = """
     INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
@@ -310,6 +310,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         ),
         "payment.show": "SELECT id FROM payment",
         "payment.timeline": "SELECT id FROM payment",
+        "quotes.explain": "SELECT id FROM payment",
         "payment.cancel": "SELECT id FROM payment WHERE status = 'PENDING'",
         "payment.refund": "SELECT id FROM payment WHERE status = 'PAID'",
         "payment.end": "SELECT id FROM payment WHERE status = 'PROCESSING'",

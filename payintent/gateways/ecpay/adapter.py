@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from payintent.domain.amount_limits import AmountLimits
 from payintent.domain.gateway import (
     AccountCheck,
     CallbackAnswer,
@@ -113,6 +115,7 @@ class EcpayGateway:
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
         livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
+        limits={"TWD": AmountLimits(Decimal(5))},  # a card's, as published
         layouts=LAYOUTS,
     )
 

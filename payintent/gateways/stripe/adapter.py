@@ -35,6 +35,7 @@ from payintent.gateways.stripe.account_check import is_live, mistaken_credential
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
+    LIMITS,
     StripeErrorBody,
     StripePaymentIntent,
     StripeRefund,
@@ -107,6 +108,7 @@ class StripeGateway:
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         optional_credentials=frozenset({"script_url"}),
         decimals=DECIMALS,
+        limits=LIMITS,
         origins=frozenset({_API, "https://js.stripe.com"}),
         livemode_of=_livemode,
         callback_bytes_max=256 * 1024,  # an event contains the whole object, with its metadata

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from payintent.domain import ids
+from payintent.domain.amount_limits import fiat_limits
 from payintent.domain.gateway import (
     Capture,
     GatewayRefundState,
@@ -20,6 +21,18 @@ from payintent.gateways.minor_units import from_gateway, to_gateway
 #: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; TWD is
 #: charged with two decimals, though it is paid out to the account's owner in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
+
+#: Stripe's published limits of a charge: eight digits in its units, twelve of IDR. A minimum is
+#: that of the currency of the account's payouts. For TWD, IDR and PHP none is published, so these
+#: are the 0.50 USD that Stripe converts, with a margin.
+LIMITS = fiat_limits(
+    USD=("0.50", "999999.99"),
+    THB=("10.00", "999999.99"),
+    JPY=("50", "99999999"),
+    TWD=("20.00", "999999.99"),
+    IDR=("10000.00", "9999999999.99"),
+    PHP=("35.00", "999999.99"),
+)
 
 _STATES = {
     # After a decline too: callbacks count those.
