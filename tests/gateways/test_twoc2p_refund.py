@@ -343,10 +343,10 @@ async def test_an_accepted_refund_without_a_reference_has_the_state_of_those_it_
     accepted = await refunded(gateway, answer(respCode="42", status="RP", referenceNo="1"), request)
     assert isinstance(accepted, RefundReport)
     assert accepted.state is GatewayRefundState.PENDING
-    assert accepted.reference == f"{request.capture.reference}-R"
-    report = await inquired(
-        gateway, listed(*refunds), replace(request, reference=accepted.reference)
-    )
+    assert accepted.reference == f"{INVOICE}-R"
+    completed = replace(request.capture, reference=f"{INVOICE}.43")
+    request = replace(request, reference=accepted.reference, capture=completed)
+    report = await inquired(gateway, listed(*refunds), request)
     if state is None:
         assert isinstance(report, OutcomeUnknown)
         assert report.answered

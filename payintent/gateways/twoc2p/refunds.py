@@ -216,8 +216,11 @@ def _answered(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | Ou
 
 
 def _own_reference(request: GatewayRefundRequest, process: str) -> str:
-    """Return the reference of a refund that 2C2P accepted without one of its own."""
-    return f"{request.capture.reference}-{process}"
+    """Return the reference of a refund that 2C2P accepted without one of its own.
+
+    By the invoice: the capture's own reference may be completed later.
+    """
+    return f"{_invoice(request)}-{process}"
 
 
 def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
