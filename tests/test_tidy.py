@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "payintent"
 SANDBOX = ROOT / "payintent_sandbox"
 FILES = sorted([*PACKAGE.rglob("*.py"), *SANDBOX.rglob("*.py")])
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 50
 #: Every test that may be skipped, by file, and when; the summary of a run shows which were.
 SKIPS = {

@@ -12,10 +12,11 @@ from payintent.api.content_security_policy import ScriptSources, content_securit
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
-from payintent.checkout.card_step import card_step
+from payintent.checkout.card_step import CardStep, card_step
 from payintent.checkout.codes import page_address
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
+    EmbeddingFrame,
     PageUrl,
     embedding_frame,
     is_about_email,
@@ -207,12 +208,7 @@ async def _page(
         refused, offered = refused or error, _OfferedQuotes([], "", set())
     wallet = await wallet_step(app, view["next_action"])
     card = card_step(view["next_action"])
-    step = next_step(view["next_action"], wallet, card, embed)
-    if step["kind"] != "wallet" and not view["can"]["select"]:
-        step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
-    if step["kind"] == "redirect":
-        step = step if hands_over else _returned_step(step, view, offered)
-        offered.gateways.add(web_origin(step.get("url", "")))
+    step = _present_step(view, wallet, card, embed, offered, hands_over=hands_over)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -242,13 +238,31 @@ async def _page(
     )
 
 
-def _returned_step(
-    step: dict[str, Any], view: dict[str, Any], offered: _OfferedQuotes
+def _present_step(
+    view: dict[str, Any],
+    wallet: WalletStep | None,
+    card: CardStep | None,
+    embed: EmbeddingFrame | None,
+    offered: _OfferedQuotes,
+    *,
+    hands_over: bool,
 ) -> dict[str, Any]:
-    """Select the method again if its gateway's form may have been posted, and it is offered."""
-    method_id = view["selected"]["payment_method_id"]
-    is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
-    return {"kind": "again"} if step["method"] == "POST" and is_offered else step
+    """Return the step of the way to pay that is under way.
+
+    A gateway's form that may have been posted becomes a selection of the same method, if that is
+    still offered.
+    """
+    step = next_step(view["next_action"], wallet, card, embed)
+    if step["kind"] != "wallet" and not view["can"]["select"]:
+        return {"kind": "over"}  # a payment that is made elsewhere now comes too late
+    if step["kind"] != "redirect":
+        return step
+    if step["method"] == "POST" and not hands_over:
+        method_id = view["selected"]["payment_method_id"]
+        if any(quote["payment_method_id"] == method_id for quote in offered.quotes):
+            return {"kind": "again"}
+    offered.gateways.add(web_origin(step["url"]))
+    return step
 
 
 def _our_scripts(step: dict[str, Any], language: Language) -> ScriptSources:

@@ -81,7 +81,7 @@ class GatewayCapabilities:
     test_only: bool = False  # no money moves there: only test accounts are at it
     #: How long the gateway wants us to wait before the first inquiry about a session, and between
     #: inquiries. A buyer's return, a change of method and the deadline inquire at once.
-    inquiry_gap_s: float = 0.0
+    inquiry_gap_s: int = 0
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
     #: Of the gateway's own files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()

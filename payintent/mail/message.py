@@ -51,7 +51,7 @@ def _written(mail: Mail, mailbox: str, sender: str, mark: str) -> EmailMessage:
     message = EmailMessage(policy=_POLICY if mailbox.isascii() else _UTF8_POLICY)
     message["From"] = Address(header_text(mail.sender_name, _NAME_MAX), name, host)
     local, _, domain = mailbox.rpartition("@")
-    message["To"] = Address("", local, domain)  # `addr_spec` refuses what RFC 6531 allows
+    message["To"] = Address("", local, domain)  # parsing would refuse what RFC 6531 allows
     message["Subject"] = header_text(mail.subject)
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{mark}@{host}>"

@@ -136,7 +136,7 @@ class SessionInquirer:
 
     def _gap_s(self, session: Session) -> float:
         gateway = self.accounts.gateway(session.quote.provider)
-        return gateway.capabilities.inquiry_gap_s if gateway else 0.0
+        return gateway.capabilities.inquiry_gap_s if gateway else 0
 
     def _database(self, session: Session) -> Database:
         return self.cells.of(session.payment_id)

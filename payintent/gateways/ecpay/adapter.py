@@ -59,7 +59,7 @@ DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and gets the
 ABANDONED_AFTER_S = 3600
 #: ECPay asks for inquiries no sooner than ten minutes after a payment, and ten minutes apart
 #: (developers.ecpay.com.tw, 2890).
-INQUIRY_GAP_S = 600.0
+INQUIRY_GAP_S = 600
 
 _PAGE = "/Cashier/AioCheckOut/V5"
 _UNPAID = "0"  # or the bank has not answered yet
