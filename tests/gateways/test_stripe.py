@@ -142,7 +142,7 @@ async def test_an_unanswered_creation_with_other_parameters_is_no_silence(
     stripe.refuse(400, type="idempotency_error")
     outcome = await gateway.inquire(stripe.account, ref(order(), None))
     assert isinstance(outcome, OutcomeUnknown)
-    assert outcome.neutral
+    assert outcome.answered
 
 
 async def test_a_key_without_a_permission_is_not_taken_for_throttling(

@@ -424,6 +424,7 @@ BROKEN: list[tuple[str, str]] = [
     ("payment_method_fee_mode", METHOD.format("fee_mode = 'NONE'")),
     ("payment_method_fee_rate", METHOD.format("fee_rate = 1.1")),
     ("payment_method_fee_rate", METHOD.format("fee_rate = -0.1")),
+    ("payment_method_limits", METHOD.format("limits = array_fill('USD::'::text, ARRAY[101])")),
     ("tax_rate_country", "INSERT INTO tax_rate VALUES ('USA', 0)"),
     ("tax_rate_rate", "INSERT INTO tax_rate VALUES ('US', 1.1)"),
     ("payment_status", "ALTER TABLE payment DISABLE TRIGGER payment_arrow; "

@@ -236,7 +236,7 @@ class StripeGateway:
             return SessionReport(state=GatewaySessionState.ABSENT)
         trouble = _trouble(answer)
         if trouble is not None and trouble.type == _KEY_REUSED:
-            return OutcomeUnknown(detail="its creation had other parameters", neutral=True)
+            return OutcomeUnknown(detail="its creation had other parameters", answered=True)
         return _unusable(answer)
 
     async def _refund(
@@ -353,7 +353,7 @@ def _reported(
     return session_report(intent) or _undocumented("a payment intent", intent.status)
 
 
-def _undocumented(name: str, status: str) -> OutcomeUnknown:
+def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
     return OutcomeUnknown(detail=f"{name} is {status}", answered=True)
 
 
