@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from payintent.domain.currencies import TENDER
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
-from payintent.domain.payable import PayableMethods
+from payintent.domain.payable import PayableMethods, reached_by_all
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import (
@@ -78,6 +80,7 @@ async def list_quotes(
     payment = snapshot.payment
     setup = await merchants.get_of(payment)
     payable = setup.payable_without(await accounts.unavailable(payment.id))
+    _require_token_is_taken(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,
@@ -89,3 +92,16 @@ async def list_quotes(
     return QuoteList(
         quote_country, price_methods(payment, setup, payable, quote_country, query.currency)
     )
+
+
+def _require_token_is_taken(setup: MerchantSetup, currency: str | None) -> None:
+    """Refuse a token that no method takes, as any other currency that cannot pay this payment.
+
+    An outage does not count: the list is then empty, and the buyer may try again.
+    """
+    if currency not in TENDER or not TENDER[currency].crypto:
+        return
+    if not any(currency in (market.currencies or ()) for market in reached_by_all(setup.methods)):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {currency}"
+        )

@@ -8,6 +8,7 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.onchain.token_checks import token_decimals_match
+from payintent.operations.accounts import DisableAccount
 from payintent.operations.tokens import SetToken
 from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld, offer
@@ -74,6 +75,30 @@ async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -
     payment = await ethereum.world.create(currency="USD")
     assert "USDC" not in {one.get("token") for one in await quoted(api, payment.checkout_id)}
     assert await refusal(ethereum, payment, method) is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
+
+
+async def test_a_token_that_is_listed_and_not_taken_is_refused_as_an_unsupported_currency(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    payment = await ethereum.world.create(currency="USD")
+
+    async def told(currency: str) -> tuple[int, str | None]:
+        path = f"/v1/checkout/{payment.checkout_id}/quotes?currency={currency}"
+        answer = await api.send("GET", path)
+        return answer.status, answer.json.get("code")
+
+    unsupported = await told("THB")
+    assert unsupported == (422, "UNSUPPORTED_CURRENCY")
+    assert await told("USDC") == unsupported  # no method for it
+    await offer(ethereum.world, ethereum.account_id, "USDC")
+    assert await told("USDC") == unsupported  # a method, and the token is disabled
+    assert await told("USDT") == (200, None)
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
+    assert await told("USDC") == (200, None)
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDT", enabled=False))
+    assert await told("USDT") == unsupported
+    await ethereum.world.perform(DisableAccount(account_id=ethereum.account_id))
+    assert await told("USDC") == unsupported
 
 
 async def test_enabling_usdc_lets_dollars_be_paid_in_it_and_asks_nobody_for_it(
