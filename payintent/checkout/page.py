@@ -195,13 +195,11 @@ async def _page(
 ) -> Response:
     """Build the page; `refused` and `typed` belong to a form that was sent just now.
 
-    `hands_over`: it answers a selection, so it has the gateway's own form. A gateway takes that
-    form once, so the page that a buyer comes back to selects the method again.
+    `hands_over`: it answers a selection, so it has the gateway's own form.
     """
     page = await _open(request, app, snapshot)
     view, language, embed = page.view, page.texts, page.fields["embed"]
-    requested = (typed or {}).get("country") or request.query_params.get("country")
-    country = requested if requested in COUNTRIES else None
+    country = _requested_country(request, typed)
     try:
         offered = await _load_quotes(request, app, snapshot, country, can=view["can"]["select"])
     except RefusedError as error:  # it has ended just now
@@ -238,6 +236,11 @@ async def _page(
     )
 
 
+def _requested_country(request: Request, typed: dict[str, str] | None) -> str | None:
+    requested = (typed or {}).get("country") or request.query_params.get("country")
+    return requested if requested in COUNTRIES else None
+
+
 def _present_step(
     view: dict[str, Any],
     wallet: WalletStep | None,
@@ -249,8 +252,8 @@ def _present_step(
 ) -> dict[str, Any]:
     """Return the step of the way to pay that is under way.
 
-    A gateway's form that may have been posted becomes a selection of the same method, if that is
-    still offered.
+    A gateway takes its form once. The page that a buyer comes back to selects the method again, if
+    it is still offered.
     """
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
