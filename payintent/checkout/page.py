@@ -52,6 +52,7 @@ from payintent.domain.errors import (
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
+from payintent.exact_url import encode_unsendable
 from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.open_session import SelectedSession
@@ -366,7 +367,7 @@ async def _onward(request: Request, app: AppContext, selected: SelectedSession) 
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
         if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
-            return RedirectResponse(url, 303, HEADERS)
+            return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
         snapshot = await checkout.reread_checkout(request)
         return await _page(request, app, snapshot, hands_over=True)

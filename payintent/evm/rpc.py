@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.domain.errors import ChainUnavailableError
+from payintent.exact_url import exact_url
 from payintent.log import get_logger
 from payintent.slot import release_slot
 
@@ -250,7 +251,9 @@ class RpcEndpoint:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session().post(self._url, data=body, allow_redirects=False) as response,
+                self._session().post(
+                    exact_url(self._url), data=body, allow_redirects=False
+                ) as response,
             ):
                 if response.status == _TOO_MANY:
                     raise RpcAnswerError(RpcFault.THROTTLED)

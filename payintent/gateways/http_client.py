@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
+from payintent.exact_url import exact_url
 from payintent.slot import release_slot
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class GatewayHttpClient:
         try:
             async with self._open().request(
                 method,
-                url,
+                exact_url(url),
                 data=body,
                 headers={"Accept-Encoding": "identity", **headers},
                 allow_redirects=False,
@@ -69,7 +70,7 @@ class GatewayHttpClient:
             return _not_contacted(error)
         except TimeoutError:
             return OutcomeUnknown(detail=f"no answer within {self._timeout_s:g} s")
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             # The class alone: a message may contain the URL, and with it a key.
             return OutcomeUnknown(detail=f"no answer: {type(error).__name__}")
 

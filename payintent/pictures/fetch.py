@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
+from payintent.exact_url import encode_unsendable, exact_url
 from payintent.pictures.errors import NoPictureError
 from payintent.version import API_VERSION
 from payintent.webhooks.egress import (
@@ -81,10 +82,10 @@ class PictureFetcher:
 
     async def _followed(self, url: str) -> bytes:
         for _ in range(REDIRECTS_MAX + 1):
-            target = check_callback_url(url, self._rules)
+            target = check_callback_url(encode_unsendable(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
                 raise NoPictureError("the address must be https")
-            async with self._client().get(target.url, allow_redirects=False) as answer:
+            async with self._client().get(exact_url(target.url), allow_redirects=False) as answer:
                 if answer.status == _OK:
                     return await _read(answer)
                 if answer.status not in _MOVED:

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import aiohttp
-from yarl import URL
 
 from payintent.config import Settings
+from payintent.exact_url import exact_url
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.sources import (
     SourceUnavailableError,
@@ -50,7 +50,7 @@ class S3Source:
     ) -> None:
         """Take `https://host/bucket`, with a prefix of keys behind it where there is one."""
         parts = urlsplit(url)
-        bucket, _, prefix = parts.path.strip("/").partition("/")
+        bucket, _, prefix = unquote(parts.path.strip("/")).partition("/")
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._host = parts.netloc
         self._bucket = bucket
@@ -132,7 +132,7 @@ class S3Source:
         url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
         release_slot()
         async with self._open().get(
-            URL(url, encoded=True), headers=signed, allow_redirects=False
+            exact_url(url), headers=signed, allow_redirects=False
         ) as answer:
             if answer.status != _OK:
                 raise SourceUnavailableError(f"the store answered {answer.status}")

@@ -68,7 +68,7 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
     host, address = _check_host(parts, rules)
     authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
     # Rebuilt from what was checked, so that no second parser can read another host from it.
-    query = f"?{parts.query}" if parts.query else ""
+    query = f"?{parts.query}" if "?" in url else ""
     url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
     return CallbackTarget(url=url, host=host, port=port, address=address)
 

@@ -16,8 +16,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from payintent.config import Settings
+from payintent.exact_url import exact_url
 from payintent.slot import release_slot
 from payintent.version import API_VERSION
+from payintent.webhooks.answer_start import AnswerStart, RecordingConnector
 from payintent.webhooks.egress import (
     HOST_CHARS_MAX,
     CheckedResolver,
@@ -113,12 +115,12 @@ class WebhookSender:
     async def send(self, delivery: WebhookRequest) -> AttemptResult:
         """Post one webhook within the deadline; a failure is an `AttemptResult`, never raised."""
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        started, start = loop.time(), AnswerStart()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
         except Exception as error:  # noqa: BLE001 - a foreign server must not break a worker
-            attempt = _failed(error)
+            attempt = _accepted(start.status()) or _failed(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
     async def close(self) -> None:
@@ -142,12 +144,12 @@ class WebhookSender:
         }
         release_slot()
         async with self._client().post(
-            target.url, data=delivery.body, headers=headers, allow_redirects=False
+            exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
         ) as response:
             if _header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
                 detail = "the header is too large"
-                return AttemptResult(
+                return _accepted(response.status) or AttemptResult(
                     outcome=AttemptOutcome.BAD_ANSWER, status=response.status, detail=detail
                 )
             answer = await self._read(response)
@@ -161,7 +163,7 @@ class WebhookSender:
                 timeout_s=settings.webhook_dns_timeout_s,
                 lookup=self._lookup,
             )
-            connector = aiohttp.TCPConnector(
+            connector = RecordingConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
                 socket_factory=partial(checked_socket, rules=self._rules),
@@ -224,6 +226,17 @@ def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohtt
         read_bufsize=settings.webhook_answer_bytes_max,
         max_line_size=HEADER_LINE_BYTES_MAX,
         max_field_size=HEADER_LINE_BYTES_MAX,
+    )
+
+
+def _accepted(status: int | None) -> AttemptResult | None:
+    """Return the result of a status line that accepts the event; None for any other."""
+    if status is None or not _SUCCESS <= status < _REDIRECT:
+        return None
+    return AttemptResult(
+        outcome=AttemptOutcome.DELIVERED,
+        status=status,
+        detail="accepted; what followed the status line could not be read",
     )
 
 

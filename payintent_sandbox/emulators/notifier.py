@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from payintent.exact_url import exact_url
 from payintent_sandbox.emulators.clock import ScaledClock
 
 ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
@@ -64,7 +65,7 @@ class Notifier:
         assert self._http is not None  # noqa: S101 - the emulator is running
         try:
             async with self._http.post(
-                url, data=body, headers=headers, allow_redirects=False
+                exact_url(url), data=body, headers=headers, allow_redirects=False
             ) as answer:
                 return MerchantAnswer(answer.status, await answer.content.read(ANSWER_BYTES_MAX))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -36,9 +36,11 @@ class Receiver:
     url: str = ""
     answers: list[int] = field(default_factory=list)  # 204 where there is none left
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.Response:
         self.got.append((dict(request.headers), await request.read()))
+        self.targets.append(request.raw_path)
         return web.Response(status=self.answers.pop(0) if self.answers else 204)
 
 
@@ -201,6 +203,21 @@ async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_i
         await listener.interrupt(signal.SIGTERM)
     assert not any("whsec_" in line for line in listener.printed)
     assert len(receiver.got) == 4
+
+
+@pytest.mark.parametrize(
+    "query", ["sp=%2Ftriggers&sig=a%2Bb%3D%3D%2F&pipe=a|b", "q={a}<b>^`&r=100%", ""]
+)
+async def test_a_listener_calls_its_target_byte_for_byte(
+    api: Api, key: str, receiver: Receiver, home: Path, query: str
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
+    async with started(home, "listen", "--forward-to", f"{receiver.url}?{query}", **known) as it:
+        await it.line("listening")
+        payment = await cancelled(api, key)
+        await it.line(rf"payment.cancelled  {payment}  204")
+        await it.interrupt()
+    assert receiver.targets == [f"/hooks?{query}"]
 
 
 async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(

@@ -157,7 +157,7 @@ async def test_a_body_that_drips_without_end_ends_at_the_same_deadline(sender, e
 
     async with endpoint(drip) as merchant:
         attempt = await sender(webhook_timeout_s=0.15).send(_delivery(merchant.url))
-    assert attempt.outcome is AttemptOutcome.TIMEOUT
+    assert (attempt.outcome, attempt.status) == (AttemptOutcome.DELIVERED, 200)
     assert attempt.duration_ms < 2000
 
 
@@ -248,12 +248,14 @@ async def test_an_answer_that_is_no_text_is_kept_as_postgresql_can(sender, endpo
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"\x00\x01\x02\x03\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 40_000 + b"\r\nContent-Length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X: %s\r\n" % (b"a" * 8_000) * 5 + b"Content-Length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 5_000 + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 20",
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/2.0 x 200 OK\r\n\r\n",
+        b"garbage\r\nHTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nX: HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 103 Early Hints\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
         b"",
@@ -268,6 +270,102 @@ async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
         attempt = await sender().send(_delivery(merchant.url))
     assert (attempt.ok, attempt.outcome) == (False, AttemptOutcome.BAD_ANSWER)
     assert attempt.detail
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"",
+        b"\r\n",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: many\r\n\r\n",
+        b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"Content-Length: 100\r\n\r\nshort",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nab",
+        b"Transfer-Encoding: chunked, gzip\r\n\r\nok",
+        b"Transfer-Encoding: nonsense\r\n\r\nok",
+        b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+        b"Content-Encoding: br\r\n\r\n\x00\xff",
+        b"no header\r\n\r\n",
+        b": no name\r\n\r\n",
+        b"X: \x00\r\n\r\n",
+        b"X: " + b"a" * 40_000 + b"\r\nContent-Length: 0\r\n\r\n",
+        b"X: %s\r\n" % (b"a" * 8_000) * 5 + b"Content-Length: 0\r\n\r\n",
+        b"X: a\r\n" * 5_000 + b"Content-Length: 0\r\n\r\n",
+        b"\r\nHTTP/1.1 500 No\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "line", [b"200 OK", b"201 ", b"202", b"204 No Content", b"204", b"299 Odd", b"205 Reset"]
+)
+async def test_a_2xx_status_line_counts_whatever_follows_it(sender, endpoint, line, rest):
+    async def then_close(writer):
+        writer.write(b"HTTP/1.1 " + line + b"\r\n" + rest)
+        writer.write_eof()
+
+    async with endpoint(then_close) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.outcome, attempt.status) == (AttemptOutcome.DELIVERED, int(line[:3]))
+
+
+@pytest.mark.parametrize(
+    "length", [b"", b"Content-Length: 2\r\n", b"Transfer-Encoding: chunked\r\n"]
+)
+async def test_a_204_with_a_body_counts_and_the_next_event_is_sent_as_well(
+    sender, endpoint, length
+):
+    answer = b"HTTP/1.1 204 No Content\r\n" + length + b"\r\nok"
+    async with endpoint(answer) as merchant:
+        one = sender()
+        for _ in range(3):
+            attempt = await one.send(_delivery(merchant.url))
+            assert (attempt.outcome, attempt.status) == (AttemptOutcome.DELIVERED, 204)
+        assert len(merchant.requests) == 3
+
+
+async def test_an_interim_answer_decides_nothing(sender, endpoint):
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    for line, is_accepted in ((b"200 OK", True), (b"500 No", False)):
+        async with endpoint(
+            hints * 2 + b"HTTP/1.1 " + line + b"\r\nContent-Length: x\r\n\r\n"
+        ) as it:
+            assert (await sender().send(_delivery(it.url))).ok is is_accepted
+
+
+async def test_a_reset_after_a_2xx_status_line_is_no_failure(sender, endpoint):
+    async def reset(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+
+    async with endpoint(reset) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.outcome, attempt.status) == (AttemptOutcome.DELIVERED, 200)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/hook?sp=%2Ftriggers&sig=a%2Bb%3D%3D%2F&pipe=a|b",
+        "/a/../b/./c//d%2e%2E/%7Euser?x=%zz&y=100%&z=%",
+        "/?q=\"<>^`{}'()*!$&+,;=:@~_-.",
+        "/hook?",
+        "/hook?a=1?b=2&&",
+        "/%41%c3%a9?%41=%c3%a9",
+        "//double",
+        "/a;b=c",
+    ],
+)
+async def test_a_url_is_called_byte_for_byte(sender, endpoint, target):
+    async with endpoint(OK) as merchant:
+        origin = merchant.url.removesuffix("/hook")
+        assert (await sender().send(_delivery(origin + target))).ok
+        ((line, _, _),) = merchant.requests
+    assert line == f"POST {target} HTTP/1.1"
 
 
 async def test_a_reset_is_a_failure(sender, endpoint):

@@ -15,6 +15,7 @@ from payintent_sdk.errors import ApiError, NoAnswerError
 from payintent_cli.feed import Entry, Feed, pause_s
 from payintent_cli.keys import Access, state_folder, write_privately
 from payintent_cli.signing import new_secret, read_secret, signed_headers
+from payintent_cli.targets import exact_target
 
 _WAIT_S = 25  # of one long poll; the service allows no more
 _TIMEOUT_S = 15.0  # of a delivery, as of the service's
@@ -86,8 +87,13 @@ class _Forwarder:
         """Send an event once; gives the status, or why there is none."""
         headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
         try:
+            url = self._wanted.forward_to
             with self._http.stream(
-                "POST", self._wanted.forward_to, content=entry.body, headers=headers
+                "POST",
+                url,
+                content=entry.body,
+                headers=headers,
+                extensions=exact_target(url),
             ) as answer:
                 return answer.status_code
         except httpx.TimeoutException:

@@ -19,6 +19,7 @@ from payintent_sdk.decoding import as_object
 
 from payintent_cli.grading.events import Order, Webhook
 from payintent_cli.signing import signed_headers
+from payintent_cli.targets import exact_target
 from payintent_cli.usage import UsageError
 
 _TIMEOUT_S = 15.0  # what the service waits for an answer
@@ -123,6 +124,7 @@ class Shop:
                 self._webhook_url,
                 content=webhook.body,
                 headers=self._signed(webhook),
+                extensions=exact_target(self._webhook_url),
             ) as answer:
                 return answer.status_code
         except httpx.TransportError:
