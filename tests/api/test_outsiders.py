@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,17 @@ _OF_A_PROCESS = {"processes/listening.py"}
 
 
 @pytest.fixture
-def settings(settings: Settings, hanging: "Hanging") -> Settings:
+def wait_s() -> float:
+    """How long a request waits for a slot: longer than any test, unless it says otherwise."""
+    return 60.0
+
+
+@pytest.fixture
+def settings(settings: Settings, hanging: "Hanging", wait_s: float) -> Settings:
     return settings.model_copy(
         update={
             "requests_max": _SLOTS,
-            "request_wait_s": 60.0,
+            "request_wait_s": wait_s,
             "oidc_issuer": hanging.base,
             "oidc_client_id": "console",
             "oidc_client_secret": SecretStr("secret"),
@@ -164,6 +171,42 @@ async def test_a_host_of_pictures_that_hangs_takes_no_slot_of_a_buyer(
         await until(lambda: bool(hanging.asked), "a fetch is under way")
         await buyers_are_served(api, other)
         assert {one.status for one in await asyncio.gather(*getting)} == {404}
+
+
+@pytest.mark.parametrize("wait_s", [0.5])
+async def test_while_gateway_and_pictures_of_one_merchant_hang_no_buyer_of_another_is_shed(
+    api: Api, gateway: FakeGateway, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.hold = asyncio.Event()
+    answers_at_once = FakeGateway()
+
+    async def create_session(*asked: Any) -> Any:
+        ours = asked[1].description.startswith("Nimbus Books")
+        return await FakeGateway.create_session(gateway if ours else answers_at_once, *asked)
+
+    monkeypatch.setattr(gateway, "create_session", create_session)
+    ours = await checkouts(api, _CROWD)
+    pictures = api.world.service.pictures
+
+    async def send(number: int) -> Answer:
+        if number < _CROWD:
+            body = {"payment_method_id": api.world.card}
+            return await api.send("POST", f"/v1/checkout/{ours[number]}/quotes", json=body)
+        name = pictures.name_of(f"{hanging.base}/{number}.png", api.world.merchant_id)
+        return await api.send("GET", f"/c/static/pictures/{name}.webp")
+
+    new = await api.world.other_merchant()
+    world = replace(api.world, merchant_id=new.merchant.id, api_key=new.api_key)
+    async with waiting(3 * _CROWD, send), Api(api.base, world) as other:
+        await until(lambda: len(gateway.created) == _CROWD and hanging.asked, "all wait")
+        for _ in range(_CROWD):
+            [checkout_id] = await checkouts(other, 1)
+            await buyers_are_served(other, checkout_id)
+            quotes = await other.send("GET", f"/v1/checkout/{checkout_id}/quotes")
+            body = {"payment_method_id": quotes.json["quotes"][0]["payment_method_id"]}
+            path = f"/v1/checkout/{checkout_id}/quotes"
+            assert (await other.send("POST", path, json=body)).status == 200
+        gateway.hold.set()
 
 
 async def test_a_picture_whose_host_hangs_has_so_many_waiters(api: Api, hanging: Hanging) -> None:
