@@ -32,6 +32,7 @@ class BalanceMovement:
     currency: str
     at: datetime
     paid_on: date | None = None  # of a payout
+    capture: str | None = None  # of a refund: the reference of the refunded money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

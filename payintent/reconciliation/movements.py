@@ -5,6 +5,7 @@ import csv
 import hashlib
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -13,13 +14,16 @@ from typing import TextIO
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.balance_movement import BalanceMovement, MovementKind, ReportingGateway
-from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from payintent.domain.gateway import GatewayAccount, GatewayRefundState, OutcomeUnknown
 from payintent.domain.money import format_smallest_units
+from payintent.domain.outside_reports import OutsideRefund
 from payintent.domain.settlement_file import ListedPayout
 from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_payouts import reverse_gateway_payout
+from payintent.payments.record_outside_refund import RefundUnderWayError, record_outside_refund
+from payintent.payments.reported_capture import EarlyReportError
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import (
     SOURCE_FAILURES,
@@ -36,7 +40,7 @@ from payintent.reconciliation.listed_payouts import (
     make_payout_cases,
     settle_payouts,
 )
-from payintent.storage import cases, gateway_payouts, payments, reconciliation_runs
+from payintent.storage import captures, cases, gateway_payouts, payments, reconciliation_runs
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
 from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
 
@@ -60,6 +64,7 @@ class _Written:
     """What was written of a list: its payouts, and what it has of disputes."""
 
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
+    outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
     disputes: set[tuple[MovementKind, str]] = field(default_factory=set[tuple[MovementKind, str]])
 
 
@@ -142,6 +147,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
         path = Path(folder) / "list.csv"
         written = await _write(comparison.accounts, account, path, begin, until)
         await _record_payouts(comparison, account, written.payouts)
+        await _record_outside_refunds(comparison, account, written.outside_refunds)
         name = _name(day)
         new = NewRun(
             id=comparison.context.database.id_generator.new_id(),
@@ -204,6 +210,8 @@ def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) 
             if (of := (movement.kind, movement.reference)) in written.disputes:
                 continue  # of an appeal: a list has a dispute's line once, and this is an older one
             written.disputes.add(of)
+        if (refund := _outside_refund(movement)) is not None:
+            written.outside_refunds.append(refund)
         ours = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
         rows.writerow(
             (
@@ -219,6 +227,36 @@ def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) 
         )
     if len(written.payouts) > PAYOUTS_MAX:
         raise UnlistedError("the list has too many payouts")
+
+
+def _outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
+    """Return a refund that names none of ours: its callback may never have arrived."""
+    is_ours = movement.our_id is not None
+    if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
+        return None
+    return OutsideRefund(
+        reference=movement.reference,
+        capture=movement.capture,
+        state=GatewayRefundState.DONE,
+        amount_minor=movement.amount_minor,
+        currency=movement.currency,
+    )
+
+
+async def _record_outside_refunds(
+    comparison: MovementComparison, account: ReportingAccount, refunds: Sequence[OutsideRefund]
+) -> None:
+    """Count refunds that were made at the gateway and that no callback has reported.
+
+    What cannot be counted now stays a difference of the list.
+    """
+    for refund in refunds:
+        for database in comparison.context.cells:
+            if not await captures.is_known(database, account.account_id, refund.capture):
+                continue
+            with suppress(EarlyReportError, RefundUnderWayError):
+                async with database.transaction() as tx:
+                    await record_outside_refund(tx, account.account_id, refund)
 
 
 async def _record_payouts(

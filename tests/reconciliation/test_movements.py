@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import OutcomeUnknown
+from payintent.domain.gateway import GatewayRefundState, OutcomeUnknown, VerifiedCallback
+from payintent.domain.outside_reports import OutsideRefund
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.operations.gateway_payouts import (
     GatewayPayoutView,
@@ -22,9 +23,10 @@ from payintent.service import Service
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.worker_steps import reconcile_movements
 from tests.operations.test_payouts import balance
-from tests.payments.refunding import asked, work
+from tests.payments.refunding import Books, asked, books, work
 from tests.reconciliation.stripe_shop import DAY_S, LATER_S, Shop, stripe_service
 from tests.support.fakes import FakeGateway
+from tests.support.stripe import Buyer
 
 
 @pytest.fixture
@@ -48,6 +50,32 @@ async def test_payments_and_refunds_that_agree_are_a_matched_run_of_their_day(sh
     assert {side.service == side.ledger == side.merchants for side in sums} == {True}
     assert await shop.compare() == [run]
     assert await shop.subjects() == []
+
+
+async def test_a_refund_of_the_dashboard_whose_callback_was_lost_is_counted_by_the_list_once(
+    shop: Shop,
+) -> None:
+    payment = await shop.sell()
+    buyer = Buyer(shop.url, shop.http)
+    [row] = await shop.world.rows("SELECT reference FROM capture")
+    reference = await buyer.refund_in_dashboard(row["reference"], 59_000)
+    [run] = await shop.next_day()
+    counted = Books("PARTIALLY_REFUNDED", "590", "0", 59_000, 0)
+    assert await books(shop.world, payment) == counted
+    assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
+    late = OutsideRefund(
+        reference=reference,
+        capture=row["reference"],
+        state=GatewayRefundState.DONE,
+        amount_minor=59_000,
+        currency="THB",
+    )
+    callback = VerifiedCallback(id="evt_late", outside_refund=late)
+    await shop.world.service.callback_receiver.receive(shop.account_id, callback, b"{}")
+    await shop.next_day()
+    assert await books(shop.world, payment) == counted
+    assert await shop.world.cases(payment) == ["OUTSIDE_REFUND"]
+    assert await shop.world.perform(CheckLedger()) == []
 
 
 async def test_a_payment_that_we_do_not_know_is_a_case_and_asked_about(shop: Shop) -> None:

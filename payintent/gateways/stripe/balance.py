@@ -1,6 +1,7 @@
 """Stripe's balance transactions: what each is, and what Stripe kept of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -82,9 +83,10 @@ def read_movement(found: StripeBalanceTransaction) -> BalanceMovement | None:
         return _movement(found, MovementKind.PAYMENT, reference, captured, source.currency)
     if category == "refund" and source.status not in _ENDED_BADLY | _PENDING:
         our_id = ids.parse_id(ids.REFUND, (source.metadata or {}).get("refund_id", ""))
-        return _movement(
+        movement = _movement(
             found, MovementKind.REFUND, source.id, source.amount, source.currency, our_id
         )
+        return movement and replace(movement, capture=source.payment_intent)
     if (kind := _DISPUTES.get(category)) is not None and source.object == "dispute":
         return _movement(found, kind, source.id, _disputed(found, source), source.currency)
     if (kind := _PAYOUTS.get(category)) is not None:
