@@ -8,7 +8,7 @@ from payintent.api.errors import again_s, error_response
 from payintent.api.middleware import CommonHeaders
 from payintent.domain.errors import ErrorCode
 
-_PAGES = ("/c/", "/merchant/")
+_PAGES = ("/c/", "/merchant")
 _PAGE = (
     "<!doctype html><title>Just a moment</title>"
     "<p>Too many people are here just now. Please try again in a moment."

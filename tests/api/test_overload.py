@@ -170,7 +170,8 @@ async def test_a_crowd_of_merchants_takes_no_place_of_a_buyer(
         assert answer.status == 404  # buyers have a lane of their own
 
 
-async def test_a_page_is_shed_as_a_page() -> None:
+@pytest.mark.parametrize("path", ["/c/cs_0000000000000000", "/merchant", "/merchant/payments"])
+async def test_a_page_is_shed_as_a_page(path: str) -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -179,7 +180,7 @@ async def test_a_page_is_shed_as_a_page() -> None:
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    scope = {"type": "http", "method": "GET", "path": "/c/cs_0000000000000000", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     await shed(scope, receive, send)
     headers = dict(sent[0]["headers"])
     assert sent[0]["status"] == 503
