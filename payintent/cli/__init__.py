@@ -19,7 +19,9 @@ def main() -> None:
         print_misuse,
     )
     from payintent.garbage_collection import collect_rarely
+    from payintent.terminal import write_any_text
 
+    write_any_text()
     completed = completed_words(os.environ)
     group = find_group(sys.argv[1:] if completed is None else completed)
     app = build(group, completing=completed is not None)

@@ -21,8 +21,10 @@ from standardwebhooks import Webhook
 
 from payintent.operations.accounts import AddAccount
 from payintent.operations.keys import IssueApiKey
+from tests.sandbox.shop.running import SECRET
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.sdks.scripted import refusal, scripted
+from tests.support.authority import Authority
 from tests.support.world import Api
 
 _README = (CLI_PROJECT / "README.md").read_text()
@@ -232,6 +234,64 @@ async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
         await tail.interrupt()
     status, out, _ = await ran(home, "logs", "tail", "--from-start", "--no-follow", **known)
     assert (status, out.count("payment.cancelled")) == (0, 2)
+
+
+@asynccontextmanager
+async def self_signed(receiver: Receiver, folder: Path) -> AsyncIterator[str]:
+    """Serve the receiver with a certificate that nobody trusts; gives its address."""
+    app = web.Application()
+    app.router.add_post("/hooks", receiver.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    tls = Authority(folder).server()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}/hooks"
+    await runner.cleanup()
+
+
+async def test_a_listener_reaches_a_self_signed_server_if_it_is_told_to(
+    api: Api, key: str, receiver: Receiver, home: Path
+) -> None:
+    known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
+    async with self_signed(receiver, home) as url:
+        listen = ("listen", "--forward-to", url)
+        async with started(home, *listen, "--tries", "1", **known) as listener:
+            await listener.line("listening")
+            payment = await cancelled(api, key)
+            await listener.line(rf"{payment}  no answer .*--insecure accepts any certificate")
+            await listener.interrupt()
+        assert receiver.got == []
+        async with started(home, *listen, "--insecure", **known) as listener:
+            await listener.line("listening")
+            payment = await cancelled(api, key)
+            await listener.line(rf"{payment}  204")
+            await listener.interrupt()
+    assert len(receiver.got) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://", "http://:80", "http:/localhost:3000", "ftp://localhost/", "//localhost", ""),
+        *("http://localhost:x/", "http://localhost:99999/", "localhost:0", "http://[::1/hooks"),
+        *("http://a..b/", f"http://{'a' * 64}.example/", "http://x\ty/", "file:///etc/passwd"),
+    ],
+)
+async def test_a_malformed_url_is_named_before_anything_is_sent(home: Path, url: str) -> None:
+    known = {"PAYINTENT_API_KEY": "sk_test_x", "PAYINTENT_WEBHOOK_SECRET": SECRET}
+    listened, hooks, orders = await asyncio.gather(
+        ran(home, "listen", "--forward-to", url, **known),
+        ran(home, "grade", "--webhook-url", url, "--orders-url", "http://x", **known),
+        ran(home, "grade", "--webhook-url", "http://x", "--orders-url", url, **known),
+    )
+    for option, (status, out, error) in (
+        ("--forward-to", listened),
+        ("--webhook-url", hooks),
+        ("--orders-url", orders),
+    ):
+        assert (status, out) == (2, ""), error
+        [line] = error.splitlines()
+        assert line.startswith(f"payintent-cli: {option}: {url!r} is not a")
 
 
 async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from payintent_cli.usage import UsageError, stop_at_signals
+from payintent_cli.usage import UsageError, stop_at_signals, write_any_text
 
 if TYPE_CHECKING:
     import typer
@@ -28,8 +28,12 @@ _HELP = {
 }
 
 
+_INSECURE = "accept any certificate of your server, such as a self-signed one"
+
+
 def run(words: Sequence[str] | None = None) -> None:
     """Run one command; what is wrong is one line on standard error."""
+    write_any_text()
     wanted = _arguments().parse_args(words)
     stop_at_signals()
     try:
@@ -78,6 +82,7 @@ def _arguments() -> argparse.ArgumentParser:
 
     listen = command("listen", _listen)
     listen.add_argument("--forward-to", required=True, metavar="URL", help="a server of yours")
+    listen.add_argument("--insecure", action="store_true", help=_INSECURE)
     listen.add_argument("--events", metavar="TYPES", help="only these, separated by commas")
     listen.add_argument("--resume", action="store_true", help="from where the last one ended")
     listen.add_argument("--tries", type=int, default=5, help="of each delivery (5)")
@@ -98,6 +103,7 @@ def _arguments() -> argparse.ArgumentParser:
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="the receiver")
     graded.add_argument("--orders-url", required=True, metavar="URL", help="see docs/grader.md")
+    graded.add_argument("--insecure", action="store_true", help=_INSECURE)
     graded.add_argument(
         "--key",
         nargs="?",
@@ -120,17 +126,17 @@ def _access(wanted: argparse.Namespace) -> Any:
 
 
 def _listen(wanted: argparse.Namespace) -> None:
-    access = _access(wanted)
     from payintent_cli.listen import Listening, listen
+    from payintent_cli.targets import read_url
 
-    url: str = wanted.forward_to
     how = Listening(
-        forward_to=url if "://" in url else f"http://{url}",
+        forward_to=read_url(wanted.forward_to, "--forward-to"),
+        insecure=wanted.insecure,
         types=wanted.events.split(",") if wanted.events else None,
         resume=wanted.resume,
         tries=max(1, wanted.tries),
     )
-    listen(access, how)
+    listen(_access(wanted), how)
 
 
 def _tail(wanted: argparse.Namespace) -> None:
@@ -168,10 +174,15 @@ def _grade(wanted: argparse.Namespace) -> None:
     from payintent_cli.grading.service import Service
     from payintent_cli.grading.shop import Shop
     from payintent_cli.signing import read_secret
+    from payintent_cli.targets import read_url
 
     key = read_secret(secret)
+    webhook_url = read_url(wanted.webhook_url, "--webhook-url")
+    orders_url = read_url(wanted.orders_url, "--orders-url")
     with ExitStack() as stack:
-        shop = stack.enter_context(Shop(wanted.webhook_url, wanted.orders_url, key, wanted.settle))
+        shop = stack.enter_context(
+            Shop(webhook_url, orders_url, key, wanted.settle, insecure=wanted.insecure)
+        )
         service = stack.enter_context(Service(access)) if access else None
         grades = grade(shop, service, wanted.only.split(",") if wanted.only else None)
     if grades.outcomes or wanted.as_json:

@@ -15,7 +15,7 @@ from payintent_sdk.errors import ApiError, NoAnswerError
 from payintent_cli.feed import Entry, Feed, pause_s
 from payintent_cli.keys import Access, state_folder, write_privately
 from payintent_cli.signing import new_secret, read_secret, signed_headers
-from payintent_cli.targets import exact_target
+from payintent_cli.targets import exact_target, is_untrusted, tls_context
 
 _WAIT_S = 25  # of one long poll; the service allows no more
 _TIMEOUT_S = 15.0  # of a delivery, as of the service's
@@ -28,6 +28,7 @@ class Listening:
     """How to listen."""
 
     forward_to: str
+    insecure: bool  # do not check the certificate of `forward_to`
     types: list[str] | None
     resume: bool
     tries: int
@@ -39,7 +40,8 @@ def listen(access: Access, wanted: Listening) -> None:
     secret = given or new_secret()
     key = read_secret(secret)
     place = _Place(access, wanted)
-    with Feed(access) as feed, httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as http:
+    tls = tls_context(insecure=wanted.insecure)
+    with Feed(access) as feed, httpx.Client(timeout=_TIMEOUT_S, verify=tls) as http:
         after = (place.read() if wanted.resume else None) or feed.newest()
         place.keep(after)
         if not given:
@@ -99,7 +101,8 @@ class _Forwarder:
         except httpx.TimeoutException:
             return "no answer in time"
         except httpx.TransportError as error:
-            return f"no answer ({error})"
+            hint = "; --insecure accepts any certificate" if is_untrusted(error) else ""
+            return f"no answer ({error}){hint}"
 
 
 class _Place:

@@ -1,14 +1,46 @@
-"""The request target of a URL as it was given, where the HTTP library would encode it anew."""
+"""Servers of a merchant that commands call: their URLs, and the certificates that they show."""
 
 from __future__ import annotations
 
 import re
+import ssl
 from urllib.parse import quote
 
 import httpx
 
+from payintent_cli.usage import UsageError
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
+_PORT_MAX = 65_535
 _PARTS = re.compile(r"[^:/?#]*://[^/?#]*([^#]*)(?:#.*)?", re.DOTALL)
 _AS_GIVEN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
+def read_url(text: str, option: str) -> str:
+    """Return the URL of an option, with http if it has no scheme. Raises `UsageError`."""
+    url = text if _SCHEME.match(text) else f"http://{text}"
+    try:
+        parsed = httpx.URL(url)
+        parsed.host.encode("idna")  # as the resolver does: no empty or overlong part
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise UsageError(f"{option}: {text!r} is not a URL: {error}") from None
+    is_valid = parsed.scheme in {"http", "https"} and "://" in url and bool(parsed.host)
+    port = 1 if parsed.port is None else parsed.port
+    if not is_valid or not 0 < port <= _PORT_MAX:
+        raise UsageError(
+            f"{option}: {text!r} is not an http or https URL such as http://localhost:3000/hooks"
+        )
+    return url
+
+
+def tls_context(*, insecure: bool) -> ssl.SSLContext:
+    """Return how certificates of a server are checked: not at all if that is insecure."""
+    return httpx.create_ssl_context(verify=not insecure)
+
+
+def is_untrusted(error: httpx.TransportError) -> bool:
+    """Tell whether a server was not called because its certificate is not trusted."""
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def exact_target(url: str) -> dict[str, bytes]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,9 @@ class UsageError(Exception):
 
 def main(words: Sequence[str] | None = None) -> None:
     """Serve one client on standard input and output until it goes."""
+    for stream in (sys.stdout, sys.stderr):  # of --help and of errors, not of the protocol
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     parser = _arguments()
     wanted = parser.parse_args(words)
     try:

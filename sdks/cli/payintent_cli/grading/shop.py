@@ -19,7 +19,7 @@ from payintent_sdk.decoding import as_object
 
 from payintent_cli.grading.events import Order, Webhook
 from payintent_cli.signing import signed_headers
-from payintent_cli.targets import exact_target
+from payintent_cli.targets import exact_target, is_untrusted, tls_context
 from payintent_cli.usage import UsageError
 
 _TIMEOUT_S = 15.0  # what the service waits for an answer
@@ -45,12 +45,21 @@ class Standing:
 class Shop:
     """A shop by its two URLs; use it with `with`."""
 
-    def __init__(self, webhook_url: str, orders_url: str, key: bytes, settle_s: float) -> None:
+    def __init__(
+        self,
+        webhook_url: str,
+        orders_url: str,
+        key: bytes,
+        settle_s: float,
+        *,
+        insecure: bool = False,
+    ) -> None:
         self._webhook_url = webhook_url
         self._orders_url = orders_url.rstrip("/")
         self._key = key
         self._settle_s = settle_s
-        self._http = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False)
+        self._tls = tls_context(insecure=insecure)
+        self._http = httpx.Client(timeout=_TIMEOUT_S, verify=self._tls)
 
     def place_order(self) -> Order:
         """Have the shop place an order. Raises `UsageError` where it does not."""
@@ -149,7 +158,7 @@ class Shop:
             "POST", self._webhook_url, content=webhook.body, headers=self._signed(webhook)
         )
         try:
-            with _sent(request):
+            with _sent(request, self._tls):
                 self._wait_for_goods(order, _HUNG_UP_S)
         except OSError:
             return
@@ -201,7 +210,9 @@ class Shop:
         try:
             return self._http.request(method, url, json=body)
         except httpx.HTTPError as error:
-            raise UsageError(f"{method} {url}: {error}") from error
+            untrusted = isinstance(error, httpx.TransportError) and is_untrusted(error)
+            hint = "; --insecure accepts any certificate" if untrusted else ""
+            raise UsageError(f"{method} {url}: {error}{hint}") from error
 
     def __enter__(self) -> Shop:  # noqa: PYI034 - Python 3.10 has no Self
         return self
@@ -236,7 +247,7 @@ def _order(url: str, said: dict[str, Any], cart_id: str) -> Order:
 
 
 @contextmanager
-def _sent(request: httpx.Request) -> Generator[None, None, None]:
+def _sent(request: httpx.Request, tls: ssl.SSLContext) -> Generator[None, None, None]:
     """Send a request over a connection of its own, whose answer nobody reads."""
     url = request.url
     secure = url.scheme == "https"
@@ -244,7 +255,6 @@ def _sent(request: httpx.Request) -> Generator[None, None, None]:
     lines += [f"{name}: {value}" for name, value in request.headers.items()]
     address = (url.host, url.port or (443 if secure else 80))
     with socket.create_connection(address, timeout=_TIMEOUT_S) as plain:
-        context = ssl.create_default_context()
-        sock = context.wrap_socket(plain, server_hostname=url.host) if secure else plain
+        sock = tls.wrap_socket(plain, server_hostname=url.host) if secure else plain
         sock.sendall("\r\n".join([*lines, "", ""]).encode() + request.content)
         yield

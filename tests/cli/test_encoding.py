@@ -1,0 +1,108 @@
+"""No command ends in a traceback because the terminal's encoding lacks a character."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from payintent.config import Settings
+from tests.cli.conftest import Ran, Run
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.support.patience import PATIENCE_S
+
+_NAME = "ร้านหนังสือ é 😀 “Buch”"
+_ROOT = Path(__file__).parents[2]
+#: Terminals without most characters.
+_TERMINALS = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONIOENCODING": "ascii:strict"},
+    {"PYTHONIOENCODING": "latin-1"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+def ids(terminal: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in terminal.items())
+
+
+@pytest.fixture(params=_TERMINALS, ids=ids)
+def terminal(request: pytest.FixtureRequest) -> dict[str, str]:
+    return request.param
+
+
+@pytest.fixture
+def run(settings: Settings, tmp_path: Path) -> Run:
+    """Run `payintent` cold: a warm process has opened its streams before it has this terminal."""
+    own = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": settings.database_url,
+        "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+        "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        "PAYINTENT_SANDBOX": "true",
+    }
+
+    def ran(*arguments: str, **terminal: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "payintent", *arguments],
+            env=own | terminal, cwd=tmp_path, capture_output=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        return Ran(done.returncode, done.stdout.decode("latin-1"), done.stderr.decode("latin-1"))
+
+    return ran
+
+
+def test_what_is_printed_is_escaped_and_json_stays_the_same(
+    run: Run, terminal: dict[str, str]
+) -> None:
+    created = run("merchant", "create", "--name", _NAME, "--json").json
+    listed = run("merchant", "list", "--json", **terminal).json
+    [name] = [merchant["name"] for merchant in listed if merchant["id"] == created["id"]]
+    assert name == _NAME
+    shown = run("merchant", "list", **terminal)
+    assert (shown.status, "Traceback" in shown.err) == (0, False), shown.err
+    wrong = run("payment", "show", "é😀", **terminal)
+    assert (wrong.status, "Traceback" in wrong.err) == (1, False), wrong.err
+    mistyped = run("ünknown", **terminal)
+    assert (mistyped.status, "Traceback" in mistyped.err) == (2, False), mistyped.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["key", "issue", "--help"], ["payment", "--help"]])
+def test_every_help_can_be_printed(run: Run, terminal: dict[str, str], words: list[str]) -> None:
+    helped = run(*words, **terminal)
+    assert (helped.status, helped.err) == (0, ""), helped.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "payintent_cli", "grade", "--help"],
+        ["-m", "payintent_cli", "login"],
+        ["-m", "payintent_cli", "listen", "--forward-to", "http://é:x/"],
+        ["-m", "payintent_mcp", "--help"],
+        ["-m", "payintent_sandbox.emulators.stripe", "--help"],
+        ["-m", "payintent_sandbox.emulators.twoc2p", "--port", "é"],
+        ["-m", "payintent_sandbox.demo"],
+        ["-c", r"import drills; print('\u2713 \xe9 \U0001f600 \udcff')"],
+        ["-c", r"import bench; print('\u2713 \xe9 \U0001f600 \udcff')"],
+    ],
+)
+def test_other_commands_end_without_a_traceback(
+    terminal: dict[str, str], words: list[str], tmp_path: Path
+) -> None:
+    is_ours = any(word in words[1] for word in ("sandbox", "drills", "bench"))
+    mcp = _ROOT / "sdks/mcp"
+    path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(), mcp, _ROOT)))
+    done = subprocess.run(
+        [sys.executable if is_ours else PYTHON, *words],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "VAR_DIR": str(tmp_path / "é")}
+        | {"HOME": str(tmp_path), "PAYINTENT_API_KEY": "sk_test_x"}
+        | terminal,
+        input="sk_é😀\n".encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode("latin-1")
+    assert b"UnicodeEncodeError" not in done.stderr
