@@ -163,9 +163,10 @@ class GatewayAccounts:
         if is_remote:
             self.log.note(call, answer, began_s)
         took_s = self.log.now_s() - began_s
-        slow_s = took_s if is_too_slow(took_s, others) else None
+        # Nobody waits at a page for a refund, nor for an adapter that calls no server.
+        is_slow = is_remote and not of_refunds and is_too_slow(took_s, others)
         health = self.health.of(call.row_id)
-        await health.record_answer(call.account_id, channel, answer, slow_s)
+        await health.record_answer(call.account_id, channel, answer, took_s if is_slow else None)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:

@@ -16,6 +16,7 @@ from payintent.domain.gateway import (
     SessionReport,
 )
 from payintent.domain.payment import Payment
+from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import (
     CROWD,
     FAILURES_MAX,
@@ -201,6 +202,28 @@ async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
     await processes.trip()
     await processes.fail(processes.first, 1, undecided)
     assert not (await processes.is_down())[0]
+
+
+async def test_a_gateway_may_take_its_time_for_refunds(
+    world: World, gateway: FakeGateway, clock: StoppedClock
+) -> None:
+    world.service.accounts.log._monotonic = clock.monotonic
+
+    async def slowly(*_: object) -> object:
+        await clock.move(round(SLOW_ALONE_S * 1000))
+        return gateway.answer_inquire_refund
+
+    for kind, outages in ((GatewayRequestKind.INQUIRE_REFUND, 0), (GatewayRequestKind.INQUIRE, 1)):
+        call = GatewayCall(
+            account_id=world.account_id,
+            provider="fake",
+            kind=kind,
+            subject_id=world.id_generator.new_id(),
+            payment_id=None,
+        )
+        for _ in range(FAILURES_MAX):
+            await world.service.accounts.call(call, lambda *_: slowly())
+        assert len(await world.rows("SELECT 1 FROM gateway_outage")) == outages
 
 
 async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:
