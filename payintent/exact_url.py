@@ -1,13 +1,11 @@
 """URLs that are called as they were given: HTTP clients would decode and encode them anew."""
 
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
     from yarl import URL
 
-_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*)([^#]*)(?:#.*)?", re.DOTALL)
 #: Printable ASCII, which may stand in the first line of a request; `quote` adds letters and digits.
 _AS_GIVEN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
@@ -20,10 +18,11 @@ def exact_url(text: str) -> "URL":
     """
     from yarl import URL  # imported when used: most commands call nobody
 
-    match = _PARTS.fullmatch(text)
-    if match is None:
+    scheme, _, rest = text.partition("#")[0].partition("://")
+    authority = rest.partition("/")[0].partition("?")[0]
+    if not scheme or not authority:
         raise ValueError("the address is no absolute URL")
-    origin, target = URL(match[1] + "/"), match[2]
+    origin, target = URL(f"{scheme}://{authority}/"), rest.removeprefix(authority)
     if not origin.raw_host:
         raise ValueError("the address has no host")
     return URL.build(

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
+from yarl import URL
 
-from payintent.exact_url import exact_url
 from payintent_sandbox.emulators.clock import ScaledClock
 
 ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
@@ -65,7 +65,7 @@ class Notifier:
         assert self._http is not None  # noqa: S101 - the emulator is running
         try:
             async with self._http.post(
-                exact_url(url), data=body, headers=headers, allow_redirects=False
+                URL(url, encoded=True), data=body, headers=headers, allow_redirects=False
             ) as answer:
                 return MerchantAnswer(answer.status, await answer.content.read(ANSWER_BYTES_MAX))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

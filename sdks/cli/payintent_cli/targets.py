@@ -12,7 +12,6 @@ from payintent_cli.usage import UsageError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _PORT_MAX = 65_535
-_PARTS = re.compile(r"[^:/?#]*://[^/?#]*([^#]*)(?:#.*)?", re.DOTALL)
 _AS_GIVEN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
@@ -48,9 +47,8 @@ def exact_target(url: str) -> dict[str, bytes]:
 
     They are empty if the library sends the same anyway: with a proxy they would do harm.
     """
-    match = _PARTS.fullmatch(url)
-    if match is None:
-        return {}
-    path = match[1] if match[1].startswith("/") else "/" + match[1]
+    rest = url.partition("#")[0].partition("://")[2]
+    path = rest.removeprefix(rest.partition("/")[0].partition("?")[0])
+    path = path if path.startswith("/") else "/" + path
     target = quote(path, safe=_AS_GIVEN).encode()
     return {} if httpx.URL(url).raw_path == target else {"target": target}
