@@ -79,6 +79,7 @@ _LONG_FILES = {
     # whole benchmarks, with few rounds
     *("bench/test_bench_smoke.py", "bench/test_cells_smoke.py", "bench/test_web.py"),
     "clients/test_generated.py",  # compilers of other languages
+    "gateways/test_stripe_mock.py",  # builds a program of Go, which it fetches
     "e2e/test_install.py",  # a page of the docs, command by command
     "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox
 }

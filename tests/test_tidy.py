@@ -23,6 +23,7 @@ SKIPS = {
     "tests/docs/test_commands.py": "curl is not installed",
     "tests/docs/test_examples.py": "curl is not installed",
     "tests/e2e/test_disk_full.py": "another user than root, or no right to mount",
+    "tests/gateways/test_stripe_mock.py": "Go, or the proxy of its modules, is not there",
     "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
     "tests/storage/test_schema_file.py": "a PostgreSQL before 18",
     "tests/support/cell_schema.py": "merchants are in a second cell, and not in that of the test",

@@ -62,5 +62,5 @@ def _is_too_fine(amount: Decimal, currency: str) -> bool:
 
 
 def _text(amount: Decimal, currency: str) -> str:
-    known = TENDER[currency]
-    return f"{format_amount(amount, known.amount_decimals, trim=known.crypto)} {currency}"
+    tender = TENDER[currency]
+    return f"{format_amount(amount, tender.amount_decimals, trim=tender.crypto)} {currency}"

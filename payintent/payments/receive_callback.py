@@ -199,8 +199,8 @@ class CallbackReceiver:
         """
         if received.callback.outside_refund is None:
             return True
-        known = await refunds.find_account_and_payment(self._database, refund_id)
-        return known is not None and known[0] == received.account_id
+        owner = await refunds.find_account_and_payment(self._database, refund_id)
+        return owner is not None and owner[0] == received.account_id
 
     async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
         """Store a report about a refund, and apply it if the refund is of this account."""

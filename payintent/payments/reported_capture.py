@@ -38,21 +38,21 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
     """
     # Before the capture is searched: money that arrives in between is found.
     running_id = await sessions.find_running(tx, account_id, reference)
-    known = await captures.find(tx, account_id, reference)
-    if known is None and running_id is not None:
+    owned = await captures.find(tx, account_id, reference)
+    if owned is None and running_id is not None:
         raise EarlyReportError(running_id)
-    if known is None:
+    if owned is None:
         return None
     payment, now = None, await payments.now(tx)
-    if known.payment_id is not None:
-        locked = await lock_payments(tx, [known.payment_id])
+    if owned.payment_id is not None:
+        locked = await lock_payments(tx, [owned.payment_id])
         payment, now = locked.payments[0], locked.now
-    capture = await captures.lock(tx, known.id)
-    if capture.payment_id != known.payment_id:  # adopted in between: the payment is locked first
+    capture = await captures.lock(tx, owned.id)
+    if capture.payment_id != owned.payment_id:  # adopted in between: the payment is locked first
         adopted = await captures.find(tx, account_id, reference)
         assert adopted is not None and adopted.session_id is not None  # noqa: S101, PT018 - it was
         raise EarlyReportError(adopted.session_id)
     origin = MoneyOrigin(
-        merchant_id=known.merchant_id, payment_id=known.payment_id, session_id=known.session_id
+        merchant_id=owned.merchant_id, payment_id=owned.payment_id, session_id=owned.session_id
     )
     return ReportedCapture(capture, origin, payment, now)

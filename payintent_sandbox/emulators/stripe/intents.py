@@ -24,8 +24,8 @@ async def check_intent(request: web.Request) -> dict[str, Any]:
     fields = dict(form)
     _check_amount(fields.get("amount", ""), fields.get("currency", "").lower())
     excluded = [value for name, value in form if name.partition("[")[0] == _EXCLUDED]
-    known = [(n, v) for n, v in form if n != "description" and n.partition("[")[0] != _EXCLUDED]
-    cast("Any", request)._read_bytes = urlencode(known).encode()  # noqa: SLF001 - aiohttp has no other way
+    others = [(n, v) for n, v in form if n != "description" and n.partition("[")[0] != _EXCLUDED]
+    cast("Any", request)._read_bytes = urlencode(others).encode()  # noqa: SLF001 - aiohttp has no other way
     return {"description": fields.get("description"), _EXCLUDED: excluded or None}
 
 

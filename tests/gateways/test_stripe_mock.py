@@ -1,0 +1,87 @@
+"""Stripe's own mock understands every request of the adapter."""
+
+from collections.abc import AsyncGenerator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.stripe.adapter import StripeGateway
+from tests.gateways.stripe_saying import NOW, order, ref, wanted
+from tests.support import stripe_mock
+from tests.support.patience import PATIENCE_S
+from tests.support.stripe import credentials
+
+
+class Recorder(GatewayHttpClient):
+    """Remembers what was answered."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
+        self.answers: list[tuple[str, str, HttpAnswer | OutcomeUnknown]] = []
+
+    async def request(self, method: str, url: str, **rest: Any) -> HttpAnswer | OutcomeUnknown:
+        answer = await super().request(method, url, **rest)
+        self.answers.append((method, url, answer))
+        return answer
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    program = stripe_mock.build()
+    if program is None:
+        pytest.skip("Go, or the proxy of its modules, is not there")
+    with stripe_mock.running(program) as url:
+        yield url
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[Recorder]:
+    http = Recorder()
+    yield http
+    await http.close()
+
+
+@pytest.fixture
+def account(url: str) -> GatewayAccount:
+    keys = credentials() | {"secret_key": stripe_mock.SECRET_KEY}
+    return GatewayAccount(id=1, provider="stripe", base_url=url, credentials=keys)
+
+
+async def test_each_request_is_understood(http: Recorder, account: GatewayAccount) -> None:
+    gateway = StripeGateway(http, now=NOW.timestamp)
+    request = order()
+    await gateway.create_session(account, request)
+    await gateway.inquire(account, ref(request))
+    await gateway.close_session(account, ref(request))
+    await gateway.inquire(account, ref(request, None))
+    await gateway.refund(account, wanted())
+    await gateway.inquire_refund(account, wanted())
+    await gateway.check_account(account)
+    await gateway.list_movements(account, NOW - timedelta(days=1), NOW, None)
+    await gateway.sum_payout_fees(account, "po_1")
+    for method, url, answer in http.answers:
+        assert isinstance(answer, HttpAnswer)
+        assert answer.status == 200, (method, url, answer.body[:500])
+    asked = {
+        (method, url.removeprefix(account.base_url).partition("?")[0])
+        for method, url, _ in http.answers
+    }
+    assert {("POST", "/v1/payment_intents"), ("POST", "/v1/refunds")} <= asked
+    assert ("POST", "/v1/payment_intents/pi_1/cancel") in asked
+
+
+async def test_a_request_that_the_contract_does_not_know_is_refused(
+    http: Recorder, account: GatewayAccount
+) -> None:
+    headers = {
+        "Authorization": f"Bearer {stripe_mock.SECRET_KEY}",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    body = b"amount=2000&currency=thb&excluded_methods[0]=konbini"
+    url = f"{account.base_url}/v1/payment_intents"
+    answer = await http.request("POST", url, headers=headers, body=body)
+    assert isinstance(answer, HttpAnswer)
+    assert answer.status == 400

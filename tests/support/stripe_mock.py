@@ -1,0 +1,71 @@
+"""Stripe's own mock server, which refuses what Stripe's published contract does not know.
+
+It is built once, from the version that is pinned here, by Go's own client.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.patience import PATIENCE_S
+from tests.support.world import free_port
+
+VERSION = "v0.203.0"
+#: Of the module's sources, as `go version -m` prints it.
+CHECKSUM = "h1:EzW7nb/fphqcAkgVRHAaC88OaAZo6SBWSl54cflDTio="
+SECRET_KEY = "sk_test_123"
+_MODULE = "github.com/stripe/stripe-mock"
+_FOLDER = Path(__file__).parents[2] / "var" / "go"
+_BUILD_S = 600
+
+
+def build() -> Path | None:
+    """Return the program; None without Go or a connection to the proxy of its modules."""
+    go, program = shutil.which("go"), _FOLDER / "bin" / "stripe-mock"
+    if go is None:
+        return None
+    if not program.exists():
+        environment = os.environ | {"GOPATH": str(_FOLDER), "GOFLAGS": "-modcacherw"}
+        command = [go, "install", f"{_MODULE}@{VERSION}"]
+        done = subprocess.run(command, env=environment, timeout=_BUILD_S, check=False)
+        if done.returncode:
+            return None
+    built = subprocess.run(
+        [go, "version", "-m", program], capture_output=True, text=True, check=True
+    )
+    assert [_MODULE, VERSION, CHECKSUM] in [line.split()[1:] for line in built.stdout.splitlines()]
+    return program
+
+
+@contextmanager
+def running(program: Path) -> Generator[str]:
+    """Run it on a free port; gives its URL."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(
+        [program, "-http-port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            _wait(url, process)
+            yield url
+        finally:
+            process.terminate()
+
+
+def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "stripe-mock never became healthy"
+        try:
+            urllib.request.urlopen(url, timeout=1)  # noqa: S310 - our own
+        except urllib.error.HTTPError:  # it answers
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("stripe-mock does not start")
