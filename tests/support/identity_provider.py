@@ -43,6 +43,9 @@ class IdentityProvider:
     )
     key: int = 0  # which of the keys signs; the others are not published
     algorithm: str = "RS256"
+    bits: int = 2048  # of the RSA key
+    zeros: int = 0  # bytes before its modulus
+    jwk: Claims = field(default_factory=dict)  # laid over the RSA key that it publishes
     lie: Callable[[Claims], None] = lambda _: None
     head: Claims = field(default_factory=dict)
     answer: Claims = field(default_factory=dict)  # laid over the query of the way back
@@ -63,7 +66,15 @@ class IdentityProvider:
 
     async def get_keys(self, _: web.Request) -> web.Response:
         self.asked.append("keys")
-        return web.json_response({"keys": [_rsa_jwk(self.key), _ec_jwk()]})
+        return web.json_response({"keys": [self._published(), _ec_jwk()]})
+
+    def _published(self) -> Claims:
+        """Return the RSA key; with `zeros` its modulus is written longer than it is."""
+        jwk = _rsa_jwk(self.key, self.bits)
+        if self.zeros:
+            modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
+            jwk["n"] = _text(bytes(self.zeros) + modulus)
+        return jwk | self.jwk
 
     async def get_authorize(self, request: web.Request) -> web.Response:
         asked = dict(request.query)
@@ -103,7 +114,10 @@ class IdentityProvider:
         kid = "ec" if self.algorithm == "ES256" else str(self.key)
         head = {"alg": self.algorithm, "kid": kid, "typ": "JWT"} | self.head
         signed = f"{_json(head)}.{_json(claims)}"
-        return f"{signed}.{_text(_sign(self.algorithm, self.key, signed.encode()))}"
+        return f"{signed}.{_text(self._sign(signed.encode()))}"
+
+    def _sign(self, content: bytes) -> bytes:
+        return _sign(self.algorithm, _rsa(self.key, self.bits), content)
 
 
 @asynccontextmanager
@@ -131,9 +145,9 @@ def query_of(url: str) -> dict[str, str]:
 
 
 @cache
-def _rsa(number: int) -> rsa.RSAPrivateKey:
+def _rsa(number: int, bits: int) -> rsa.RSAPrivateKey:
     del number
-    return rsa.generate_private_key(65537, 2048)
+    return rsa.generate_private_key(65537, bits)
 
 
 @cache
@@ -141,9 +155,10 @@ def _ec() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _rsa_jwk(number: int) -> Claims:
-    numbers = _rsa(number).public_key().public_numbers()
-    modulus, exponent = numbers.n.to_bytes(256, "big"), numbers.e.to_bytes(3, "big")
+def _rsa_jwk(number: int, bits: int) -> Claims:
+    numbers = _rsa(number, bits).public_key().public_numbers()
+    modulus = numbers.n.to_bytes((bits + 7) // 8, "big")
+    exponent = numbers.e.to_bytes(3, "big")
     return {"kty": "RSA", "kid": str(number), "n": _text(modulus), "e": _text(exponent)}
 
 
@@ -153,15 +168,14 @@ def _ec_jwk() -> Claims:
     return {"kty": "EC", "crv": "P-256", "use": "sig", "kid": "ec", "x": x, "y": y}
 
 
-def _sign(algorithm: str, number: int, content: bytes) -> bytes:
+def _sign(algorithm: str, key: rsa.RSAPrivateKey, content: bytes) -> bytes:
     if algorithm == "RS256":
-        return _rsa(number).sign(content, padding.PKCS1v15(), hashes.SHA256())
+        return key.sign(content, padding.PKCS1v15(), hashes.SHA256())
     if algorithm == "ES256":
         r, s = decode_dss_signature(_ec().sign(content, ec.ECDSA(hashes.SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
     if algorithm == "HS256":  # with what everybody knows
-        public = _rsa(number).public_key()
-        pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return hmac.digest(pem, content, "sha256")
     return b""
 

@@ -8,10 +8,14 @@ from pydantic import ValidationError
 
 from payintent.config import Settings
 from payintent.domain.errors import RefusedError
+from payintent.domain.ids import APPROVAL, format_id
 from payintent.domain.operator import Role
+from payintent.operations.approvals import Approve
 from payintent.operations.base import Actor
-from payintent.operations.merchants import SetCallbackUrl
+from payintent.operations.merchants import SetCallbackUrl, ShowMerchant
+from payintent.pictures.cache import PictureSource
 from payintent.service import open_service
+from payintent.storage.proposals import Proposal
 from payintent.webhooks.egress import (
     PORTS,
     EgressRefusedError,
@@ -29,7 +33,8 @@ from tests.webhooks.test_egress import METADATA_AND_LINK_LOCAL, NEVER, ODD_SPELL
 _WIDE = "127.0.0.0/8,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
 #: What no setting may hold; the rules hold against it all the same.
 _ABSURD = "0.0.0.0/0,::/0,169.254.0.0/16,fe80::/10,64:ff9b::/96,2002::/16,::ffff:0:0/96"
-_ADMIN = Actor("test", "it is arranged", Role.ADMIN)
+_ADMIN = Actor("Ada", "it is arranged", Role.ADMIN)
+_OTHER_ADMIN = Actor("Alan", "agreed", Role.ADMIN)
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -143,12 +148,19 @@ def test_a_list_that_cannot_be_meant_is_refused(changes: dict[str, Any], problem
 async def test_a_merchant_is_registered_in_a_listed_network_alone(
     world: World, settings: Settings
 ) -> None:
+    await world.operator_token(_ADMIN.who)
     listed = _settings(settings, "10.1.0.0/16", "3000")
     service = await open_service(listed, {"fake": FakeGateway()})
     try:
         for url in ("https://10.1.2.3:3000/hook", "https://10.1.2.3/hook"):
             change = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
-            assert (await service.run_operation(change, _ADMIN)).callback_url == url
+            proposal = await service.submit(change, _ADMIN)  # its merchant is in service
+            assert isinstance(proposal, Proposal)
+            await service.run_operation(
+                Approve(approval_id=format_id(APPROVAL, proposal.id)), _OTHER_ADMIN
+            )
+            shown = await world.perform(ShowMerchant(merchant_id=world.merchant_id))
+            assert shown.callback_url == url
         for url in (
             "https://10.2.0.1/hook",
             "https://169.254.169.254/latest/meta-data",
@@ -158,7 +170,7 @@ async def test_a_merchant_is_registered_in_a_listed_network_alone(
         ):
             change = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
             with pytest.raises(RefusedError, match="callback_url"):
-                await service.run_operation(change, _ADMIN)
+                await service.submit(change, _ADMIN)
     finally:
         await service.close()
 
@@ -198,6 +210,22 @@ async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
         attempt = await _sent(settings, url, lookup)
         assert not attempt.ok
         assert attempt.outcome is AttemptOutcome.BLOCKED
+    assert trap.is_untouched()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach(
+    settings: Settings, gateway: FakeGateway, trap: Any, host: str
+) -> None:
+    """A merchant writes the address of a picture; the operator listed the network for events."""
+    allowed = _settings(settings, "127.0.0.0/8,::1", str(trap.port))
+    service = await open_service(allowed, {"fake": gateway})
+    try:
+        assert service.operation_context.egress.networks, "webhooks may go there"
+        picture = PictureSource(f"https://{host}:{trap.port}/book.png")
+        assert await service.pictures.get(picture) is None
+    finally:
+        await service.close()
     assert trap.is_untouched()
 
 

@@ -1,5 +1,6 @@
 """ID tokens: the signature by a key of the provider, and every claim that must be ours."""
 
+import base64
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
         for key in keys
         if key.get("kty") == _ALGORITHMS[algorithm]
         and key.get("crv", "P-256") == "P-256"
-        and key.get("use", "sig") == "sig"
+        and _verifies(key)
         and key.get("alg", algorithm) == algorithm
         and (kid is None or key.get("kid") == kid)
     ]
@@ -104,9 +105,18 @@ def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RS
 
 
 def _long_enough(given: Any) -> RSAKey:
-    if len(given["n"]) * 6 < _RSA_BITS_MIN:  # base64: six bits a letter
+    """Import an RSA key by its length: zeros before its modulus make it no longer."""
+    modulus = base64.urlsafe_b64decode(given["n"] + "==")
+    if int.from_bytes(modulus).bit_length() < _RSA_BITS_MIN:
         raise ValueError("an RSA key below 2048 bits")
     return RSAKey.import_key(given)
+
+
+def _verifies(key: Mapping[str, Any]) -> bool:
+    """Tell whether a key is published for signatures: by `use`, and by `key_ops` (RFC 7517)."""
+    operations = key.get("key_ops", ["verify"])
+    listed = cast("list[object]", operations) if isinstance(operations, list) else []
+    return key.get("use", "sig") == "sig" and "verify" in listed
 
 
 def _check_audience(claims: Mapping[str, Any], client_id: str) -> None:
