@@ -117,6 +117,55 @@ async def test_no_operation_of_the_document_leads_from_one_mode_into_the_other(a
         assert after == before
 
 
+async def test_another_merchants_ids_of_the_other_mode_are_those_of_nothing(api: Api) -> None:
+    """Of the same mode payments and refunds are known to be another's: 403."""
+    with_id = [operation for operation in _OPERATIONS if _IDS.search(operation[1])]
+    async with _both(api) as sides, _strangers(api) as strangers:
+        ids = {mode: await _ids(side) for mode, side in sides.items()}
+        for mode, other in (("live", "test"), ("test", "live")):
+            for operation in with_id:
+                if operation[1].startswith("/v1/test/") and mode == "live":
+                    continue
+                answer = await _ask(strangers[mode], operation, ids[other])
+                assert refusal(answer) == (404, "NOT_FOUND"), (mode, operation)
+                unknown = await _ask(strangers[mode], operation, _UNKNOWN)
+                assert answer.json == unknown.json, (mode, operation)
+                same = await _ask(strangers[mode], operation, ids[mode])
+                assert same.status in {403, 404}, (mode, operation)
+
+
+@asynccontextmanager
+async def _strangers(api: Api) -> AsyncIterator[dict[str, Api]]:
+    """Give both sides of another merchant."""
+    world = api.world
+    new = await world.perform(CreateMerchant(name="Other Books"))
+    test = await world.perform(IssueApiKey(merchant_id=new.merchant.id, test=True))
+    live = replace(world, merchant_id=new.merchant.id, api_key=new.api_key)
+    other = replace(world, merchant_id=test.merchant_id, api_key=test.api_key)
+    async with Api(api.base, live) as live_api, Api(api.base, other) as test_api:
+        yield {"live": live_api, "test": test_api}
+
+
+async def test_a_cursor_of_the_other_mode_leads_to_ones_own(api: Api) -> None:
+    async with _both(api) as sides:
+        for side in sides.values():
+            for _ in range(2):
+                assert (await refund(side, await paid(side), amount="1.00")).status == 201
+        for mode, other in (("live", "test"), ("test", "live")):
+            for path in ("/v1/payments", "/v1/refunds"):
+                theirs = await sides[other].send(
+                    "GET", f"{path}?limit=1", headers=sides[other].bearer()
+                )
+                cursor = theirs.json["next_cursor"]
+                assert cursor, path
+                page = await sides[mode].send(
+                    "GET", f"{path}?cursor={cursor}", headers=sides[mode].bearer()
+                )
+                own = await sides[mode].send("GET", path, headers=sides[mode].bearer())
+                known = {one["id"] for one in own.json["data"]}
+                assert {one["id"] for one in page.json.get("data", [])} <= known, (mode, path)
+
+
 def test_every_kind_of_id_in_the_document_is_tried() -> None:
     assert {name for _, path in _OPERATIONS for name in _IDS.findall(path)} == set(_UNKNOWN)
 
