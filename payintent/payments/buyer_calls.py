@@ -1,9 +1,10 @@
 """Gateway calls that buyers cause: a token bucket for each account, and bounds on who waits.
 
 A gateway counts our calls by account, and every buyer has the address of a checkout. The bucket is
-shared by all processes, and fairly by merchants and checkouts: the more one of them has lately used
-of it, the fuller it must be for its next call. So a crowd leaves room for others, and whoever is
-alone has nearly all of it. Calls of workers are not counted: they pace themselves.
+shared by all processes, and fairly by merchants and checkouts: the more a merchant or a checkout has
+lately used, the fuller the bucket must be for its next call. So a crowd leaves room for others, and
+a merchant without competition has nearly all of it. Calls of workers are not counted: they pace
+themselves.
 """
 
 import math
@@ -63,7 +64,7 @@ class RecentUse:
         return used * math.exp((at - self._monotonic()) / self._fades_s) if used else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add to a user's use, or take back what was added; who has rested longest is forgotten."""
+        """Add to a user's use, or subtract; drop the least recently active user if there are too many."""
         used = max(0.0, self.of(user) + count)
         self._used[user] = used, self._monotonic()
         self._used.move_to_end(user)
@@ -96,8 +97,8 @@ class BuyerCalls:
         if self._limit is None or call.provider in self._local:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # With this rule all that want more than their share get the same: each is admitted until
-        # its use is at the level of the bucket. One merchant's crowd leaves a third of a burst.
+        # With this rule all users that want more than their share get the same: each is admitted
+        # until its use reaches the bucket's level. One merchant's crowd leaves a third of a burst.
         needed = max(1.0, sum(self._used.of(user) for user in users) / len(users))
         for user in users:
             self._used.add(user, 1)
