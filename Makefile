@@ -29,7 +29,7 @@ CITUS_TESTS = $(CELL_CORE_TESTS) tests/webhooks \
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells bench-outsiders profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test-tools test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells bench-outsiders profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,10 +40,12 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent_sandbox.demo
 
-test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test but the long forms (needs nothing installed: a PostgreSQL is bundled)
+test-tools: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Install what tests need beside Python: node packages, clients' generators, Chromium, Java, PHP and others
+
+test: test-tools ## Run every test but the long forms (needs nothing installed: a PostgreSQL is bundled)
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
-test-long: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Long forms of the tests: whole benchmarks, generated clients, the page of installing
+test-long: test-tools ## Long forms of the tests: whole benchmarks, generated clients, the page of installing
 	$(PYTEST) -m long $(PYTEST_ARGS)
 
 test-cells: $(VENV)/dev ## The core again with all merchants in a second cell: a schema, then a database of another server
@@ -61,10 +63,10 @@ test-citus: $(VENV)/dev ## The core with all merchants in a cell on a Citus clus
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
 
-test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## `make test` ten times, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
+test-burn: test-tools ## `make test` ten times, five of them with every core busy; prints a table (RUNS=5 LOAD=busy)
 	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) -m "not long" $(PYTEST_ARGS)
 
-test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+test-pg15: test-tools ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 

@@ -42,6 +42,7 @@ from tests.support.memory_folder import memory_folder
 from tests.support.operator_port import operator_port
 from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
+from tests.support.prepared import stop_if_nothing_can_run
 from tests.support.serving import serving_api
 from tests.support.world import ARRANGED, Api, World, make_world
 
@@ -84,6 +85,7 @@ _LONG_FILES = {
     "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox
 }
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
+_MISSING = pytest.StashKey[dict[str, str]]()  # by test, which tools it lacks
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {
@@ -96,6 +98,7 @@ _SLOW_FILES = {
     *("storage/test_hourly_figures.py", "storage/test_listing.py"),  # much data
     *("storage/test_rates.py", "storage/test_search.py"),
     *("test_comments.py", "test_linear_patterns.py", "test_tidy.py"),  # they read all of the code
+    "test_prepared.py",  # runs of pytest
 }
 
 
@@ -138,13 +141,14 @@ async def _make_templates(url: str) -> None:
     await service.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files, and mark what `make test` and `make test-fast` leave out.
 
     The former leaves out long forms, the latter browsers, chains, processes, calls over HTTP and
-    long searches as well.
+    long searches as well. A test that lacks a tool is not run.
     """
     items.sort(key=_turn)
+    config.stash[_MISSING] = stop_if_nothing_can_run(items, _TESTS)
     for item in items:
         path = item.path.relative_to(_TESTS)
         names = set(getattr(item, "fixturenames", ()))
@@ -165,6 +169,13 @@ def pytest_runtestloop() -> None:
     """Every test is imported by now; what they hold is no garbage of any of them."""
     leaks.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say which command installs what a test lacks, instead of failing where it is used."""
+    if text := item.config.stash[_MISSING].get(item.nodeid):
+        pytest.fail(text, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

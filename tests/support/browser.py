@@ -15,7 +15,7 @@ _DOWNLOADED = "chromium-*/chrome-linux*/chrome"
 #: Pages share one process, which is slow to start: tests look at one page at a time. Their scripts
 #: run too briefly to be worth two of the engine's compilers, which take more time than they save.
 THRIFTY = ["--renderer-process-limit=1", "--js-flags=--no-maglev --no-opt"]
-MISSING = "there is no browser: install chromium, or let `make test` do it"
+MISSING = "there is no browser: run `make test-tools`, or install chromium"
 
 
 def find() -> str | None:

@@ -4,6 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 #: By program, the Debian package that brings it.
 PACKAGES = {
     "javac": "openjdk-17-jdk-headless",
@@ -20,7 +22,9 @@ _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 def tool(name: str) -> str:
     """Find a program; a test that needs one fails without it."""
     found = _find(name)
-    assert found, f"there is no {name}: install {PACKAGES[name]}, or let `make test` do it"
+    if not found:
+        text = f"there is no {name}: run `make test-tools`, or install {PACKAGES[name]}"
+        pytest.fail(text, pytrace=False)
     return found
 
 

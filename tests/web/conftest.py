@@ -84,7 +84,7 @@ async def browser() -> AsyncIterator[Browser]:
     """A browser to which the gateway's and the shop's hosts are a port of this machine."""
     program = programs.find_light()
     if program is None:
-        pytest.fail(programs.MISSING)
+        pytest.fail(programs.MISSING, pytrace=False)
     async with other_sites() as port, async_playwright() as playwright:
         hosts = ",".join(f"MAP {urlsplit(url).netloc} 127.0.0.1:{port}" for url in (GATEWAY, SHOP))
         options = [f"--host-resolver-rules={hosts}", *programs.THRIFTY]

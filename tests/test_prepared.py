@@ -1,0 +1,71 @@
+"""A folder of tests that is run alone names the command that prepares it."""
+
+import os
+import re
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.support.prepared import COMMAND, NEEDS
+
+_TESTS = Path(__file__).parent
+_ROOT = _TESTS.parent
+_TOOLS = re.compile(
+    r"^from (tools\.(openapi|web)\.(check|install)|tests\.support\.node) ", re.MULTILINE
+)
+#: These read what the tools are, and run none.
+_RUN_NONE = {"test_prepared.py", "tools/test_supply.py"}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the developers' packages alone."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    [packages] = folder.glob("lib/python3*/site-packages")
+    (packages / "real.pth").write_text(f"{sysconfig.get_path('purelib')}\n{_ROOT}\n")
+    return folder / "bin" / "python"
+
+
+def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    return subprocess.run(
+        [python, "-m", "pytest", "-n", "0", "-p", "no:randomly", *words],
+        cwd=_ROOT, env=inherited, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_folder_without_its_tools_says_which_command_installs_them(bare: Path) -> None:
+    # Without a database, which takes a while to start.
+    ended = run(bare, "--collect-only", *(f"tests/{path}" for path in NEEDS))
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, said
+    assert said.count(f"Run `{COMMAND}` first.") == len(set(NEEDS.values()))
+    assert "Traceback" not in said
+
+
+def test_beside_others_a_test_without_its_tools_fails_in_one_line(bare: Path) -> None:
+    ended = run(bare, "tests/test_ttl_cache.py", "tests/tools/test_browser_check.py")
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
+    assert f"Run `{COMMAND}` first." in ended.stdout
+    assert "Error" not in ended.stdout
+    assert "passed" in ended.stdout
+
+
+def test_every_test_that_runs_these_tools_is_in_the_table() -> None:
+    using = {
+        file.relative_to(_TESTS).as_posix()
+        for file in _TESTS.rglob("test_*.py")
+        if _TOOLS.search(file.read_text())
+    }
+    listed = {name for name in using if name in NEEDS or name.split("/")[0] in NEEDS}
+    assert using - listed == _RUN_NONE & using
+
+
+def test_the_command_is_one_of_the_makefile_and_of_the_guide() -> None:
+    target = COMMAND.removeprefix("make ")
+    assert re.search(rf"^{target}:.* ## ", (_ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f"`{COMMAND}`" in (_ROOT / "CONTRIBUTING.md").read_text()
