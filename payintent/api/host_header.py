@@ -19,7 +19,7 @@ def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, by
     [host, *more] = hosts
     if more or not _HOST.fullmatch(host):
         return False
-    scheme = next((one for one in _SCHEMES if target[: len(one)].lower() == one), None)
+    scheme = next((each for each in _SCHEMES if target[: len(each)].lower() == each), None)
     if scheme is None:
         return True
     authority = re.split(rb"[/?#]", target[len(scheme) :], maxsplit=1)[0]

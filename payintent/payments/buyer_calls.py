@@ -1,7 +1,7 @@
 """Gateway calls that buyers cause: a token bucket for each account, and bounds on who waits.
 
 A gateway counts our calls by account, and every buyer has the address of a checkout. The bucket is
-shared by all processes, and fairly by merchants and checkouts: the more a merchant or a checkout has
+shared by all processes, and fairly by merchants and checkouts: the more a merchant or checkout has
 lately used, the fuller the bucket must be for its next call. So a crowd leaves room for others, and
 a merchant without competition has nearly all of it. Calls of workers are not counted: they pace
 themselves.
@@ -64,7 +64,7 @@ class RecentUse:
         return used * math.exp((at - self._monotonic()) / self._fades_s) if used else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add to a user's use, or subtract; drop the least recently active user if there are too many."""
+        """Add to a user's use, or subtract; too many users drop the least recently active one."""
         used = max(0.0, self.of(user) + count)
         self._used[user] = used, self._monotonic()
         self._used.move_to_end(user)
