@@ -57,7 +57,7 @@ class FraudSubject:
 
     merchant_id: int
     payer_uid: str
-    email: str | None = None  # in its comparable form
+    email: str | None = None  # with its domain in ASCII
     country: str | None = None
     address: str | None = None
     counts: Mapping[int, int] = field(default_factory=dict[int, int])  # by id of a velocity rule
@@ -155,8 +155,9 @@ def _lookups(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]
         yield FraudRuleKind.COUNTRY, subject.country
     yield FraudRuleKind.PAYER, subject.payer_uid
     if subject.email is not None:
-        yield FraudRuleKind.EMAIL, subject.email
-        yield FraudRuleKind.EMAIL, subject.email[subject.email.rfind("@") :]  # a whole domain
+        email = subject.email.lower()
+        yield FraudRuleKind.EMAIL, email
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches a whole domain
 
 
 def _concerns(rule: FraudRule, merchant_id: int) -> bool:

@@ -203,13 +203,29 @@ async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
 
 async def find_about(tx: Tx, kind: CaseKind, about: MoneyOrigin, subject: str) -> UUID | None:
     """Find the case of a kind about a payment's session, or about no session, and a subject."""
-    row = await tx.row(
-        "SELECT id FROM money_case WHERE kind = $1 AND subject = $2 AND "
-        + ("session_id IS NULL" if about.session_id is None else "session_id = $3"),
-        kind,
-        subject,
-        *filter(None, [about.session_id]),
-    )
+    if about.session_id is None:
+        row = await tx.row(
+            """
+            SELECT id
+            FROM money_case
+            WHERE kind = $1 AND subject = $2 AND session_id IS NULL
+            LIMIT 1
+            """,
+            kind,
+            subject,
+        )
+    else:
+        row = await tx.row(
+            """
+            SELECT id
+            FROM money_case
+            WHERE kind = $1 AND subject = $2 AND session_id = $3
+            LIMIT 1
+            """,
+            kind,
+            subject,
+            about.session_id,
+        )
     return row["id"] if row else None
 
 

@@ -220,6 +220,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "payment.search": {"text": "A-1", "merchant_id": "$old_merchant", "limit": 5},
     "payment.show": {"payment_id": "$payment"},
     "payment.timeline": {"payment_id": "$payment", "of": "gateway", "page": 1},
+    "quotes.explain": {"payment_id": "$payment", "country": "TH"},
     "payment.cancel": {"payment_id": "$pending"},
     "payment.refund": {"payment_id": "$payment", "amount": "10.00", "reason": "a page is missing"},
     "payment.end": {"payment_id": "$stranded"},

@@ -8,6 +8,7 @@ import pytest
 
 from payintent.domain.operator import Role
 from payintent.encryption import EncryptionKeyError, account_context, first_account_place
+from payintent.interpreter_checks import interpreter_doubts
 from payintent.operations.accounts import DisableAccount
 from payintent.operations.base import OperationContext
 from payintent.operations.examine_setup import SetupFinding, examine_setup
@@ -143,7 +144,9 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     lines = [line.split(None, 2) for line in said.out.splitlines()]
     warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
     missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
+    doubts = [("payintent", doubt.split(":")[0]) for doubt in interpreter_doubts()]
     assert warned == [
+        *doubts,
         ("places", "PAYINTENT_API_BASE is on this machine"),
         ("service", "secrets belong to this database; this database role can change the audit log"),
         ("operators", "admins whose token works"),

@@ -221,6 +221,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
             ("refund", "step", "sent", "approval"), ("approval", "status", "ALL", "WAITING"),
         )
     ),
+    ("quotes.explain", {"payment_id": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
+    ("quotes.explain", {"country": "KR"}, ErrorCode.UNSUPPORTED_COUNTRY, "KR"),
     ("payer.export", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.erase", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.erase", {"payer_uid": "(erased)"}, _UNKNOWN, "no payer '.erased.'"),

@@ -412,6 +412,7 @@ BROKEN: list[tuple[str, str]] = [
     ("hourly_figure_kind", FIGURE.format("currency", "LOST")),
     ("hourly_figure_subject", FIGURE.format("merchant", "PAID")),
     ("merchant_accent_colour", MERCHANT.format("accent_colour = 'blue'")),
+    ("merchant_refund_approval", MERCHANT.format("refund_approval_above = '[]'")),
     ("merchant_name", MERCHANT.format("name = ''")),
     ("merchant_tax_manager", MERCHANT.format("tax_manager = 'MAYBE'")),
     ("merchant_default_country", MERCHANT.format("default_country = 'USA'")),
