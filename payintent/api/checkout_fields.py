@@ -15,6 +15,7 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_url
 from payintent.json_format import format_timestamp
 from payintent.payments.select_quote import ServiceUrls
+from payintent.storage.payer_sealing import order_id_of
 
 _POLL_MS = 2_000
 
@@ -123,6 +124,8 @@ def _shown_metadata(metadata: str) -> dict[str, Any]:
     if isinstance(product, dict):
         shown["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = parsed.get("order_id")
+    if isinstance(order_id, int) and not isinstance(order_id, bool):
+        order_id = order_id_of(metadata)  # as it was written
     if isinstance(order_id, str):
         shown["order_id"] = order_id[:_ORDER_ID_MAX]
     return shown

@@ -1,22 +1,16 @@
 """A statement as a PDF: its figures, then its lines in a table, over as many pages as they need."""
 
 import io
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from reportlab.lib.pagesizes import A4, landscape
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.pdfmetrics import stringWidth
-from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 from payintent.domain.statement import series_of, words_of
+from payintent.operations.name_drawing import NameFonts, draw_name, name_fonts
 
 if TYPE_CHECKING:  # the operation imports this module where a PDF is wanted
     from payintent.operations.statements import StatementLineView, StatementView
@@ -39,18 +33,7 @@ _LINES_TOP = _HEIGHT - _MARGIN
 _WORDS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
 _AMOUNTS = (("Amount", 478.0), ("Fee", 584.0), ("Tax", 690.0), ("Net", _RIGHT))
 _AMOUNT_WIDTH = 104.0
-
-_FONTS = Path(__file__).parent / "fonts"
-_LATIN, _THAI = "NotoSans-Latin", "NotoSansThai-Regular"
-#: Fonts of readers, which no file has: of Chinese, Japanese and Korean.
-_CHINESE, _JAPANESE, _KOREAN = "STSong-Light", "HeiseiKakuGo-W5", "HYGothic-Medium"
-_THAI_FIRST, _THAI_LAST = "\u0e00", "\u0e7f"
-#: Thai vowels above a consonant, over which tone marks stand higher; sara am has one too.
-_UPPER_VOWELS = frozenset("\u0e31\u0e34\u0e35\u0e36\u0e37\u0e47\u0e4d")
-_SARA_AM = "\u0e33"
-_TONE_MARKS = frozenset("\u0e48\u0e49\u0e4a\u0e4b\u0e4c")
-_TONE_RISE = 0.22  # of the size of the letters
-_UNKNOWN_SHOWN = "?"
+_NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # beside it stands the merchant's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +47,17 @@ class StatementPages:
 
 def write_statement_pdf(pages: StatementPages) -> bytes:
     """Draw a statement; the same one is the same bytes each time."""
-    _register_fonts()
+    with name_fonts() as fonts:
+        return _draw(pages, fonts)
+
+
+def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     file = io.BytesIO()
     canvas = Canvas(file, pagesize=(_WIDTH, _HEIGHT), invariant=1, pageCompression=1)
     view = pages.statement
     canvas.setTitle(f"{_title(view)}, {_money(view)}")
     canvas.setCreator("payintent")
-    _draw_figures(canvas, pages)
+    _draw_figures(canvas, pages, fonts)
     parts = list(_split(pages.lines))
     for number, part in enumerate(parts):
         if number:
@@ -97,13 +84,19 @@ def _title(view: "StatementView") -> str:
     return f"Statement {which} of {view.day.isoformat()}"
 
 
-def _draw_figures(canvas: Canvas, pages: StatementPages) -> None:
+def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> None:
     view = pages.statement
     y = _HEIGHT - _MARGIN - _TITLE_PT
     canvas.setFont(_BOLD, _TITLE_PT)
     canvas.drawString(_MARGIN, y, _title(view))
     y -= 22
-    _draw_name(canvas, _MARGIN, y, f"{pages.merchant_name} (merchant {view.merchant_id})")
+    name, number, x = pages.merchant_name, f" (merchant {view.merchant_id})", _MARGIN
+    if name.isascii() and stringWidth(name, _TEXT, _NAME_PT) <= _NAME_WIDTH:
+        number = name + number  # needs no font in the file
+    else:
+        x += draw_name(canvas, fonts, (x, y), name, _NAME_PT, _NAME_WIDTH)
+    canvas.setFont(_TEXT, _NAME_PT)
+    canvas.drawString(x, y, number)
     canvas.setFont(_TEXT, _FIGURE_PT)
     y -= 16
     canvas.drawString(_MARGIN, y, f"{_money(view)}. The day is that of {view.time_zone}.")
@@ -158,50 +151,3 @@ def _draw_foot(canvas: Canvas, view: "StatementView", page: str) -> None:
 
 def _money(view: "StatementView") -> str:
     return f"{view.currency} on {view.chain}" if view.chain else view.currency
-
-
-def _draw_name(canvas: Canvas, x: float, y: float, name: str) -> None:
-    """Draw a name of any script; a letter that no font has is a question mark."""
-    name = unicodedata.normalize("NFC", name)
-    styled = [
-        (letter, _font_of(letter, name), _is_high_tone(name, place))
-        for place, letter in enumerate(name)
-    ]
-    for (font, is_high), run in groupby(styled, key=lambda style: style[1:]):
-        shown = "".join(letter if font else _UNKNOWN_SHOWN for letter, *_ in run)
-        canvas.setFont(font or _TEXT, _NAME_PT)
-        canvas.drawString(x, y + (_TONE_RISE * _NAME_PT if is_high else 0.0), shown)
-        x += stringWidth(shown, font or _TEXT, _NAME_PT)
-
-
-def _is_high_tone(name: str, place: int) -> bool:
-    """Tell whether a letter is a Thai tone mark above a vowel: fonts have it at one height."""
-    before, after = name[place - 1 : place], name[place + 1 : place + 2]
-    return name[place] in _TONE_MARKS and (before in _UPPER_VOWELS or after == _SARA_AM)
-
-
-def _font_of(letter: str, name: str) -> str | None:
-    """Return the font of a letter; ideographs are Japanese in a name with kana."""
-    if _THAI_FIRST <= letter <= _THAI_LAST:
-        return _THAI
-    kind = unicodedata.name(letter, "").partition(" ")[0]
-    if kind == "HANGUL":
-        return _KOREAN
-    if kind in {"HIRAGANA", "KATAKANA"}:
-        return _JAPANESE
-    if kind in {"CJK", "FULLWIDTH", "IDEOGRAPHIC"}:
-        is_japanese = any("\u3040" <= other <= "\u30ff" for other in name)
-        return _JAPANESE if is_japanese else _CHINESE
-    return _LATIN if ord(letter) in _register_fonts() else None
-
-
-@cache
-def _register_fonts() -> frozenset[int]:
-    """Register the fonts once; gives the letters that the Latin one has."""
-    register = cast("Callable[[object], None]", pdfmetrics.registerFont)  # its types are unknown
-    latin = TTFont(_LATIN, str(_FONTS / f"{_LATIN}.ttf"))
-    register(latin)
-    register(TTFont(_THAI, str(_FONTS / f"{_THAI}.ttf")))
-    for name in (_CHINESE, _JAPANESE, _KOREAN):
-        register(UnicodeCIDFont(name))
-    return frozenset(latin.face.charToGlyph)

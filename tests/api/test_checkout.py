@@ -183,6 +183,24 @@ async def test_a_selection_can_be_read_as_json_of_any_spelling(api: Api) -> None
     assert json.loads(shown.body)["order_id"] == "A\U0001f600"
 
 
+@pytest.mark.parametrize("number", ["1009", "0", "-0", "1.50", "1e3", "7" * 60])
+async def test_a_number_as_order_id_is_shown_exactly_as_it_was_written(
+    api: Api, number: str
+) -> None:
+    created = await post(api, document(metadata=f'{{"order_id": {number} }}'))
+    assert (await view(api, created)).json["order_id"] == number
+    page = await api.send("GET", f"/c/{created.json['checkout_id']}")
+    assert f"Order {number}" in page.body.decode()
+
+
+@pytest.mark.parametrize("other", ["true", "null", "{}", "[1]"])
+async def test_an_order_id_that_is_neither_text_nor_number_is_not_shown(
+    api: Api, other: str
+) -> None:
+    created = await post(api, document(metadata=f'{{"order_id":{other}}}'))
+    assert "order_id" not in (await view(api, created)).json
+
+
 async def test_half_a_surrogate_pair_reaches_the_buyer_as_it_was_sent(api: Api) -> None:
     image = "https://shop.test/\\ud83d.png"
     product = f'{{"name":"a\\ud83d","detail":"\\udc00","image":"{image}","vendor":"\\ud800"}}'

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 from pypdf import PageObject, PdfReader
@@ -10,6 +11,8 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 
 from payintent.domain.ledger import Fact
 from payintent.domain.statement import Movement
+from payintent.log import configure_logging
+from payintent.operations.name_drawing import name_fonts, shaped_runs
 from payintent.operations.statement_pdf import StatementPages, write_statement_pdf
 from payintent.operations.statements import StatementLineView, StatementView
 
@@ -95,31 +98,102 @@ def test_amounts_end_at_one_place_also_where_they_are_long() -> None:
     assert begins[amounts[2]] == pytest.approx(ends[0] - 104.0, abs=0.01), "smaller letters"
 
 
-def test_a_name_is_legible_in_thai_and_in_letters_with_marks() -> None:
-    [page] = pages_of(drawn(name="ร้านที่นี่ Łódź Việt"))
-    text = "".join(text for text, _, _ in placed(page))
-    for part in ("ร้านที่นี่", "Łódź", "Việt"):
-        assert part in text.replace(" ", "") or part in text
+NAMES = {
+    "Latin with marks": ("Łódź Việt Ñandú", "NotoSans-Regular"),
+    "Greek and Cyrillic": ("Ελλάδα Москва", "NotoSans-Regular"),
+    "Thai": ("ร้านที่นี่ กี้", "NotoSansThai"),
+    "Arabic": ("متجر الكتب", "NotoSansArabic"),
+    "Hebrew": ("חנות ספרים", "NotoSansHebrew"),
+    "Devanagari": ("किताब की दुकान", "NotoSansDevanagari"),
+    "Bengali": ("বইয়ের দোকান", "NotoSansBengali"),
+    "Tamil": ("புத்தகக் கடை", "NotoSansTamil"),
+    "Khmer": ("ហាងសៀវភៅ", "NotoSansKhmer"),
+    "Myanmar": ("စာအုပ်ဆိုင်", "NotoSansMyanmar"),
+    "Lao": ("ຮ້ານປຶ້ມ", "NotoSansLao"),
+    "Georgian": ("წიგნები", "NotoSansGeorgian"),
+    "Armenian": ("Գրախանութ", "NotoSansArmenian"),
+    "Ethiopic": ("መጽሐፍት", "NotoSansEthiopic"),
+    "Chinese": ("測試商店，测试", "WenQuanYiMicroHei"),
+    "Japanese": ("日本ショップのほん", "WenQuanYiMicroHei"),
+    "Korean": ("상점", "WenQuanYiMicroHei"),
+    "emoji": ("📚👩‍🚀", "NotoEmoji"),
+}
+
+
+def _embedded(pdf: bytes) -> set[str]:
+    """List the fonts of the first page that are in the file, as subsets."""
+    page: Any = pages_of(pdf)[0]
+    fonts = page["/Resources"]["/Font"]
+    described = [one.get_object().get("/FontDescriptor") for one in fonts.values()]
+    return {
+        str(one["/FontName"]).partition("+")[2]
+        for one in described
+        if one is not None and "/FontFile2" in one
+    }
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
+    script: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, font = NAMES[script]
+    pdf = drawn(name=name)
+    assert any(one.startswith(font) for one in _embedded(pdf)), _embedded(pdf)
+    assert len(pdf) < 60_000
+    content = pages_of(pdf)[0].get_contents()
+    assert content is not None
+    assert name.encode("utf-16-be").hex().upper().encode() in content.get_data()
+    assert "\ufffd" not in pages_of(pdf)[0].extract_text()
+    assert caplog.records == []
+
+
+def _shaped(name: str) -> list[str]:
+    """Return the glyphs of a name from left to right, each by its outline's name and font."""
+    with name_fonts() as fonts:
+        return [glyph for _, text in shaped_runs(fonts, name, 10) for glyph in text]
+
+
+def test_letters_of_arabic_are_joined_and_run_from_right_to_left() -> None:
+    # "بب" has an initial and a final form; apart they have the isolated one.
+    assert _shaped("بب") != _shaped("ب") * 2
+    assert _shaped("אב") == _shaped("ב") + _shaped("א")
+    assert _shaped("אב 12") == [*_shaped("12"), *_shaped(" "), *_shaped("ב"), *_shaped("א")]
+    assert _shaped("Ab אב") == [*_shaped("Ab "), *_shaped("ב"), *_shaped("א")]
+    assert _shaped("אב (ג)") == [
+        *_shaped("("),
+        *_shaped("ג"),
+        *_shaped(")"),
+        *_shaped(" "),
+        *_shaped("ב"),
+        *_shaped("א"),
+    ]
+
+
+def test_a_vowel_of_devanagari_stands_before_its_consonant() -> None:
+    assert _shaped("कि") != _shaped("क") + _shaped("ि")
+    assert _shaped("कि")[1:] == _shaped("क")
 
 
 def test_a_thai_tone_mark_stands_higher_above_a_vowel() -> None:
-    [page] = pages_of(drawn(name="ก่กี้"))
-    heights = {text: y for text, _, y in placed(page)}
-    assert heights["\u0e49"] > heights["\u0e01\u0e48\u0e01\u0e35"]
+    assert _shaped("กี้") != _shaped("กี") + _shaped("้")
 
 
-def test_a_name_in_chinese_japanese_or_korean_uses_a_font_of_the_reader() -> None:
-    for name, font in (
-        ("測試商店", b"STSong-Light"),
-        ("日本ショップ", b"HeiseiKakuGo-W5"),
-        ("상점", b"HYGothic-Medium"),
-    ):
-        assert font in drawn(name=name)
+def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging()
+    [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
+    assert "Ab\ufffd\ufffd (merchant 7)" in page.extract_text().replace("\n", "")
+    said = capsys.readouterr().err
+    assert "statement_characters_missing" in said
+    assert "U+1820" in said
+    assert "U+20BB7" in said
 
 
-def test_a_letter_without_a_font_is_a_question_mark() -> None:
-    [page] = pages_of(drawn(name="متجر"))
-    assert "????" in page.extract_text().replace("\n", "").replace(" ", "")
+def test_a_long_name_becomes_smaller_and_stays_on_the_page() -> None:
+    [page] = pages_of(drawn(name="W" * 200))
+    [begin] = [x for text, x, _ in placed(page) if "merchant 7" in text]
+    assert begin < 780
 
 
 def test_the_same_statement_is_the_same_file() -> None:
