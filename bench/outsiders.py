@@ -92,6 +92,7 @@ class Bench:
     outsider: Outsider
     database: "asyncpg.Connection[asyncpg.Record]"
     method_id: int
+    share: float  # of the rates
 
     @property
     def base(self) -> str:
@@ -99,14 +100,18 @@ class Bench:
 
     async def measure(self, known: list[str], hangs: bool, seconds: float, number: int) -> Round:
         """Run one round; everything that it asks about but the known checkouts is new."""
-        selected = await self._create(round(SELECTIONS_PER_S * seconds))
+        selected = await self._create(round(SELECTIONS_PER_S * self.share * seconds))
         pictures = await self._pictures(number)
         self.outsider.hangs = hangs
         done = Round(hangs)
         await asyncio.gather(
-            _at_rate(OTHERS_PER_S, seconds, lambda n: self._read(done, known, n)),
-            _at_rate(SELECTIONS_PER_S, seconds, lambda n: self._select(done, selected[n])),
-            _at_rate(PICTURES_PER_S, seconds, lambda n: self._picture(done, pictures, n)),
+            _at_rate(OTHERS_PER_S * self.share, seconds, lambda n: self._read(done, known, n)),
+            _at_rate(
+                SELECTIONS_PER_S * self.share, seconds, lambda n: self._select(done, selected[n])
+            ),
+            _at_rate(
+                PICTURES_PER_S * self.share, seconds, lambda n: self._picture(done, pictures, n)
+            ),
         )
         self.outsider.hangs = False
         self.outsider.drop()
@@ -137,7 +142,7 @@ class Bench:
         """Return the addresses here of pictures at the outsider that nobody has asked for."""
         port = self.installation.world.ports.simulator
         paths: list[str] = []
-        for picture in range(_PICTURES):
+        for picture in range(round(_PICTURES * self.share)):
             image = f"http://127.0.0.1:{port}/{number}/{picture}.png"
             [checkout_id] = await self._create(1, image)
             async with self.client.get(f"{self.base}/c/{checkout_id}") as answer:
