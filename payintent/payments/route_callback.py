@@ -37,7 +37,7 @@ class CallbackRouter:
     async def _find(self, account_id: int, callback: VerifiedCallback) -> Database:
         if not self._cells.are_several:
             return self._cells.control
-        if callback.refund_id is not None:
+        if callback.refund_id is not None and callback.outside_refund is None:
             return self._cells.of(callback.refund_id)
         if callback.session_id is not None:
             return await self._sessions.find(callback.session_id)
@@ -47,6 +47,8 @@ class CallbackRouter:
                     return database
                 if await captures.is_known(database, account_id, reference):
                     return database
+        if callback.refund_id is not None:
+            return self._cells.of(callback.refund_id)
         return self._cells.control
 
 

@@ -210,6 +210,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payment.list", {"amount_min": "1e30"}, _BAD, "amount_min is no amount"),
     ("payment.timeline", {"page": 0}, _BAD, "page must be from 1 to 10000"),
     ("payment.timeline", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
+    ("quotes.explain", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("case.list", {"before": "x"}, _BAD, "before: 'x' is no case_…"),
     ("case.list", {"status": "OPEN", "order": "oldest", "after": "x"}, _BAD, "after: 'x' is no"),
     ("case.list", {"after": f"case_{22 * '0'}"}, _BAD, "after: does not go with the newest first"),
