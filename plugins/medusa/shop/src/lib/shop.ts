@@ -26,7 +26,7 @@ const placed = new Map<string, number>();
 interface Cart {
   payment_collection?: {
     id: string;
-    payment_sessions?: { data: Record<string, string> }[];
+    payment_sessions?: { id: string; amount: number; currency_code: string; data: Record<string, string> }[];
     payments?: { id: string; refunds?: { raw_amount: { value: string } }[] }[];
   };
 }
@@ -38,13 +38,23 @@ export interface OrderView {
   currency: string;
 }
 
-/** Buys what a page shows; a second click finds the payment of the first one. */
+/** Buys what a page shows; a second click finds the payment of the first one, unless that has ended unpaid. */
 export async function buy(container: MedusaContainer, page: string): Promise<OrderView> {
   return container.resolve(Modules.LOCKING).execute(page, async () => {
     const cartId = carts.get(page) ?? (await createCart(container));
     carts.set(page, cartId);
+    await refreshPayment(container, cartId);
     return (await view(container, cartId)) ?? payAgain(container, cartId);
   }, LOCK);
+}
+
+/** Has the provider read the payment of a cart, which it replaces if the payment has ended unpaid. */
+async function refreshPayment(container: MedusaContainer, cartId: string): Promise<void> {
+  const { payment_collection: collection } = await readCart(container, cartId);
+  const session = collection?.payment_sessions?.[0];
+  if (!session) return;
+  const { id, amount, currency_code, data } = session;
+  await container.resolve(Modules.PAYMENT).updatePaymentSession({ id, amount, currency_code, data });
 }
 
 /** Begins another payment of a cart, which ends the one before it. */

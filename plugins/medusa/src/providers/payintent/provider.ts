@@ -47,12 +47,16 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return this.#create(textOf(input.data, "session_id"), price, input.context);
   }
 
-  /** Replaces the payment by one of another amount. */
+  /** Replaces the payment if the amount has changed, or if the payment has ended unpaid: a buyer's cancel sends no event. */
   async updatePayment(input: types.UpdatePaymentInput): Promise<types.UpdatePaymentOutput> {
     const session = readSession(input.data);
     const price = priceOf(input.amount, input.currency_code);
-    if (isSame(session, price)) return { data: { ...session } };
-    await this.#end(session.id);
+    if (isSame(session, price)) {
+      const { status } = await this.#client.payments.get(session.id);
+      if (!endedUnpaid(status)) return { data: { ...session } };
+    } else {
+      await this.#end(session.id);
+    }
     return this.#create(session.session_id, price, input.context, session.id);
   }
 
@@ -125,13 +129,15 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     replaced = "",
   ): Promise<types.InitiatePaymentOutput> {
     const customer = context?.customer?.id;
+    const payer = customer ? `customer-${customer}` : `guest-${sessionId}`;
     const payment = await this.#client.payments.create(
       {
         ...price,
-        payer_uid: customer ? `customer-${customer}` : `guest-${sessionId}`,
+        payer_uid: payer,
         metadata: { session_id: sessionId },
       },
-      { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced) },
+      // `replaced` tells the attempts of a session apart; a guest may sign in before a repeated call.
+      { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced, payer) },
     );
     return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price) };
   }
