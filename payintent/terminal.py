@@ -15,11 +15,9 @@ def write_any_text() -> None:
     that the encoding cannot decode are replaced.
     """
     codecs.register_error(_ESCAPE, _escape)
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdout, _ESCAPE), (sys.stderr, _ESCAPE), (sys.stdin, "replace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_ESCAPE)
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
+            stream.reconfigure(errors=errors)
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

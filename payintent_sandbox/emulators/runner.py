@@ -1,6 +1,7 @@
 """What the commands of the emulators and of the shop share: arguments, environment, server."""
 
 import argparse
+import io
 import math
 import os
 import sys
@@ -11,8 +12,6 @@ from typing import TypeVar
 import msgspec
 from starlette.applications import Starlette
 
-from payintent.terminal import write_any_text
-
 SHUTDOWN_S = 2  # how long an unfinished answer may delay the end
 KEEP_ALIVE_S = 30  # longer than clients keep a connection, so that they close it first
 
@@ -22,7 +21,9 @@ Account = TypeVar("Account")
 
 def make_parser(module: str, description: str, *, port: int) -> argparse.ArgumentParser:
     """Make the parser of `python -m MODULE`, with the address to listen on."""
-    write_any_text()
+    for stream in (sys.stdout, sys.stderr):  # whatever the terminal's encoding lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=port)
