@@ -68,7 +68,7 @@ class Notifier:
                 URL(url, encoded=True), data=body, headers=headers, allow_redirects=False
             ) as answer:
                 return MerchantAnswer(answer.status, await answer.content.read(ANSWER_BYTES_MAX))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return MerchantAnswer(error=type(error).__name__)
 
     async def _retry(self, attempt: Attempt) -> None:
