@@ -35,7 +35,6 @@ from payintent.operations.validation import (
     read_day,
     require_merchant,
 )
-from payintent.reconciliation.provider_file import is_blank
 from payintent.storage import ledger, payouts
 from payintent.storage.database import Executor, Tx
 from payintent.storage.merge_lists import CellList, merge_lists
@@ -313,7 +312,7 @@ def _read_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines has at most {_LINES_MAX} payouts")
     try:
         reader = csv.reader(lines, strict=True)
-        rows = [(reader.line_num, row) for row in reader if not is_blank(row)]
+        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"lines: {error}") from error
     if not rows or rows[0][1] != _HEADER:
