@@ -41,15 +41,17 @@ class CallbackRouter:
             return self._cells.of(callback.refund_id)
         if callback.session_id is not None:
             return await self._sessions.find(callback.session_id)
-        if (reference := _capture_named(callback)) is not None:
-            for database in self._cells:
-                if await sessions.find_running(database, account_id, reference):
-                    return database
-                if await captures.is_known(database, account_id, reference):
-                    return database
-        if callback.refund_id is not None:
-            return self._cells.of(callback.refund_id)
-        return self._cells.control
+        if database := await self._find_capture(account_id, _capture_named(callback)):
+            return database
+        return self._cells.of(callback.refund_id) if callback.refund_id else self._cells.control
+
+    async def _find_capture(self, account_id: int, reference: str | None) -> Database | None:
+        for database in self._cells if reference is not None else ():
+            if await sessions.find_running(database, account_id, reference):
+                return database
+            if await captures.is_known(database, account_id, reference):
+                return database
+        return None
 
 
 def _capture_named(callback: VerifiedCallback) -> str | None:
