@@ -21,11 +21,10 @@ def write_any_text() -> None:
     that the encoding cannot decode are replaced.
     """
     codecs.register_error("payintent_cli.escape", _escape)
-    for stream in (sys.stdout, sys.stderr):
+    escape = "payintent_cli.escape"
+    for stream, errors in ((sys.stdout, escape), (sys.stderr, escape), (sys.stdin, "replace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="payintent_cli.escape")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
+            stream.reconfigure(errors=errors)
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
