@@ -1,5 +1,6 @@
 """Money that nobody may own goes back by itself within bounds; beyond them a person decides."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from payintent.operations.tokens import SetToken
 from payintent.payments.gateway_health import FAILURES_MAX
 from payintent.storage import refunds
 from payintent.storage.ledger_check import find_differences
+from payintent.storage.onchain import chain_gas
 from tests.support.contracts import USDT, bill, finalized, log_of, offer_tokens
 from tests.support.http_server import clean_up
 from tests.support.world import World
@@ -225,6 +227,13 @@ async def test_a_days_gas_is_spent_once_and_the_rest_waits_for_a_person(on_chain
     await on_chain.orphan()
     await on_chain.work()
     assert len(on_chain.signer.sent) == 3
+
+
+async def test_workers_at_once_do_not_spend_more_than_a_days_gas(on_chain: Ground) -> None:
+    await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
+    database = on_chain.world.database
+    spent = await asyncio.gather(*[chain_gas.spend(database, "native", 100_000) for _ in range(6)])
+    assert sorted(spent) == [False] * 4 + [True] * 2
 
 
 async def test_a_budget_of_zero_turns_automatic_refunds_on_a_chain_off(on_chain: Ground) -> None:

@@ -2,24 +2,20 @@
 
 from payintent.storage.database import Executor
 
-_TODAY = "(clock() AT TIME ZONE 'UTC')::date"
-_USED = "CASE WHEN k.auto_refund_day = " + _TODAY + " THEN k.auto_refund_gas_used ELSE 0 END"
+_TODAY = "(SELECT (clock() AT TIME ZONE 'UTC')::date AS today) t"
+_USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used ELSE 0 END"
 
 
 async def spend(database: Executor, chain: str, gas: int) -> bool:
     """Count gas as used; False, and nothing is counted, if that is more than the day has left."""
     row = await database.row(
-        "UPDATE chain_cursor k SET auto_refund_day = "
+        "UPDATE chain_cursor k SET auto_refund_day = t.today, auto_refund_gas_used = $2 + "
+        + _USED
+        + " FROM chain h CROSS JOIN "
         + _TODAY
-        + ", auto_refund_gas_used = $2 + "
+        + " WHERE k.chain = $1 AND h.slug = k.chain AND $2 + "
         + _USED
-        + """
-        FROM chain h
-        WHERE k.chain = $1 AND h.slug = k.chain AND $2 + """
-        + _USED
-        + """ <= h.auto_refund_gas
-        RETURNING k.chain
-        """,
+        + " <= h.auto_refund_gas RETURNING k.chain",
         chain,
         gas,
     )
@@ -31,11 +27,8 @@ async def list_left(database: Executor) -> dict[str, int | None]:
     rows = await database.fetch(
         "SELECT k.chain, CASE WHEN h.auto_refund_gas > 0 THEN greatest(0, h.auto_refund_gas - "
         + _USED
-        + """) END AS gas_left
-        FROM chain_cursor k
-        JOIN chain h ON h.slug = k.chain
-        ORDER BY k.chain
-        LIMIT 100
-        """
+        + ") END AS gas_left FROM chain_cursor k JOIN chain h ON h.slug = k.chain CROSS JOIN "
+        + _TODAY
+        + " ORDER BY k.chain LIMIT 100"
     )
     return {row["chain"]: row["gas_left"] for row in rows}
