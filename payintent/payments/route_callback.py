@@ -46,7 +46,9 @@ class CallbackRouter:
         return self._cells.of(callback.refund_id) if callback.refund_id else self._cells.control
 
     async def _find_capture(self, account_id: int, reference: str | None) -> Database | None:
-        for database in self._cells if reference is not None else ():
+        if reference is None:
+            return None
+        for database in self._cells:
             if await sessions.find_running(database, account_id, reference):
                 return database
             if await captures.is_known(database, account_id, reference):
