@@ -123,7 +123,10 @@ async def test_an_address_has_its_burst_of_failures_and_then_its_rate(settings: 
     told = await tried.try_bad("192.0.2.7", 2)
     assert told == [ErrorCode.UNAUTHORIZED, ErrorCode.RATE_LIMITED]
     assert await tried.try_key("192.0.2.7", good=True) == "good"
-    assert await tried.try_bad(None, 5) == [ErrorCode.UNAUTHORIZED] * 5
+    told = await tried.try_bad(None, 5)  # behind a proxy, whoever cannot be read shares a limit
+    assert told == [ErrorCode.UNAUTHORIZED] * 3 + [ErrorCode.RATE_LIMITED] * 2
+    nobody_declared = _Attempts(settings.model_copy(update={"edge_trusted_proxies": ""}))
+    assert await nobody_declared.try_bad(None, 5) == [ErrorCode.UNAUTHORIZED] * 5
     unlimited = _Attempts(settings, failed_logins_per_address_per_s=0)
     assert await unlimited.try_bad("192.0.2.7", 9) == [ErrorCode.UNAUTHORIZED] * 9
 
