@@ -227,6 +227,7 @@ class GatewayRefundRequest:
     reason: str
     destination: str | None  # where the money goes, if not where it came from
     callback_url: str
+    sent_before: bool = False  # an earlier request may have been carried out
 
 
 class GatewayRefundState(StrEnum):

@@ -185,6 +185,7 @@ class RefundSender:
             reason=refund.reason or "",
             destination=refund.destination,
             callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
+            sent_before=refund.sent_at is not None,
         )
 
     async def _session(self, due: DueRefund) -> GatewaySessionRef | None:

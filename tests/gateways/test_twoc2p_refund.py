@@ -103,6 +103,11 @@ async def requests(gateway: TwoC2pGateway, request: GatewayRefundRequest) -> lis
     async with speaking(reply("200 OK", refusal, "Connection: close"), asked) as nobody:
         await gateway.refund(account_at(nobody), request)
         await gateway.inquire_refund(account_at(nobody), request)
+    return opened(asked)
+
+
+def opened(asked: list[bytes]) -> list[dict[str, str]]:
+    """Return the fields of each sealed request."""
     merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
     sent: list[dict[str, str]] = []
     for one in asked:
@@ -322,6 +327,29 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
         else:
             assert isinstance(report, OutcomeUnknown)
             assert report.answered
+
+
+@pytest.mark.parametrize(
+    ("hours", "sent_before", "amount", "sent"),
+    [
+        (0, True, "25.00", ["R"]),
+        (23, True, "25.00", ["R"]),
+        (25, False, "25.00", ["R"]),
+        (25, True, "25.00", ["RS"]),
+        (25, True, "24.00", ["RS", "R"]),
+    ],
+)
+async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again(
+    gateway: TwoC2pGateway, hours: int, sent_before: bool, amount: str, sent: list[str]
+) -> None:
+    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 0, 7)
+    request = wish(refund_id=refund_id, sent_before=sent_before)
+    asked = list[bytes]()
+    said = listed(f'amount="{amount}" status="RF" referenceNo="1"')
+    async with speaking(reply("200 OK", said, "Connection: close"), asked) as nobody:
+        report = await gateway.refund(account_at(nobody), request)
+    assert [fields["processType"] for fields in opened(asked)] == sent
+    assert isinstance(report, OutcomeUnknown)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ DETAIL_CHARS_MAX = 200
 REPEATABLE_FOR_S = 24 * 3600  # 2C2P does not publish for how long it remembers an idempotencyID
 
 _OK = 200
+_ABSENT = GatewayRefundState.ABSENT
 _TIMED_VERSIONS = frozenset({7, 8})
 #: What follows our id. A void under a refund's key would be answered with the refund's refusal, and
 #: a query under any key with an earlier query's answer.
@@ -78,7 +79,10 @@ class TwoC2pRefundApi:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Refund or void a payment; sent again, it is done once."""
+        """Refund or void a payment; sent again, it is done once.
+
+        After a day 2C2P is queried first: by then it may have forgotten the first request.
+        """
         try:
             async with asyncio.timeout(BOTH_TIMEOUT_S):
                 return await self._refund(account, request)
@@ -108,6 +112,12 @@ class TwoC2pRefundApi:
             format_refund_amount(request.amount_minor, request.capture.currency)
         except ValueError as error:  # nothing was sent, and nothing ever can be
             return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
+        if request.sent_before and _age_s(request, self._now()) > REPEATABLE_FOR_S:
+            earlier = await self.inquire(account, request)
+            if isinstance(earlier, OutcomeUnknown):
+                return earlier
+            if earlier.state is not GatewayRefundState.ABSENT:
+                return earlier
         reply = await self._ask(account, request, "R", request.amount_minor)
         whole = request.amount_minor == request.capture.amount_minor
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
