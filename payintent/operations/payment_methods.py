@@ -111,6 +111,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Add the method to the merchant's offers."""
+        await merchants.lock(tx, self.merchant_id)  # an activation under way ends first
         in_service = await merchants.is_in_service(tx, self.merchant_id)
         check_agreed(context, needs_approval=in_service)
         contract = await chains.get_contract(tx, self.account_id)
@@ -202,6 +203,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Store what was given; all else stays."""
+        method = await _require(tx, self.method_id)
+        await merchants.lock(tx, method.merchant_id)  # an activation under way ends first
         before = await _known(tx, self.method_id)
         check_agreed(context, needs_approval=await self._needs_two(tx, before))
         changed = replace(

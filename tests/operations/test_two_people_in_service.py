@@ -1,5 +1,6 @@
 """Once a merchant is in service, two people lead its buyers, events and money elsewhere."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
@@ -185,6 +186,28 @@ async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
             with pytest.raises(RefusedError, match="changed just now") as refused:
                 await change.apply(context, tx)
         assert refused.value.code is ErrorCode.CONFLICT, change
+
+
+async def test_what_is_done_during_the_activation_waits_for_its_end(
+    world: World, operators: Service
+) -> None:
+    await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
+    context = replace(operators.operation_context, actor=ADA)
+
+    async def apply(change: ChangeOperation[Any]) -> None:
+        async with world.database.transaction() as tx:
+            await change.apply(context, tx)
+
+    changes = [another_method(world), method(world, fee_rate=Decimal("0.5")), *_settings(world)]
+    async with world.database.transaction() as activation:
+        await merchants.lock(activation, world.merchant_id)
+        await activation.fetch("UPDATE merchant SET activated_at = clock()")
+        applying = [asyncio.create_task(apply(change)) for change in changes]
+        await asyncio.sleep(0.3)
+    results = await asyncio.gather(*applying, return_exceptions=True)
+    for change, result in zip(changes, results, strict=True):
+        assert isinstance(result, RefusedError), change
+        assert result.code is ErrorCode.CONFLICT
 
 
 async def test_the_approver_reads_what_becomes_of_what(world: World, operators: Service) -> None:
