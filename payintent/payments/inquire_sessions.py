@@ -36,7 +36,8 @@ _log = get_logger("inquire")
 
 #: Seconds between inquiries, the last one repeated; the first comes 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
-#: After an answer that limits our requests: ECPay's limit lasts half an hour, the longest known.
+#: After an answer that limits our requests, at a gateway that wants few inquiries: ECPay's limit
+#: lasts half an hour. Other limits are of seconds, and an open session may be paid until it closes.
 THROTTLED_WAIT_S = 1800.0
 #: A payment may be waiting for its session to close, so this begins at once and at short intervals.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
@@ -207,7 +208,7 @@ class SessionInquirer:
 
 
 def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: float) -> float:
-    if isinstance(answer, OutcomeUnknown) and answer.throttled:
+    if gap_s and isinstance(answer, OutcomeUnknown) and answer.throttled:
         gap_s = max(gap_s, THROTTLED_WAIT_S)
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
