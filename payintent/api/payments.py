@@ -174,7 +174,7 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
         merchant_id=merchant.merchant_id,
         key=sent.attempt.key,
         request_hash=sent.attempt.request_hash,
-        fields_as_sent=sent.attempt.fields_as_sent,
+        as_sent=sent.attempt.as_sent,
         expires_in_s=sent.attempt.expires_in_s,
         terms=PaymentTerms(
             currency=body.currency,
@@ -209,7 +209,8 @@ def _attempt(
             include_pegged_assets=_pegged(body),
             metadata=metadata.canonical,
         ),
-        fields_as_sent=(
+        as_sent=(
+            OPERATION,
             body.currency,
             amount,
             body.payer_uid,

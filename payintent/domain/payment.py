@@ -74,7 +74,7 @@ class IdempotentRequest:
     merchant_id: int
     key: UUID
     request_hash: bytes  # the fingerprint of what the request means
-    fields_as_sent: tuple[object, ...] = ()  # what keys stored before version 1 were made of
+    as_sent: tuple[object, ...] = ()  # operation and fields: hashed before version 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

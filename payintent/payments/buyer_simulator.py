@@ -54,7 +54,7 @@ class TestRequest:
             merchant_id=merchant_id,
             key=key,
             request_hash=request_fingerprint(self.operation, fields=self.fields),
-            fields_as_sent=self.fields,
+            as_sent=(self.operation, *self.fields),
         )
 
 
@@ -128,7 +128,7 @@ class BuyerSimulator:
         )
         if first is None:
             return False
-        require_match(first, request.operation, request.under_key(payment.merchant_id, request.key))
+        require_match(first, request.under_key(payment.merchant_id, request.key))
         return True
 
     async def _select(self, snapshot: PaymentSnapshot) -> Session:

@@ -54,7 +54,7 @@ async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
         merchant_id=payment.merchant_id,
         key=key,
         request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
-        fields_as_sent=(str(payment.id),),
+        as_sent=(OPERATION, str(payment.id)),
     )
     new = FirstRequest(request_hash=request.request_hash, payment_id=payment.id, country=None)
     return await claim_or_match(tx, OPERATION, request, new) is not None

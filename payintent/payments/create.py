@@ -181,7 +181,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     )
     if first is None:
         return None
-    require_match(first, OPERATION, request)
+    require_match(first, request)
     if first.denial is not None:
         raise FraudDeniedError(decode_denial(first.denial), replayed=True)
     assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there

@@ -60,7 +60,6 @@ class CreateRefundRequest:
 
     def under_key(self, key: UUID) -> IdempotentRequest:
         """Return what recognises a repetition of this request under its key."""
-        operator = () if self.requested_by is None else (self.requested_by,)
         payment = str(self.payment_id)
         return IdempotentRequest(
             merchant_id=self.merchant_id,
@@ -73,7 +72,10 @@ class CreateRefundRequest:
                 destination=self.destination and self.destination.lower(),
                 requested_by=self.requested_by,
             ),
-            fields_as_sent=(payment, self.amount, self.reason, self.destination, *operator),
+            as_sent=(
+                *(OPERATION, payment, self.amount, self.reason, self.destination),
+                *(() if self.requested_by is None else (self.requested_by,)),
+            ),
         )
 
     @property

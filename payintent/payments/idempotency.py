@@ -35,21 +35,18 @@ async def claim_or_match(
     if await idempotency.claim_key(tx, request.merchant_id, operation, request.key, first):
         return None
     stored = await idempotency.find_first_request(tx, request.merchant_id, operation, request.key)
-    return require_match(stored, operation, request)
+    return require_match(stored, request)
 
 
-def require_match(
-    first: FirstRequest | None, operation: str, request: IdempotentRequest
-) -> FirstRequest:
+def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
     """Return the first request of a key; `IDEMPOTENCY_CONFLICT` unless `request` repeats it."""
-    if first is None or not _is_repetition(first.request_hash, operation, request):
+    if first is None or not _is_repetition(first.request_hash, request):
         raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, _MESSAGE)
     return first
 
 
-def _is_repetition(stored: bytes, operation: str, request: IdempotentRequest) -> bool:
+def _is_repetition(stored: bytes, request: IdempotentRequest) -> bool:
     if stored == request.request_hash:
         return True
     # Before version 1 the fields were hashed as they were sent. Keys live for 24 hours.
-    sent = msgspec.json.encode([operation, *request.fields_as_sent])
-    return stored == hashlib.sha256(sent).digest()
+    return stored == hashlib.sha256(msgspec.json.encode(request.as_sent)).digest()

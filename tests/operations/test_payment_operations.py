@@ -1,6 +1,7 @@
 """Operators cancel and refund payments as their merchants could, in their own names."""
 
 import asyncio
+import hashlib
 import json
 from typing import Any
 from uuid import uuid4
@@ -112,6 +113,16 @@ async def test_a_key_makes_a_repetition_harmless_and_is_not_the_merchants(
         await refund(world, payment, amount="20.00", key=key)
     assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert await books(world, payment) == Books("PAID", "0", "20", 0, 2000)
+
+
+async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: World) -> None:
+    payment, key = await paid(world), uuid4()
+    first = await refund(world, payment, amount="10.00", key=key)
+    sent = ["refund", str(payment.id), "10.00", None, None, ADA.who]
+    former = hashlib.sha256(json.dumps(sent, separators=(",", ":")).encode()).digest()
+    await world.rows("UPDATE idempotency SET request_hash = $1 WHERE key = $2", former, key)
+    again = await refund(world, payment, amount="10.00", key=key)
+    assert again.id == first.id
 
 
 async def test_support_may_not_refund(world: World) -> None:
