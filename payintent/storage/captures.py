@@ -140,20 +140,32 @@ async def complete_reference(tx: Tx, payment_id: UUID, session_id: UUID, referen
     A reference that ends with a dot is the beginning of the gateway's own one, which not every
     answer of a gateway contains.
     """
-    rows = await tx.fetch(
+    completed = await tx.fetch(
         """
         UPDATE capture
-        SET reference = CASE WHEN starts_with($3, reference) THEN $3 ELSE reference END
+        SET reference = $3
         WHERE payment_id = $1 AND session_id = $2
-            AND (right(reference, 1) = '.' AND starts_with($3, reference)
-                OR right($3, 1) = '.' AND starts_with(reference, $3))
+            AND right(reference, 1) = '.' AND left($3, length(reference)) = reference
         RETURNING id
         """,
         payment_id,
         session_id,
         reference,
     )
-    return bool(rows)
+    if completed or not reference.endswith("."):
+        return bool(completed)
+    complete = await tx.row(
+        """
+        SELECT id
+        FROM capture
+        WHERE payment_id = $1 AND session_id = $2 AND left(reference, length($3)) = $3
+        LIMIT 1
+        """,
+        payment_id,
+        session_id,
+        reference,
+    )
+    return complete is not None
 
 
 async def add(

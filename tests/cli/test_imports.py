@@ -27,7 +27,7 @@ _SERVICE = {
     "payintent.payments.send_refund",
     "payintent.reconciliation.intake",
 }
-_OURS_MAX = 230  # modules of ours that a command which reads imports; 226 in November 2026
+_OURS_MAX = 250  # modules of ours that a command which reads imports; 245 in November 2026
 _HEAVY = _SERVERS | _CLIENTS | _CHAINS | _RARE | {"structlog", "prometheus_client", "msgspec"}
 _SPOKEN = """
 import sys
