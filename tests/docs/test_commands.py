@@ -40,6 +40,7 @@ _ENDLESS = {
     "cell-move",
     "dev",
     "devchain",
+    "env",
     "seed",
 }  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
