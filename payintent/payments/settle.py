@@ -64,23 +64,25 @@ async def _settle(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settl
     earlier = _earlier(locked, session, report)
     if earlier is not None and not earlier.adoptable:
         return None
+    if await _is_known_by_another_reference(tx, session, report, is_free=earlier is None):
+        return None
     if earlier is not None and earlier.given_back:
         # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
-    elif earlier is None and await _is_known_by_another_reference(tx, session, report):
-        return None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
     return _decide(tx.id_generator, payment, session, report, earlier, locked.now)
 
 
-async def _is_known_by_another_reference(tx: Tx, session: Session, report: SessionReport) -> bool:
+async def _is_known_by_another_reference(
+    tx: Tx, session: Session, report: SessionReport, *, is_free: bool
+) -> bool:
     """Tell whether this money was stored under a part of its reference, or under all of it."""
     if report.capture is None or session.status is not SessionStatus.ENDED:
         return False
     return await captures.complete_reference(
-        tx, session.payment_id, session.id, report.capture.reference
+        tx, session.payment_id, session.id, report.capture.reference, is_free=is_free
     )
 
 

@@ -134,38 +134,30 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
     assert len(adopted) == len(captures)  # noqa: S101 - no money is given to two sessions
 
 
-async def complete_reference(tx: Tx, payment_id: UUID, session_id: UUID, reference: str) -> bool:
+async def complete_reference(
+    tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_free: bool
+) -> bool:
     """Tell whether a locked session has this capture already, and store the longer reference.
 
     A reference that ends with a dot is the beginning of the gateway's own one, which not every
-    answer of a gateway contains.
+    answer of a gateway contains. Unless it `is_free`, another capture has the reference.
     """
-    completed = await tx.fetch(
+    same = await tx.row(
         """
-        UPDATE capture
-        SET reference = $3
-        WHERE payment_id = $1 AND session_id = $2
-            AND right(reference, 1) = '.' AND left($3, length(reference)) = reference
-        RETURNING id
-        """,
-        payment_id,
-        session_id,
-        reference,
-    )
-    if completed or not reference.endswith("."):
-        return bool(completed)
-    complete = await tx.row(
-        """
-        SELECT id
+        SELECT id, reference
         FROM capture
-        WHERE payment_id = $1 AND session_id = $2 AND left(reference, length($3)) = $3
+        WHERE payment_id = $1 AND session_id = $2
+            AND (right(reference, 1) = '.' AND left($3, length(reference)) = reference
+                OR right($3, 1) = '.' AND left(reference, length($3)) = $3)
         LIMIT 1
         """,
         payment_id,
         session_id,
         reference,
     )
-    return complete is not None
+    if same is not None and is_free and len(reference) > len(same["reference"]):
+        await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", same["id"], reference)
+    return same is not None
 
 
 async def add(

@@ -283,6 +283,22 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
     assert (await world.see(payment)).payment.session_id == session_id
 
 
+@pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv.")])
+async def test_money_under_two_references_that_waited_for_its_session_is_not_double(
+    world: World, order: tuple[str, str]
+) -> None:
+    await auto_refund(world, on=True)
+    session_id = world.id_generator.new_session_id()
+    for reference in order:
+        await tell(world, session_id, captured(159000, reference=reference))
+        await world.move_clock(1)
+    payment = await add_session(world, session_id)
+    assert await apply_waiting_callbacks(world.database, 10) == 2
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == []
+    assert await world.rows("SELECT FROM refund") == []
+
+
 async def test_two_processes_apply_what_waits_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
