@@ -12,11 +12,10 @@ from payintent.api.content_security_policy import ScriptSources, content_securit
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
-from payintent.checkout.card_step import CardStep, card_step
+from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import page_address
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
-    EmbeddingFrame,
     PageUrl,
     embedding_frame,
     is_about_email,
@@ -57,6 +56,7 @@ from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.open_session import SelectedSession
 from payintent.payments.select_quote import QuoteSelection
+from payintent.storage import sessions
 from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 
@@ -191,13 +191,8 @@ async def _page(
     snapshot: PaymentSnapshot,
     refused: RefusedError | None = None,
     typed: dict[str, str] | None = None,
-    *,
-    hands_over: bool = False,
 ) -> Response:
-    """Build the page; `refused` and `typed` belong to a form that was sent just now.
-
-    `hands_over`: it answers a selection, so it has the gateway's own form.
-    """
+    """Build the page; `refused` and `typed` belong to a form that was sent just now."""
     page = await _open(request, app, snapshot)
     view, language, embed = page.view, page.texts, page.fields["embed"]
     country = _requested_country(request, typed)
@@ -207,7 +202,11 @@ async def _page(
         refused, offered = refused or error, _OfferedQuotes([], "", set())
     wallet = await wallet_step(app, view["next_action"])
     card = card_step(view["next_action"])
-    step = _present_step(view, wallet, card, embed, offered, hands_over=hands_over)
+    step = next_step(view["next_action"], wallet, card, embed)
+    if step["kind"] != "wallet" and not view["can"]["select"]:
+        step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
+    if step["kind"] == "redirect":
+        step = await _gateway_step(app, snapshot, step, offered)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -242,28 +241,20 @@ def _requested_country(request: Request, typed: dict[str, str] | None) -> str | 
     return requested if requested in COUNTRIES else None
 
 
-def _present_step(
-    view: dict[str, Any],
-    wallet: WalletStep | None,
-    card: CardStep | None,
-    embed: EmbeddingFrame | None,
-    offered: _OfferedQuotes,
-    *,
-    hands_over: bool,
+async def _gateway_step(
+    app: AppContext, snapshot: PaymentSnapshot, step: dict[str, Any], offered: _OfferedQuotes
 ) -> dict[str, Any]:
-    """Return the step of the way to pay that is under way.
+    """Return the step to the gateway's page.
 
-    A gateway takes its form once. The page that a buyer comes back to selects the method again, if
+    A gateway takes its form once. A buyer who comes back to the page selects the method again, if
     it is still offered.
     """
-    step = next_step(view["next_action"], wallet, card, embed)
-    if step["kind"] != "wallet" and not view["can"]["select"]:
-        return {"kind": "over"}  # a payment that is made elsewhere now comes too late
-    if step["kind"] != "redirect":
-        return step
-    if step["method"] == "POST" and not hands_over:
-        method_id = view["selected"]["payment_method_id"]
-        if any(quote["payment_method_id"] == method_id for quote in offered.quotes):
+    session = snapshot.session
+    if step["method"] == "POST" and session is not None:
+        method_id = session.quote.payment_method_id
+        is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
+        database = app.service.cells.of(snapshot.payment.id)
+        if is_offered and not await sessions.note_form_shown(database, session.id):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))
     return step
@@ -357,7 +348,7 @@ def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
 
 
 async def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
-    """Send the buyer to the gateway's page, or show ours, which leads there by a press.
+    """Send the buyer to the gateway's page, or to ours, which leads there by a press.
 
     Browsers follow the answer to a form only to origins that our page named (form-action): a
     gateway's page that is elsewhere than its adapter says is reached by a link.
@@ -368,7 +359,4 @@ async def _onward(request: Request, app: AppContext, selected: SelectedSession) 
         url: str = action["redirect"]["url"]
         if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
             return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
-    if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
-        snapshot = await checkout.reread_checkout(request)
-        return await _page(request, app, snapshot, hands_over=True)
     return RedirectResponse(read_page_url(request, payment.checkout_id).current, 303, HEADERS)

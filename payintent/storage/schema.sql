@@ -1494,6 +1494,7 @@ CREATE TABLE public.session (
     token_zero_first boolean,
     number smallint,
     returned_at timestamp with time zone,
+    form_shown_at timestamp with time zone,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))

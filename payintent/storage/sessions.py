@@ -264,6 +264,20 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
     return row is not None
 
 
+async def note_form_shown(database: Executor, session_id: UUID) -> bool:
+    """Record that the page shows the gateway's form; False if it was shown before."""
+    row = await database.row(
+        """
+        UPDATE session
+        SET form_shown_at = clock()
+        WHERE id = $1 AND form_shown_at IS NULL
+        RETURNING id
+        """,
+        session_id,
+    )
+    return row is not None
+
+
 async def request_inquiry(database: Executor, session_id: UUID) -> None:
     """Make a session due for an inquiry now."""
     await database.fetch(
