@@ -10,15 +10,17 @@ READ_MAX = 64 * 1024
 
 
 @asynccontextmanager
-async def speaking(said: bytes, asked: list[bytes] | None = None) -> AsyncGenerator[str]:
-    """Answer every connection with `said`, then close it; gives the URL."""
+async def speaking(
+    said: bytes | list[bytes], asked: list[bytes] | None = None
+) -> AsyncGenerator[str]:
+    """Answer every connection with `said`, or each with the next of it; gives the URL."""
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             heard = await reader.read(READ_MAX)
             if asked is not None:
                 asked.append(heard)
-            writer.write(said)
+            writer.write(said if isinstance(said, bytes) else said.pop(0))
             await writer.drain()
             writer.close()
             await writer.wait_closed()

@@ -353,6 +353,33 @@ async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again
 
 
 @pytest.mark.parametrize(
+    ("listing", "sent_before", "declined"),
+    [
+        (listed('amount="25.00" status="RP" referenceNo="1"'), False, True),
+        (listed('amount="25.00" status="RP" referenceNo="1"'), True, False),
+        (listed('amount="24.00" status="RP" referenceNo="1"'), True, True),
+        (listed(), True, True),
+        (listed(respCode="16"), True, True),
+        (listed(respCode="99"), True, False),
+        (b"nothing readable", True, False),
+    ],
+    ids=range(7),
+)
+async def test_a_repeated_refund_is_not_declined_if_the_first_request_may_be_listed(
+    gateway: TwoC2pGateway, listing: bytes, sent_before: bool, declined: bool
+) -> None:
+    refusal = answer(respCode="13", status="")
+    said = [reply("200 OK", one, "Connection: close") for one in (refusal, listing)]
+    async with speaking(said) as nobody:
+        report = await gateway.refund(account_at(nobody), wish(sent_before=sent_before))
+    if declined:
+        assert isinstance(report, RefundReport)
+        assert report.state is GatewayRefundState.DECLINED
+    else:
+        assert isinstance(report, OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
     ("refunds", "state"),
     [
         (['amount="25.00" status="RP"'], "pending"),

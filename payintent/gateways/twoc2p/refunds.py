@@ -123,7 +123,25 @@ class TwoC2pRefundApi:
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
             # Surely not refunded, so that nothing is refunded twice.
             reply = await self._ask(account, request, "V", request.amount_minor)
-        return reply if isinstance(reply, OutcomeUnknown) else _answered(reply, request)
+        if isinstance(reply, OutcomeUnknown):
+            return reply
+        if request.sent_before and reply.code in codes.REFUSED:
+            return await self._decline_repeated(account, request, reply)
+        return _answered(reply, request)
+
+    async def _decline_repeated(
+        self, account: GatewayAccount, request: GatewayRefundRequest, refusal: _Reply
+    ) -> RefundReport | OutcomeUnknown:
+        """Report a refused repetition as declined, unless the first request may have been done."""
+        whole = request.capture.amount_minor
+        reply = await self._ask(account, request, "RS", whole)
+        if isinstance(reply, OutcomeUnknown):
+            return reply
+        is_voided = reply.status in codes.VOIDS and request.amount_minor == whole
+        is_listed = is_voided or any(_may_be(item, request) for item in reply.items)
+        if reply.code == codes.NO_TRANSACTION or (reply.code == codes.DONE and not is_listed):
+            return _answered(refusal, request)
+        return OutcomeUnknown(detail=f"refused when sent again: {refusal.detail}", answered=True)
 
     async def _ask(
         self,
