@@ -17,7 +17,7 @@ from payintent.operations.registry import OPERATIONS
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
 #: Of two database servers, past the service.
 _OF_SERVERS = {f"cell-move.{step}" for step in ("start", "status", "finish", "abort")}
-_SANDBOX = {"dev", "devchain", "seed"}
+_SANDBOX = {"dev", "devchain", "env", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
 

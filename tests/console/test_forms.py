@@ -95,7 +95,7 @@ async def test_a_link_on_another_site_ends_no_session(operator: Api) -> None:
     assert (await visitor.get("/operations")).status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "10.0.0.5:8081", "localhost.evil.example", ""])
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.5:8081", "localhost.evil.example"])
 async def test_without_tls_the_console_is_open_at_loopback_alone(
     operator: Api, world: World, host: str
 ) -> None:

@@ -86,8 +86,8 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
         status=202,
     ),
     "operation-done": ConsolePage(
-        "/operations/tax/set",
-        {"country": "TH", "rate": "0.07", "why": "the law has changed"},
+        "/operations/merchant/profile",
+        {"merchant_id": "1", "accent_colour": "#2f6f4f", "why": "the shop has a new colour"},
         ("Do it",),
     ),
     "approvals": ConsolePage("/approvals"),
