@@ -61,6 +61,7 @@ from payintent.storage.payments import PaymentSnapshot
 from payintent.web.forms import read_form_fields
 
 _ID_DIGITS_MAX = 18
+_SELECTED = "selected"  # the parameter of the page that answers a selection
 _STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
 #: What the wallet's step runs; a page that offers tokens fetches these ahead.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
@@ -206,7 +207,7 @@ async def _page(
     if step["kind"] != "wallet" and not view["can"]["select"]:
         step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
     if step["kind"] == "redirect":
-        step = await _gateway_step(app, snapshot, step, offered)
+        step = await _gateway_step(request, app, snapshot, step, offered)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -242,19 +243,27 @@ def _requested_country(request: Request, typed: dict[str, str] | None) -> str | 
 
 
 async def _gateway_step(
-    app: AppContext, snapshot: PaymentSnapshot, step: dict[str, Any], offered: _OfferedQuotes
+    request: Request,
+    app: AppContext,
+    snapshot: PaymentSnapshot,
+    step: dict[str, Any],
+    offered: _OfferedQuotes,
 ) -> dict[str, Any]:
     """Return the step to the gateway's page.
 
-    A gateway takes its form once. A buyer who comes back to the page selects the method again, if
-    it is still offered.
+    A gateway takes its form once, from the buyer who has just selected it: another open page of the
+    same checkout may be fetched sooner. A buyer who comes back to the page selects the method
+    again, if it is still offered.
     """
     session = snapshot.session
     if step["method"] == "POST" and session is not None:
         method_id = session.quote.payment_method_id
         is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
         database = app.service.cells.of(snapshot.payment.id)
-        if is_offered and not await sessions.note_form_shown(database, session.id):
+        if is_offered and not (
+            _SELECTED in request.query_params
+            and await sessions.note_form_shown(database, session.id)
+        ):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))
     return step
@@ -359,4 +368,7 @@ async def _onward(request: Request, app: AppContext, selected: SelectedSession) 
         url: str = action["redirect"]["url"]
         if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
             return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
-    return RedirectResponse(read_page_url(request, payment.checkout_id).current, 303, HEADERS)
+    page = read_page_url(request, payment.checkout_id).current
+    if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
+        page += f"{'&' if '?' in page else '?'}{_SELECTED}=1"
+    return RedirectResponse(page, 303, HEADERS)
