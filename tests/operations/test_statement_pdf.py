@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pypdf import PageObject, PdfReader
 from reportlab.pdfbase.pdfmetrics import stringWidth
+from structlog.testing import capture_logs
 
 from payintent.domain.ledger import Fact
 from payintent.domain.statement import Movement
-from payintent.log import configure_logging
 from payintent.operations.name_drawing import name_fonts, shaped_runs
 from payintent.operations.statement_pdf import StatementPages, write_statement_pdf
 from payintent.operations.statements import StatementLineView, StatementView
@@ -178,16 +178,13 @@ def test_a_thai_tone_mark_stands_higher_above_a_vowel() -> None:
     assert _shaped("กี้") != _shaped("กี") + _shaped("้")
 
 
-def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    configure_logging()
-    [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
+def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged() -> None:
+    with capture_logs() as logged:
+        [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
     assert "Ab\ufffd\ufffd (merchant 7)" in page.extract_text().replace("\n", "")
-    said = capsys.readouterr().err
-    assert "statement_characters_missing" in said
-    assert "U+1820" in said
-    assert "U+20BB7" in said
+    [line] = [line for line in logged if line["event"] == "statement_characters_missing"]
+    assert "U+1820" in str(line)
+    assert "U+20BB7" in str(line)
 
 
 def test_a_long_name_becomes_smaller_and_stays_on_the_page() -> None:
