@@ -32,6 +32,9 @@ from tests.portal.person import member
 from tests.support.steps import counted_scans, filled
 from tests.support.world import Api
 
+#: Each step of some hundred requests is counted, which is slow: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(1200)
+
 _BYTES = 30 * 1024  # of the 32 KiB that a request's head may have
 _SOME_STEPS = 300_000  # that two requests of any size differ by: caches, batches, bookkeeping
 _SECRET = "edge-secret-of-the-test"
