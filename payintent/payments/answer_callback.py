@@ -11,7 +11,7 @@ from payintent.domain.gateway import (
 )
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayConnection
-from payintent.payments.route_callback import CallbackRouter
+from payintent.payments.receive_callback import CallbackReceiver
 
 _log = get_logger("callbacks")
 
@@ -22,7 +22,7 @@ REFUSED = Counter(
 
 
 async def answer_callback(
-    receiver: CallbackRouter, connection: GatewayConnection, request: CallbackRequest
+    receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackAnswer:
     """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
 

@@ -28,13 +28,12 @@ from payintent.gateways.test_gateway import write_callback
 from payintent.payments.answer_callback import answer_callback
 from payintent.payments.idempotency import claim_or_match, request_fingerprint, require_match
 from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.route_callback import CallbackRouter
+from payintent.payments.receive_callback import CallbackReceiver
 from payintent.payments.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.storage import idempotency, test_gateway
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.payments import PaymentSnapshot
-from payintent.storage.session_cells import find_session_cell
 
 Step = Callable[[TestSession, datetime], TestSession | None]
 
@@ -64,7 +63,7 @@ class BuyerSimulator:
 
     selection: SelectionContext
     policies: PolicyCache
-    receiver: CallbackRouter
+    receiver: CallbackReceiver
 
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
         """Take a step as the buyer, and select the test card first where that is not done.
@@ -94,8 +93,7 @@ class BuyerSimulator:
 
     async def enter(self, session_id: UUID, step: Step) -> TestSession:
         """Take a step at a session, from the card page; `INVALID_CHECKOUT_STATE` if too late."""
-        database = await find_session_cell(self.selection.cells, session_id)
-        async with database.transaction() as tx:
+        async with self.selection.database.transaction() as tx:
             after = await _step(tx, session_id, step)
             if after is None:
                 raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "it takes no card any more")
@@ -103,7 +101,7 @@ class BuyerSimulator:
         return after
 
     async def _take(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
-        async with self.selection.cells.of(payment.id).transaction() as tx:
+        async with self.selection.database.transaction() as tx:
             fresh = request.key is None or await _claim(tx, payment, request, request.key)
             after = await _step(tx, session_id, request.step if fresh else _stay)
             if after is None:
@@ -114,8 +112,7 @@ class BuyerSimulator:
     async def _again(self, snapshot: PaymentSnapshot) -> bool:
         """Call back once more of what a repeated request did: that may have been cut short."""
         if snapshot.session is not None and snapshot.session.quote.provider == PROVIDER:
-            database = self.selection.cells.of(snapshot.payment.id)
-            found = await test_gateway.find_session(database, snapshot.session.id)
+            found = await test_gateway.find_session(self.selection.database, snapshot.session.id)
             if found is not None:
                 await self._tell(found)
         return False
@@ -124,7 +121,7 @@ class BuyerSimulator:
         if request.key is None:
             return False
         first = await idempotency.find_first_request(
-            self.selection.cells.of(payment.id), payment.merchant_id, request.operation, request.key
+            self.selection.database, payment.merchant_id, request.operation, request.key
         )
         if first is None:
             return False
@@ -133,7 +130,7 @@ class BuyerSimulator:
 
     async def _select(self, snapshot: PaymentSnapshot) -> Session:
         """Select the method of the test gateway, as its buyer does."""
-        setup = await self.selection.merchants.get_of(snapshot.payment)
+        setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
         method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
         if method is None:
             raise RefusedError(

@@ -17,7 +17,6 @@ from payintent.json_format import encode_json, format_timestamp
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
 from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import payment_methods
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 
 _CACHED_MAX = 1_000  # encoded catalogs in memory, some 4 KiB each
@@ -52,8 +51,8 @@ class _Content:
 class Catalogs:
     """Builds merchants' catalogs, each once for a version of the configuration."""
 
-    def __init__(self, cells: Cells, merchants: MerchantCache, policies: PolicyCache) -> None:
-        self._cells = cells
+    def __init__(self, database: Database, merchants: MerchantCache, policies: PolicyCache) -> None:
+        self._database = database
         self._merchants = merchants
         self._policies = policies
         self._built: dict[tuple[int, str], _BuiltCatalog] = {}
@@ -79,9 +78,8 @@ class Catalogs:
         merchant = setup.merchant
         reached = tuple(market for _, market in setup.payable.methods)
         content = _content(merchant.market, reached, restricted, listed)
-        database = await self._cells.of_merchant(merchant.id)
-        shown = await payment_methods.list_shown(database, merchant.id, listed or _ANYBODY)
-        since = await _since(database, merchant.id, listed or _ANYBODY, shown, content.hash)
+        shown = await payment_methods.list_shown(self._database, merchant.id, listed or _ANYBODY)
+        since = await _since(self._database, merchant.id, listed or _ANYBODY, shown, content.hash)
         return _written(content, since)
 
 

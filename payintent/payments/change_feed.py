@@ -16,7 +16,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.log import get_logger
-from payintent.storage.event_notify import EventNotifiers
+from payintent.storage.event_notify import EventNotifier
 
 _log = get_logger("lookout")
 _ALL_MAX = 10_000  # of this process
@@ -42,7 +42,7 @@ class ChangeFeed(Generic[K]):
     def __init__(
         self,
         change_markers: Callable[[Sequence[K]], Awaitable[dict[K, str]]],
-        wake: EventNotifiers,
+        wake: EventNotifier,
         *,
         of_one_max: int,
     ) -> None:

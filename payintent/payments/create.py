@@ -1,18 +1,16 @@
 """(new) → PENDING: one statement writes the key, the checkout and the payment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import msgspec
 
 from payintent.domain.errors import (
-    CellRestsError,
     ErrorCode,
     LockTimeoutError,
     RefusedError,
@@ -21,21 +19,15 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
-from payintent.payments import write_payments
 from payintent.payments.idempotency import require_match
-from payintent.slot import release_slot
-from payintent.storage import idempotency, payments
+from payintent.storage import idempotency, new_payments, payments
 from payintent.storage.batcher import Batcher
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Tx
-from payintent.storage.merchant_cells import MerchantPlace
 from payintent.storage.new_payments import NewPayment
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
 _RESOLVE_WAIT_S = 0.2
-_MOVE_WAIT_S = 2.0  # for a merchant that is moved, as `merchant move` promises
-_MOVE_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,84 +42,29 @@ class CreatedPayment:
 class PaymentCreator:
     """Creates payments; requests at the same time share statements and commits."""
 
-    def __init__(self, cells: Cells) -> None:
-        self._cells = cells
-        self._writes = cells.each(
-            lambda database: Batcher(
-                alone=partial(write_payments.write, database),
-                together=partial(write_payments.write_batch, database),
-                identities=lambda new: ((new.request.merchant_id, new.request.key),),
-                gate=database.gate,
-            )
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writes = Batcher(
+            alone=partial(new_payments.create, database),
+            together=partial(new_payments.create_batch, database),
+            identities=lambda new: ((new.request.merchant_id, new.request.key),),
         )
 
     async def create(
         self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
     ) -> CreatedPayment:
-        """Create a payment in its merchant's cell, or find the one that this key created.
+        """Create a payment, or find the payment that this key created.
 
-        A `check` that must hold while the payment is written makes one transaction with it.
+        A `check` that must hold while the payment is written shares its transaction.
 
-        Raises `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
-        request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
+        Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `CONFLICT` if a
+        request holds it beyond the lock timeout, `StorageUnavailableError` if the outcome is
         unknown.
         """
-        if not self._cells.are_several:
-            created = await self._write(request, 0, None, check)
-            if created is not None:
-                return created
-            raise RefusedError(  # it was deleted just now
-                ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
-            )
-        return await self._create_in_place(request, check)
-
-    async def _create_in_place(
-        self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None
-    ) -> CreatedPayment:
-        """Create where the merchant is, and wait while it is moved.
-
-        Former cells are asked for the key only once the place is open: then no create that one of
-        them let through is under way any more.
-        """
-        gives_up_at = monotonic() + _MOVE_WAIT_S
-        while True:
-            place = await self._cells.place_of_merchant(request.merchant_id)
-            if place.is_open:
-                found = await self._find_in(place.formers, request)
-                created = found or await self._write(request, place.cell, place, check)
-                if created is not None:
-                    return created
-            self._cells.forget_place(request.merchant_id)
-            if monotonic() > gives_up_at:
-                raise being_moved()
-            await asyncio.sleep(_MOVE_LOOK_S)
-
-    async def _find_in(
-        self, cells: Iterable[int], request: CreatePaymentRequest
-    ) -> CreatedPayment | None:
-        """Find what the key created in some cells; one that is away may have it, so it raises."""
-        for cell in cells:
-            found = await replay_create(self._cells.at(cell), request)
-            if found is not None:
-                return found
-        return None
-
-    async def _write(
-        self,
-        request: CreatePaymentRequest,
-        cell: int,
-        place: MerchantPlace | None,
-        check: Callable[[Tx], Awaitable[None]] | None,
-    ) -> CreatedPayment | None:
-        """Write a payment in a cell, or find what its key did; None where it did neither."""
-        database = self._cells.at(cell)
-        ids = database.id_generator
-        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request, place)
+        ids = self._database.id_generator
+        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
-            if check is None:
-                times = await self._writes.at(cell).run(new)
-            else:
-                times = await write_payments.write_checked(database, new, check)
+            times = await (self._write_checked(new, check) if check else self._writes.run(new))
         except LockTimeoutError as error:
             raise RefusedError(
                 ErrorCode.CONFLICT,
@@ -135,39 +72,30 @@ class PaymentCreator:
                 retry_after_s=1,
             ) from error
         except StorageUnavailableError as error:
-            return await _resolve(database, request, error)
+            return await _resolve(self._database, request, error)
         if times is not None:
             payment = Payment.new(request, new.id, new.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
-        return await replay_create(database, request)
+        earlier = await replay_create(self._database, request)
+        if earlier is None:
+            raise expired_key_error()  # it was deleted just now
+        return earlier
 
-    async def find(
-        self, request: CreateAttempt, place: MerchantPlace | None = None
-    ) -> CreatedPayment | None:
-        """Find what the key of a create created, as `replay_create` does.
-
-        Who takes the key where there is nothing names the place, which was open before.
-        """
-        place = place or await self._cells.place_of_merchant(request.merchant_id)
-        for cell in (place.cell, *place.formers):
-            found = await replay_create(self._cells.at(cell), request)
-            if found is not None:
-                return found
-        return None
+    async def _write_checked(
+        self, new: NewPayment, check: Callable[[Tx], Awaitable[None]]
+    ) -> tuple[datetime, datetime] | None:
+        async with self._database.transaction() as tx:
+            await check(tx)
+            return await new_payments.create(tx, new)
 
     async def close(self) -> None:
         """Wait for the writes whose callers have gone."""
-        for writes in self._writes:
-            await writes.close()
+        await self._writes.close()
 
 
-def being_moved() -> RefusedError:
-    """Return the refusal of what cannot wait longer for the end of a merchant's move."""
-    return RefusedError(
-        ErrorCode.SERVICE_UNAVAILABLE,
-        "the merchant is being moved to another cell",
-        retry_after_s=1,
-    )
+def expired_key_error() -> RefusedError:
+    """Return the refusal of a key that was taken a moment ago, and expired before it was read."""
+    return RefusedError(ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
 
 
 async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
@@ -226,10 +154,6 @@ async def _resolve(
     """Find out whether a commit whose answer was lost took place, so that no caller guesses."""
     if isinstance(failure, StorageFullError):  # it did not; an earlier one of this key may have
         return await _earlier(database, request, failure)
-    if isinstance(failure, CellRestsError):  # it was not begun
-        raise failure
-    if database.gate is not None:
-        release_slot()  # what becomes of a cell's commit keeps no other cell's request
     found = None
     try:
         async with asyncio.timeout(_RESOLVE_S):

@@ -33,8 +33,7 @@ from payintent.payments.refund_approval import destination_and_step
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, payments, refunds
 from payintent.storage.captures import LockedCapture
-from payintent.storage.cells import Cells
-from payintent.storage.database import Tx
+from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
@@ -105,7 +104,7 @@ class CreatedRefund:
 class RefundCreator:
     """Accepts the refunds that merchants and operators request."""
 
-    cells: Cells
+    database: Database
     accounts: GatewayAccounts
 
     async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
@@ -115,15 +114,15 @@ class RefundCreator:
         left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot refund),
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        down = await self.accounts.health.of(ask.payment_id).unavailable_channels()
-        async with self.cells.of(ask.payment_id).transaction() as tx:
+        down = await self.accounts.health.unavailable_channels()
+        async with self.database.transaction() as tx:
             return await self.create_within(tx, ask, down)
 
     async def create_within(
         self, tx: Tx, ask: CreateRefundRequest, down: Collection[tuple[int, GatewayChannel]]
     ) -> CreatedRefund:
         """Accept a refund as `create` does, in the caller's transaction."""
-        refund_id = self.cells.of(ask.payment_id).id_generator.new_id()
+        refund_id = tx.id_generator.new_id()
         earlier = await _earlier(tx, ask, ask.key, refund_id) if ask.key is not None else None
         if earlier is not None:
             return CreatedRefund(as_originally_accepted(earlier), replayed=True)

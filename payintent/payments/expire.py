@@ -16,7 +16,6 @@ from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import gateway_outages, payments, sessions
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
@@ -219,10 +218,9 @@ async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
         await apply_transitions(tx, requests)
 
 
-async def require_open_checkout(cells: Cells, snapshot: PaymentSnapshot) -> None:
+async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -> None:
     """Refuse what an ended checkout no longer allows; expires it first where it is due."""
     if snapshot.payment.is_past_expiry(snapshot.now):
-        database = cells.of(snapshot.payment.id)
         await expire_if_due(database, snapshot.payment.id)
         raise checkout_expired_error()
     require_not_ended(snapshot.payment)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import (
     FraudDenial,
     FraudDeniedError,
@@ -22,14 +21,13 @@ from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
     PaymentCreator,
-    being_moved,
+    expired_key_error,
+    replay_create,
 )
 from payintent.payments.policy_cache import PolicyCache
-from payintent.storage import fraud, idempotency, merchant_cells
-from payintent.storage.cells import Cells
-from payintent.storage.database import Tx
+from payintent.storage import fraud, idempotency
+from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import FirstRequest
-from payintent.storage.merchant_cells import MerchantPlace
 
 _log = get_logger("screen")
 
@@ -38,7 +36,7 @@ _log = get_logger("screen")
 class FraudScreening:
     """Screens buyers by the fraud rules."""
 
-    cells: Cells
+    database: Database
     policies: PolicyCache
     encryption: Encryption
     creator: PaymentCreator
@@ -49,8 +47,7 @@ class FraudScreening:
         A key that has a result replays it; else a denial is stored under the key
         (`FraudDeniedError`).
         """
-        cell = await self.cells.number_of_merchant(request.merchant_id)
-        rules = await self.policies.rules(cell)
+        rules = await self.policies.rules()
         if not rules:
             return await self.creator.create(request)
         subject = FraudSubject(
@@ -78,7 +75,7 @@ class FraudScreening:
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
         """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
-        rules = await self.policies.rules(self.cells.number_of(payment.id))
+        rules = await self.policies.rules()
         if not rules:
             return
         subject = FraudSubject(
@@ -92,12 +89,12 @@ class FraudScreening:
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from an address; `FraudDeniedError` where it has made too many."""
-        rules = await self.policies.rules(self.cells.number_of(payment.id))
+        rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
             return
         digest = self.encryption.digest(f"address:{client_address_key(address)}")
-        async with self.cells.of(payment.id).transaction() as tx:
+        async with self.database.transaction() as tx:
             await fraud.lock_counter(tx, digest)
             subject = FraudSubject(
                 merchant_id=payment.merchant_id,
@@ -126,35 +123,20 @@ class FraudScreening:
             for rule in velocities
         }
 
-    async def _replay(
-        self, request: CreatePaymentRequest, place: MerchantPlace
-    ) -> CreatedPayment | None:
-        return await self.creator.find(request, place)
-
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
-        """Store a denial under its key, or replay what the key did.
-
-        The key is taken in the place whose former cells were asked for it, as a create does.
-        """
-        place = await self.cells.place_of_merchant(request.merchant_id)
-        if not place.is_open:
-            self.cells.forget_place(request.merchant_id)
-            raise being_moved()
-        found = await self._replay(request, place)
-        if found is not None:
-            return found
+        """Store a denial under its key, or replay what the key did."""
+        earlier = await replay_create(self.database, request)
+        if earlier is not None:
+            return earlier
         first = FirstRequest(
             request_hash=request.request_hash,
             payment_id=None,
             country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
-        database = self.cells.at(place.cell)
-        async with database.transaction() as tx:
-            if self.cells.are_several:
-                await self._require_place(tx, request.merchant_id, place)
+        async with self.database.transaction() as tx:
             fresh = await idempotency.claim_key(
                 tx, request.merchant_id, OPERATION, request.key, first
             )
@@ -163,28 +145,18 @@ class FraudScreening:
                     tx, tx.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not fresh:  # another request with this key was faster
-            found = await self._replay(request, place)
-            if found is None:
-                raise RefusedError(
-                    ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
-                )
-            return found
+            earlier = await replay_create(self.database, request)
+            if earlier is None:
+                raise expired_key_error()
+            return earlier
         _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
-
-    async def _require_place(self, tx: Tx, merchant_id: int, place: MerchantPlace) -> None:
-        """Refuse to take a key where the merchant was moved meanwhile; it is sent again then."""
-        if not await merchant_cells.takes_creates(tx, merchant_id, place):
-            self.cells.forget_place(merchant_id)
-            raise being_moved()
 
     async def _deny_checkout(self, payment: Payment, denial: FraudDenial | None) -> None:
         if denial is None:
             return
-        database = self.cells.of(payment.id)
-        await fraud.record_denial(
-            database, database.id_generator.new_id(), payment.merchant_id, payment.id, denial
-        )
+        denial_id = self.database.id_generator.new_id()
+        await fraud.record_denial(self.database, denial_id, payment.merchant_id, payment.id, denial)
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
-from uuid import UUID
 
 import msgspec
 
@@ -25,7 +24,7 @@ from payintent.payments.gateway_calls import GatewayCall, GatewayCallLog
 from payintent.payments.gateway_health import GatewayChannel, GatewayHealth, is_too_slow
 from payintent.slot import Waiters, release_slot
 from payintent.storage import accounts
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 from payintent.ttl_cache import TtlMap
 
 A = TypeVar("A", bound=Acceptance)
@@ -47,23 +46,19 @@ class GatewayAccounts:
 
     def __init__(
         self,
-        cells: Cells,
+        database: Database,
         encryption: Encryption,
         gateways: Mapping[str, Gateway],
         calls: RateLimit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cells = cells
+        self._database = database
         self._encryption = encryption
         self._gateways = gateways
-        self.health = cells.each(lambda database: GatewayHealth(database, monotonic))
-        self.log = GatewayCallLog(cells, monotonic)
+        self.health = GatewayHealth(database, monotonic)
+        self.log = GatewayCallLog(database, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
-        # A gateway counts by account, and each cell's bucket knows of its own buyers alone.
-        share = calls and calls.shared_by(len(cells.numbers()))
-        self.buyer_calls = cells.each(
-            lambda database: BuyerCalls(database, share, local, monotonic)
-        )
+        self.buyer_calls = BuyerCalls(database, calls, local, monotonic)
         self._waiters = Waiters()
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
 
@@ -109,14 +104,11 @@ class GatewayAccounts:
         """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)
 
-    async def unavailable(self, payment_id: UUID) -> frozenset[int]:
-        """Return the accounts whose gateways do not answer, so that no session can be opened.
-
-        Each cell has breakers of its own: here it is that of a payment.
-        """
+    async def unavailable(self) -> frozenset[int]:
+        """Return the accounts whose gateways do not answer, so that no session can be opened."""
         return frozenset(
             account_id
-            for account_id, channel in await self.health.of(payment_id).unavailable_channels()
+            for account_id, channel in await self.health.unavailable_channels()
             if channel is GatewayChannel.SESSIONS
         )
 
@@ -165,8 +157,8 @@ class GatewayAccounts:
         took_s = self.log.now_s() - began_s
         # Nobody waits at a page for a refund, nor for an adapter that calls no server.
         is_slow = is_remote and not of_refunds and is_too_slow(took_s, others)
-        health = self.health.of(call.row_id)
-        await health.record_answer(call.account_id, channel, answer, took_s if is_slow else None)
+        slow_s = took_s if is_slow else None
+        await self.health.record_answer(call.account_id, channel, answer, slow_s)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
@@ -199,7 +191,7 @@ class GatewayAccounts:
         cached = self._accounts.get(account_id)
         if cached is not None:
             return cached
-        record = await self._cells.read_copy(lambda copy: accounts.get(copy, account_id))
+        record = await accounts.get(self._database, account_id)
         if record is None:
             return None
         opened, _ = open_account(

@@ -25,7 +25,7 @@ from payintent.domain.gateway import (
 )
 from payintent.payments.gateway_health import GatewayChannel, storable_detail
 from payintent.storage import gateway_calls
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 from payintent.storage.gateway_calls import NewGatewayCall
 from payintent.tracing import SpanKind
 
@@ -76,11 +76,6 @@ class GatewayCall:
     subject_id: UUID
     payment_id: UUID | None  # None: a refund of money that came for no payment
 
-    @property
-    def row_id(self) -> UUID:
-        """Return the id by time that names the cell of the request: the payment's, or refund's."""
-        return self.payment_id or self.subject_id
-
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
@@ -94,8 +89,8 @@ class _Noted:
 class GatewayCallLog:
     """The requests that this process has made since the last write."""
 
-    def __init__(self, cells: Cells, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._cells = cells
+    def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
         self._monotonic = monotonic
         self._noted: list[_Noted] = []
 
@@ -115,18 +110,13 @@ class GatewayCallLog:
         self._noted.append(_Noted(call, outcome, detail, began_s, ended_s))
 
     async def flush(self) -> None:
-        """Write what was noted, in one statement a cell; while a cell is away its is dropped."""
+        """Write the collected requests in one statement; drop them if the database cannot store."""
         noted, self._noted = self._noted, []
-        by_cell: dict[int, list[_Noted]] = {}
-        for item in noted:
-            cell = self._cells.number_of(item.call.row_id)
-            by_cell.setdefault(cell, []).append(item)
-        await asyncio.gather(*(self._write(cell, items) for cell, items in by_cell.items()))
-
-    async def _write(self, cell: int, noted: list[_Noted]) -> None:
+        if not noted:
+            return
         now_s = self._monotonic()
         try:
-            await gateway_calls.add(self._cells.at(cell), [_record(call, now_s) for call in noted])
+            await gateway_calls.add(self._database, [_record(call, now_s) for call in noted])
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(noted))
 

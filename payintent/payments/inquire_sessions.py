@@ -26,7 +26,6 @@ from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
 from payintent.storage import payments, sessions
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
 from payintent.storage.payer_sealing import order_id_of
@@ -63,14 +62,13 @@ async def ask_on_return(
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     quote = session.quote
-    buyer_calls = accounts.buyer_calls.of(session.payment_id)
     call = BuyerCall(
         account_id=quote.account_id,
         provider=quote.provider,
         merchant_id=merchant_id,
         payment_id=session.payment_id,
     )
-    if await buyer_calls.allow(call):
+    if await accounts.buyer_calls.allow(call):
         await sessions.request_inquiry(database, session.id)
 
 
@@ -78,7 +76,7 @@ async def ask_on_return(
 class SessionInquirer:
     """Asks gateways about sessions and applies their answers."""
 
-    cells: Cells
+    database: Database
     accounts: GatewayAccounts
     authorising_patience: timedelta
 
@@ -100,8 +98,7 @@ class SessionInquirer:
         age_s = (ask.now - session.opened_at).total_seconds()
         gap_s = self._gap_s(session)
         if session.status is SessionStatus.OPEN and age_s < gap_s and not ask.has_returned:
-            database = self._database(session)
-            await sessions.schedule_inquiry(database, session, gap_s - age_s)
+            await sessions.schedule_inquiry(self.database, session, gap_s - age_s)
             return
         answer = await self._ask(session)
         if isinstance(answer, SessionReport):
@@ -120,18 +117,18 @@ class SessionInquirer:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
             wait_s = None
-        await sessions.schedule_inquiry(self._database(session), session, wait_s)
+        await sessions.schedule_inquiry(self.database, session, wait_s)
 
     async def _take_in(self, ask: DueSession, report: SessionReport, age_s: float) -> None:
         """Apply an answer; it is silence unless it decides or says that it is deciding."""
         session = ask.session
         if report.state not in _SILENCE:
-            await sessions.clear_silence(self._database(session), session.id)
+            await sessions.clear_silence(self.database, session.id)
         await self._apply(session, report, age_s)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
-            async with self._database(session).transaction() as tx:
+            async with self.database.transaction() as tx:
                 patience = self.authorising_patience
                 await expire_undecided(tx, session, patience)
 
@@ -139,12 +136,9 @@ class SessionInquirer:
         gateway = self.accounts.gateway(session.quote.provider)
         return gateway.capabilities.inquiry_gap_s if gateway else 0
 
-    def _database(self, session: Session) -> Database:
-        return self.cells.of(session.payment_id)
-
     async def _note_silence(self, session: Session) -> None:
         if session.status is SessionStatus.CLOSING:  # no payment waits for others
-            await sessions.mark_silent(self._database(session), session.id)
+            await sessions.mark_silent(self.database, session.id)
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
         quote, closing = session.quote, session.status is SessionStatus.CLOSING
@@ -167,7 +161,7 @@ class SessionInquirer:
         """Return a session as its gateway identifies it, with its order if it may be unknown."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
-        snapshot = await payments.get(self._database(session), session.payment_id)
+        snapshot = await payments.get(self.database, session.payment_id)
         order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
         return replace(session.gateway_ref, order_id=order_id)
 
@@ -175,12 +169,12 @@ class SessionInquirer:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
         if session.status is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
-        async with self._database(session).transaction() as tx:
+        async with self.database.transaction() as tx:
             await settle_session(tx, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that was never completed, so that the buyer can make another."""
-        async with self._database(session).transaction() as tx:
+        async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.OPENING:
@@ -192,7 +186,7 @@ class SessionInquirer:
         A payment may still wait for this session. A session on a chain that is not watched needs no
         operator: it ends when the chain is read again.
         """
-        async with self._database(session).transaction() as tx:
+        async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.status is SessionStatus.ENDED:

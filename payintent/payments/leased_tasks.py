@@ -20,37 +20,10 @@ STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", 
 T = TypeVar("T")
 
 
-class AccountLoads:
-    """How many tasks of this process work at each gateway account, whichever cell they are of."""
-
-    def __init__(self) -> None:
-        self._counts: Counts[int] = Counts()
-
-    def add(self, account_id: int) -> None:
-        """Count a task in."""
-        self._counts[account_id] += 1
-
-    def remove(self, account_id: int) -> None:
-        """Count a task out."""
-        self._counts[account_id] -= 1
-        if not self._counts[account_id]:
-            del self._counts[account_id]
-
-    def busy(self) -> list[int]:
-        """List the accounts that take no more tasks now."""
-        return [
-            account_id
-            for account_id, count in self._counts.items()
-            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
-        ]
-
-
 class LeasedTaskRunner(Generic[T]):
     """Works on many leased rows at once, each in a task of its own, a bounded number per account.
 
-    A row is leased while a task works on it, so that after any failure it is due again. Runners of
-    several cells share `loads`, so that an account has no more calls for more cells. The log names
-    a `cell` that is not cell 0.
+    A row is leased while a task works on it, so that after any failure it is due again.
     """
 
     def __init__(
@@ -60,17 +33,13 @@ class LeasedTaskRunner(Generic[T]):
         take: Callable[[int, Sequence[int]], Awaitable[list[T]]],
         account_of: Callable[[T], int],
         work: Callable[[T], Awaitable[None]],
-        loads: AccountLoads | None = None,
-        *,
-        cell: int = 0,
     ) -> None:
         self._name = name
-        self._named = {"cell": cell} if cell else {}
         self._batch_max = batch_max
         self._take = take
         self._account_of = account_of
         self._work = work
-        self._loads = AccountLoads() if loads is None else loads
+        self._loads: Counts[int] = Counts()  # tasks under way at each account
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def step(self) -> bool:
@@ -78,10 +47,15 @@ class LeasedTaskRunner(Generic[T]):
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
         if limit <= 0:
             return False
-        taken = await self._take(limit, self._loads.busy())
+        busy = [
+            account_id
+            for account_id, count in self._loads.items()
+            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
+        ]
+        taken = await self._take(limit, busy)
         for item in taken:
             account_id = self._account_of(item)
-            self._loads.add(account_id)
+            self._loads[account_id] += 1
             task = asyncio.create_task(self._look_after(item))
             self._under_way.add(task)
             task.add_done_callback(partial(self._ended, account_id))
@@ -95,11 +69,13 @@ class LeasedTaskRunner(Generic[T]):
         try:
             await self._work(item)
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _log.warning("step_deferred", step=self._name, why=type(error).__name__, **self._named)
+            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the lease makes the row due again
             STEP_FAILURES.labels(self._name).inc()
-            _log.error("step_failed", step=self._name, exc_info=error, **self._named)
+            _log.error("step_failed", step=self._name, exc_info=error)
 
     def _ended(self, account_id: int, task: asyncio.Task[None]) -> None:
-        self._loads.remove(account_id)
+        self._loads[account_id] -= 1
+        if not self._loads[account_id]:
+            del self._loads[account_id]
         self._under_way.discard(task)

@@ -7,15 +7,13 @@ from uuid import UUID
 
 from payintent import tracing
 from payintent.domain import ids
-from payintent.domain.checkout_seal import CheckoutSeal
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.domain.refund import Refund
 from payintent.encryption import EncryptionKeyError
 from payintent.payments.expire import expire_if_due
 from payintent.storage import merchants, payment_list, payments, refunds
 from payintent.storage.batcher import Batcher
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
@@ -27,23 +25,15 @@ _LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow m
 class PaymentLookup:
     """Finds a payment for its merchant or its buyer; readers at the same time share statements."""
 
-    def __init__(self, cells: Cells, seal: CheckoutSeal | None = None) -> None:
-        """Take the cells, and what reads the cell of a checkout where there are several."""
-        self._cells = cells
-        self._seal = seal
-        self._by_id = cells.each(
-            lambda database: Batcher(
-                alone=partial(payments.get, database),
-                together=partial(payments.get_batch, database),
-                gate=database.gate,
-            )
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._by_id = Batcher(
+            alone=partial(payments.get, database),
+            together=partial(payments.get_batch, database),
         )
-        self._by_checkout = cells.each(
-            lambda database: Batcher(
-                alone=partial(payments.find_by_checkout, database),
-                together=partial(payments.find_by_checkouts, database),
-                gate=database.gate,
-            )
+        self._by_checkout = Batcher(
+            alone=partial(payments.find_by_checkout, database),
+            together=partial(payments.find_by_checkouts, database),
         )
 
     async def get_merchant_payment(
@@ -53,19 +43,19 @@ class PaymentLookup:
 
         Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
         """
-        snapshot = await self._by_id.of(payment_id).run(payment_id) if payment_id else None
+        snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
-            raise await _not_theirs(self._cells, merchant_id, owner, "payment")
+            raise await _not_theirs(self._database, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
         return await self._fresh(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
         """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
         well_formed = ids.is_checkout_id(checkout_id)
-        snapshot = await self._find_by_checkout(checkout_id) if well_formed else None
+        snapshot = await self._by_checkout.run(checkout_id) if well_formed else None
         if snapshot is None:
             raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
         tracing.follow_payment(snapshot.payment.id)
@@ -73,32 +63,15 @@ class PaymentLookup:
 
     async def close(self) -> None:
         """Wait for the reads whose callers have gone."""
-        for batcher in (*self._by_id, *self._by_checkout):
-            await batcher.close()
-
-    async def _find_by_checkout(self, checkout_id: str) -> PaymentSnapshot | None:
-        """Ask the cell that the id names, then cell 0, whose oldest ids name any cell."""
-        named = self._by_checkout.numbered(
-            0 if self._seal is None else self._seal.cell_of(checkout_id)
-        )
-        first = self._by_checkout.at(0)
-        if named is None or named is first:
-            return await first.run(checkout_id)
-        try:
-            found = await named.run(checkout_id)
-        except StorageUnavailableError:
-            if (found := await first.run(checkout_id)) is None:
-                raise  # it is in the cell that is away, or nowhere
-            return found
-        return found or await first.run(checkout_id)
+        await self._by_id.close()
+        await self._by_checkout.close()
 
     async def _fresh(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
         if not _is_elapsed(snapshot):
             return snapshot
         payment_id = snapshot.payment.id
-        database = self._cells.of(payment_id)
-        await expire_if_due(database, payment_id)
-        return await payments.get(database, payment_id) or snapshot
+        await expire_if_due(self._database, payment_id)
+        return await payments.get(self._database, payment_id) or snapshot
 
 
 async def list_merchant_payments(
@@ -125,17 +98,19 @@ async def list_merchant_payments(
     return page, last and (last.created_at, last.id)
 
 
-async def get_merchant_refund(cells: Cells, merchant_id: int, refund_id: UUID | None) -> Refund:
+async def get_merchant_refund(
+    database: Database, merchant_id: int, refund_id: UUID | None
+) -> Refund:
     """Read a merchant's refund of a payment.
 
     Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's. The refund
     of a case is the operator's: it is no part of any payment's amount.
     """
-    refund = await refunds.get(cells.of(refund_id), refund_id) if refund_id else None
+    refund = await refunds.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
     if refund.merchant_id != merchant_id:
-        raise await _not_theirs(cells, merchant_id, refund.merchant_id, "refund")
+        raise await _not_theirs(database, merchant_id, refund.merchant_id, "refund")
     return refund
 
 
@@ -148,9 +123,9 @@ async def list_payment_refunds(
     return page, page[-1].id if len(found) > limit else None
 
 
-async def _not_theirs(cells: Cells, asker: int, owner: int, what: str) -> RefusedError:
+async def _not_theirs(database: Database, asker: int, owner: int, what: str) -> RefusedError:
     """Return what a merchant is told of another's: in the other mode there is nothing at all."""
-    if await cells.read_copy(lambda copy: merchants.share_mode(copy, asker, owner)):
+    if await merchants.share_mode(database, asker, owner):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {what} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {what}")
 

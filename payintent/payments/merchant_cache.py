@@ -8,11 +8,9 @@ from functools import partial
 from payintent.domain.activation import is_in_service
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.payable import PayableMethods, find_payable_methods
-from payintent.domain.payment import Payment
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.storage import configuration, merchants, payment_methods, tax_rates
 from payintent.storage.batcher import Batcher
-from payintent.storage.cells import Cells
 from payintent.storage.configuration import ConfigurationVersion
 from payintent.storage.database import Database
 
@@ -50,40 +48,18 @@ class MerchantCache:
     and reads the merchant only where that version is new.
     """
 
-    def __init__(self, cells: Cells, accounts: GatewayAccounts) -> None:
-        self._cells = cells
-        self._of_cells = cells.each(lambda database: _CellSetups(database, accounts))
-
-    async def get(self, merchant_id: int) -> MerchantSetup:
-        """Return a merchant that exists, as the cell of its new payments has it."""
-        cell = await self._cells.number_of_merchant(merchant_id)
-        return await self._of_cells.at(cell).get(merchant_id)
-
-    async def get_of(self, payment: Payment) -> MerchantSetup:
-        """Return the merchant of a payment, as that payment's cell has it."""
-        return await self._of_cells.of(payment.id).get(payment.merchant_id)
-
-    async def close(self) -> None:
-        """Wait for the reads whose callers have gone."""
-        for setups in self._of_cells:
-            await setups.versions.close()
-
-
-class _CellSetups:
-    """Merchants as one cell has them, whose versions are its own."""
-
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
         self._database = database
         self._accounts = accounts
-        self.versions: Batcher[None, ConfigurationVersion] = Batcher(
+        self._versions: Batcher[None, ConfigurationVersion] = Batcher(
             alone=lambda _: configuration.get_version(database),
             together=partial(configuration.get_versions, database),
-            gate=database.gate,
         )
         self._setups: dict[int, MerchantSetup] = {}
 
     async def get(self, merchant_id: int) -> MerchantSetup:
-        version = await self.versions.run(None)
+        """Return a merchant that exists."""
+        version = await self._versions.run(None)
         setup = self._setups.get(merchant_id)
         if setup is None or setup.version != version:
             setup = await self._read(merchant_id, version)
@@ -91,6 +67,10 @@ class _CellSetups:
                 self._setups.clear()
             self._setups[merchant_id] = setup
         return setup
+
+    async def close(self) -> None:
+        """Wait for the reads whose callers have gone."""
+        await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
         """Read what is in force now: the given version, or a later one that is noticed next."""

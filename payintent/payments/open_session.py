@@ -80,21 +80,18 @@ class SessionOpener:
         self._counting: Batcher[UUID, int] = Batcher(
             alone=self._count_alone,
             together=partial(new_sessions.count_batch, database),
-            gate=database.gate,
         )
         self._storing: Batcher[NewSelection, Session | RefusedError] = Batcher(
             alone=self._store_alone,
             together=self._store,
             identities=lambda selection: [selection.payment_id],
             late_s=_LATE_S,
-            gate=database.gate,
         )
         self._answering: Batcher[AnsweredSession, SelectedSession] = Batcher(
             alone=self._answer_alone,
             together=self._answer,
             identities=lambda answered: [answered.session.payment_id],
             late_s=_LATE_S,
-            gate=database.gate,
         )
 
     async def require_room(self, payment: Payment, now: datetime) -> None:

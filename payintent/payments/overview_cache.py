@@ -66,7 +66,6 @@ class Figures:
     waiting: WaitingFigures
     outages: Sequence[OutageFigure]
     chains: Sequence[ChainFigure]
-    cells_away: tuple[int, ...] = ()  # whose figures are missing
 
     def sums(self, period: Period) -> dict[tuple[str, str], Amount]:
         """Add up a period, by kind and currency."""

@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 from payintent.domain.fraud import FraudRuleSet
 from payintent.domain.restriction import Restrictions
 from payintent.storage import fraud, restrictions
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.ttl_cache import TtlCache
 
@@ -17,25 +15,17 @@ class PolicyCache:
 
     def __init__(
         self,
-        cells: Cells,
+        database: Database,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cells = cells
-        self._rules = cells.each(
-            lambda database: TtlCache(
-                partial(_read_rules, database),
-                FraudRuleSet(),
-                kept_s,
-                monotonic,
-                database.gate and database.gate.enter,
-            )
-        )
+        self._database = database
+        self._rules = TtlCache(self._read_rules, FraudRuleSet(), kept_s, monotonic)
         self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)
 
-    async def rules(self, cell: int = 0) -> FraudRuleSet:
-        """Return the fraud rules in force in a cell: its denials name rules that it has."""
-        return await self._rules.at(cell).get()
+    async def rules(self) -> FraudRuleSet:
+        """Return the fraud rules in force."""
+        return await self._rules.get()
 
     async def restrictions(self) -> Restrictions:
         """Return the restrictions in force."""
@@ -44,13 +34,12 @@ class PolicyCache:
     async def _read_restrictions(self, previous: Restrictions) -> Restrictions:
         del previous
         return restrictions.active_restrictions(
-            await self._cells.read_copy(restrictions.list_restrictions)
+            await restrictions.list_restrictions(self._database)
         )
 
-
-async def _read_rules(database: Database, previous: FraudRuleSet) -> FraudRuleSet:
-    """Read the rules only where their version has changed: they may be many."""
-    mark = await fraud.rules_version(database)
-    if mark == previous.mark:
-        return previous
-    return FraudRuleSet(await fraud.list_rules(database), mark)
+    async def _read_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
+        """Read the rules only if their version has changed: they may be many."""
+        mark = await fraud.rules_version(self._database)
+        if mark == previous.mark:
+            return previous
+        return FraudRuleSet(await fraud.list_rules(self._database), mark)

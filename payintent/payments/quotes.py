@@ -21,7 +21,7 @@ from payintent.domain.restriction import Restrictions
 from payintent.payments.expire import require_open_checkout
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
 
 
@@ -66,7 +66,7 @@ class QuoteQuery:
 
 
 async def list_quotes(
-    cells: Cells,
+    database: Database,
     merchants: MerchantCache,
     accounts: GatewayAccounts,
     snapshot: PaymentSnapshot,
@@ -76,10 +76,10 @@ async def list_quotes(
 
     A merchant out of service has no quotes, nor has a gateway that does not answer.
     """
-    await require_open_checkout(cells, snapshot)
+    await require_open_checkout(database, snapshot)
     payment = snapshot.payment
-    setup = await merchants.get_of(payment)
-    payable = setup.payable_without(await accounts.unavailable(payment.id))
+    setup = await merchants.get(payment.merchant_id)
+    payable = setup.payable_without(await accounts.unavailable())
     _require_token_is_taken(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,

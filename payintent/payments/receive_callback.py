@@ -94,7 +94,6 @@ class CallbackReceiver:
             together=self._settle,
             identities=_identities,
             late_s=_LATE_S,
-            gate=database.gate,
         )
 
     async def receive(

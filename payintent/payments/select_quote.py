@@ -51,7 +51,7 @@ from payintent.payments.open_session import (
 )
 from payintent.payments.quotes import explain_quotes, price_methods
 from payintent.payments.settle import settle_session
-from payintent.storage.cells import ByCell, Cells
+from payintent.storage.database import Database
 from payintent.storage.payer_sealing import order_id_of
 from payintent.storage.payments import PaymentSnapshot
 
@@ -86,10 +86,10 @@ class ServiceUrls:
 class SelectionContext:
     """What selections run with."""
 
-    cells: Cells
+    database: Database
     merchants: MerchantCache
     accounts: GatewayAccounts
-    openers: ByCell[SessionOpener]
+    opener: SessionOpener
     places: ServiceUrls
 
 
@@ -103,10 +103,9 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    accounts, payment_id = context.accounts, snapshot.payment.id
-    opener = context.openers.of(payment_id)
-    await require_open_checkout(context.cells, snapshot)
-    setup = await context.merchants.get_of(snapshot.payment)
+    accounts, opener = context.accounts, context.opener
+    await require_open_checkout(context.database, snapshot)
+    setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
     quote = await _quote_selection(context, setup, snapshot.payment, selection)
     _check_return_url(merchant, selection.return_url)
@@ -114,13 +113,11 @@ async def select_quote(
         raise _not_available()
     await opener.require_room(snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
-    async with accounts.buyer_calls.of(payment_id).enter(_buyer_call(snapshot.payment, quote)):
-        if not await accounts.health.of(payment_id).allows(
-            quote.account_id, GatewayChannel.SESSIONS
-        ):
+    async with accounts.buyer_calls.enter(_buyer_call(snapshot.payment, quote)):
+        if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
             raise _not_available()
         session = await opener.store(
-            NewSelection(payment_id, quote, selection.return_url, selection.payer_email)
+            NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
         )
         request = _request(context, merchant, snapshot.payment, session, selection)
         answer = await accounts.call(
@@ -137,7 +134,7 @@ async def _quote_selection(
 ) -> Quote:
     """Price the selected method as GET quotes does."""
     merchant = setup.merchant
-    methods = setup.methods_without(await context.accounts.unavailable(payment.id))
+    methods = setup.methods_without(await context.accounts.unavailable())
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
@@ -212,8 +209,7 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    buyer_calls = context.accounts.buyer_calls.of(snapshot.payment.id)
-    async with buyer_calls.enter(_buyer_call(snapshot.payment, session.quote)):
+    async with context.accounts.buyer_calls.enter(_buyer_call(snapshot.payment, session.quote)):
         report = await context.accounts.call(
             _call(session, GatewayRequestKind.INQUIRE),
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
@@ -222,8 +218,7 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
         return  # the inquiry loop closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
-    database = context.cells.of(snapshot.payment.id)
-    async with database.transaction() as tx:
+    async with context.database.transaction() as tx:
         payment = await settle_session(tx, snapshot.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")

@@ -31,7 +31,6 @@ from payintent.payments.gateway_calls import GatewayCall, GatewayRequestKind
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import lock_refund, settle_refund
 from payintent.storage import cases, refunds, sessions
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
 
@@ -53,7 +52,7 @@ GIVE_UP_AFTER_S = 7 * 24 * 3600
 class RefundSender:
     """Sends refunds and inquires about them."""
 
-    cells: Cells
+    database: Database
     accounts: GatewayAccounts
     api_base: str
 
@@ -77,12 +76,9 @@ class RefundSender:
             refund = ids.format_id(ids.REFUND, due.refund.id)
             _log.warning("refund_unanswered", refund=refund, why=answer.detail)
         else:
-            async with self._database(due).transaction() as tx:
+            async with self.database.transaction() as tx:
                 await settle_refund(tx, due.refund.id, answer)
         await self._next(due, answer)
-
-    def _database(self, due: DueRefund) -> Database:
-        return self.cells.of(due.refund.id)
 
     async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Ask the gateway what is next to be asked; None where another process did."""
@@ -94,8 +90,7 @@ class RefundSender:
                 due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
             )
             return await self._read(due, connection.gateway, answer)
-        health = self.accounts.health.of(due.refund.id)
-        if not await health.allows(due.account_id, GatewayChannel.REFUNDS):
+        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
         return await self._send(due)
 
@@ -116,17 +111,17 @@ class RefundSender:
         )
 
     async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        if not await refunds.mark_sending(self._database(due), due.refund.id):
+        if not await refunds.mark_sending(self.database, due.refund.id):
             await self._decline_disputed(due)
             return None
         answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
-            await refunds.mark_unsent(self._database(due), due.refund.id, due.refund.sent_at)
+            await refunds.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
         return answer
 
     async def _decline_disputed(self, due: DueRefund) -> None:
         """End a refund that was never sent where a dispute gives the buyer its money already."""
-        async with self._database(due).transaction() as tx:
+        async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due.refund.id)
             unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
             if not unsent or not await refunds.is_disputed(tx, refund.capture_id):
@@ -144,7 +139,7 @@ class RefundSender:
         if answer.hopeless or due.refund.requested_by == OUTSIDE:  # it was not ours to send
             return answer
         if gateway.capabilities.refund_is_idempotent:
-            await refunds.mark_queued(self._database(due), due.refund.id)
+            await refunds.mark_queued(self.database, due.refund.id)
             return answer
         sent_at = due.refund.sent_at
         long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
@@ -161,14 +156,12 @@ class RefundSender:
         if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
-            await refunds.schedule_inquiry(self._database(due), refund.id, WAITS_S[0], inquiries=0)
+            await refunds.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
         else:
             unsent = isinstance(answer, NotContacted)
             wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
             inquiries = refund.inquiries + 1
-            await refunds.schedule_inquiry(
-                self._database(due), refund.id, wait_s, inquiries=inquiries
-            )
+            await refunds.schedule_inquiry(self.database, refund.id, wait_s, inquiries=inquiries)
 
     async def _request(self, due: DueRefund) -> GatewayRefundRequest:
         refund = due.refund
@@ -191,7 +184,7 @@ class RefundSender:
     async def _session(self, due: DueRefund) -> GatewaySessionRef | None:
         """Return the session of the capture; some gateways refund by it alone."""
         if due.session_id is not None:
-            session = await sessions.get(self._database(due), due.session_id)
+            session = await sessions.get(self.database, due.session_id)
             return session.gateway_ref if session else None
         if due.named_session_id is None:
             return None
@@ -206,7 +199,7 @@ class RefundSender:
     async def _hand_over(self, due: DueRefund) -> None:
         """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
         refund = due.refund
-        async with self._database(due).transaction() as tx:
+        async with self.database.transaction() as tx:
             _, present, _ = await lock_refund(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
