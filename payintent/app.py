@@ -1,8 +1,6 @@
 """The application: routes, error handlers, and what all answers share."""
 
 import asyncio
-import signal
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +20,6 @@ from payintent import tracing
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
-from payintent.api.change_markers import event_change_markers, payment_change_markers
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
@@ -40,26 +37,21 @@ from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
-from payintent.operations.cell_views import read_cell_views
-from payintent.operations.copy_tables import open_copiers
-from payintent.operations.merchant_moves import MoveEnder
-from payintent.operations.note_process import ProcessNote
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
-from payintent.payments.overview_over_cells import OverviewOverCells
+from payintent.payments.overview_cache import OverviewCache
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
+from payintent.storage import event_feed, payment_changes
 from payintent.tracing_export import start_tracing
-from payintent.ttl_cache import TtlCache
 from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
 _TEMPLATES = templates(ROUTES)
-_CELLS_KEPT_S = 1.0  # what the console shows of cells is so old at most
 
 
-Writer = KeyUses | CallLogWriter | GatewayCallLog | ProcessNote
+Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 
 class StoppedEarlyError(Exception):
@@ -73,8 +65,8 @@ def build_app(
 ) -> "Application":
     """Build the application; it opens the service when it starts and closes it when it stops.
 
-    The `operator` application, if there is one, uses the same service. Where the service cannot be
-    opened, or must not serve any more, `failure` says why; a `StoppedEarlyError` is none.
+    The `operator` application, if there is one, uses the same service. If the service cannot be
+    opened, `failure` says why.
     """
 
     @asynccontextmanager
@@ -82,7 +74,6 @@ def build_app(
         try:
             start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
-            process = await _noted(service)
         except Exception as error:
             application.failure = error
             raise
@@ -90,21 +81,13 @@ def build_app(
         app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
-        writers = [uses, service.accounts.log, process, *_call_writers(service, application)]
-        copiers = open_copiers(service.cells)
-        enders = [MoveEnder(service.cells)] if service.cells.are_several else []
-        writing = [asyncio.create_task(each.run()) for each in (*writers, *copiers, *enders)]
-        comparison = service.cells.comparison
-        writing.append(asyncio.create_task(comparison.run(_end_process)))
+        writers = [uses, service.accounts.log, *_call_writers(service, application)]
+        writing = [asyncio.create_task(each.run()) for each in writers]
         yield
-        application.failure = comparison.failure
-        for copier in copiers:
-            copier.stop()
         await _end(writing, writers)
         app.state.refusals.flush()
         if (provider := app.state.context.identity_provider) is not None:
             await provider.close()
-        await app.state.context.readiness.close()
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
@@ -118,14 +101,10 @@ def build_app(
     return application
 
 
-def _end_process() -> None:
-    signal.raise_signal(signal.SIGINT)  # without a drain: what it answers is wrong
-
-
 def _call_writers(service: Service, application: "Application") -> list[Writer]:
     """Give what writes the log of merchants' calls, where it is kept."""
     calls = application.calls
-    return [CallLogWriter(calls, service.cells, _TEMPLATES)] if calls is not None else []
+    return [CallLogWriter(calls, service.database, _TEMPLATES)] if calls is not None else []
 
 
 async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer]) -> None:
@@ -137,17 +116,6 @@ async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer])
         await writer.flush()
 
 
-async def _noted(service: Service) -> ProcessNote:
-    """Note which cells the process has opened, before it serves; where that fails it ends."""
-    process = ProcessNote(service.cells, "payintent-api")
-    try:
-        await process.begin()
-    except BaseException:
-        await service.close()
-        raise
-    return process
-
-
 class Application(CommonHeaders):
     """The whole application, which is told when its process is about to end."""
 
@@ -156,7 +124,7 @@ class Application(CommonHeaders):
         self.calls = calls
         self._state = app.state
         self.stop = asyncio.Event()
-        self.failure: Exception | None = None  # why the process does not serve, or no more
+        self.failure: Exception | None = None  # why the process does not serve
 
     def draining(self) -> None:
         """Answer `/readyz` with 503 from now on."""
@@ -178,7 +146,7 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
     edge = ViewerReader(settings)
     attempts = Attempts(settings, edge)
     authenticator = Authenticator(
-        service.cells,
+        service.database,
         service.encryption,
         service.accounts,
         attempts,
@@ -190,22 +158,21 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         authenticator,
         attempts,
         edge,
-        MerchantRateLimiter(service.cells, settings),
+        MerchantRateLimiter(service.database, settings),
         AddressRateLimiter(settings),
         ConcurrentCreates(),
         ChangeFeed(
-            partial(payment_change_markers, service.cells),
-            service.event_notifiers,
+            partial(payment_changes.change_markers, service.database),
+            service.event_notifier,
             of_one_max=CHECKOUT_STREAMS_MAX,
         ),
         ChangeFeed(
-            partial(event_change_markers, service.cells),
-            service.event_notifiers,
+            partial(event_feed.change_markers, service.database),
+            service.event_notifier,
             of_one_max=FEED_WAITS_MAX,
         ),
-        Readiness(service.cells, settings),
-        OverviewOverCells(service.readings),
-        TtlCache(lambda _: read_cell_views(service.cells), [], _CELLS_KEPT_S, time.monotonic),
+        Readiness(settings),
+        OverviewCache(service.reading),
         EndpointComparison(settings),
         IdentityProvider(settings) if settings.oidc_issuer else None,
     )

@@ -12,7 +12,7 @@ from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.test_gateway import TestGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.test_gateway import DatabaseTestGatewayRecords
 
@@ -22,13 +22,13 @@ BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGatew
 
 
 def open_built_in_gateways(
-    http: GatewayHttpClient, cells: Cells, settings: Settings, refunders: RefundSenders
+    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
 ) -> dict[str, Gateway]:
     """Wire the adapters of the gateways that need no other package, by provider."""
     adapters: tuple[Gateway, ...] = (
         *(adapter(http) for adapter in _OVER_HTTP),
-        OnchainGateway(DatabaseOnchainRecords(cells), settings.api_base, refunders),
-        TestGateway(DatabaseTestGatewayRecords(cells), settings.pages_base),
+        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
+        TestGateway(DatabaseTestGatewayRecords(database), settings.pages_base),
     )
     return {gateway.provider: gateway for gateway in adapters}
 

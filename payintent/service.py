@@ -16,7 +16,7 @@ from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
 from payintent.id_generator import IdGenerator
-from payintent.open_cells import open_cells
+from payintent.open_database import open_database
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
@@ -28,12 +28,11 @@ from payintent.payments.lookup import PaymentLookup
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.open_session import SessionOpener
 from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.route_callback import CallbackRouter
+from payintent.payments.receive_callback import CallbackReceiver
 from payintent.pictures.cache import PictureCache
 from payintent.storage.availability import COMMAND_WAIT_S
-from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database
-from payintent.storage.event_notify import EventNotifier, EventNotifiers
+from payintent.storage.event_notify import EventNotifier
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
 from payintent.webhooks.egress import EgressRules, egress_rules
@@ -56,31 +55,25 @@ class Service:
     """Everything a process needs to serve; built once, by `open_service`."""
 
     settings: Settings
-    cells: Cells
-    database: Database  # of cell 0, which is the control database too
-    readings: ByCell[ReadDatabase]  # for lists, which may be some seconds old
+    database: Database
+    reading: ReadDatabase  # for lists, which may be some seconds old
     encryption: Encryption
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
     payment_lookup: PaymentLookup
     merchants: MerchantCache
     catalogs: Catalogs
-    session_openers: ByCell[SessionOpener]
-    callback_receiver: CallbackRouter
+    session_opener: SessionOpener
+    callback_receiver: CallbackReceiver
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
-    event_notifiers: EventNotifiers
+    event_notifier: EventNotifier
     pictures: PictureCache
 
     @property
-    def reading(self) -> ReadDatabase:
-        """Return what lists of cell 0 are read from."""
-        return self.readings.at(0)
-
-    @property
     def id_generator(self) -> IdGenerator:
-        """Return what makes the ids of rows of cell 0."""
+        """Return the generator of row ids."""
         return self.database.id_generator
 
     @property
@@ -100,10 +93,10 @@ class Service:
         from payintent.payments.select_quote import SelectionContext
 
         return SelectionContext(
-            cells=self.cells,
+            database=self.database,
             merchants=self.merchants,
             accounts=self.accounts,
-            openers=self.session_openers,
+            opener=self.session_opener,
             places=self.urls,
         )
 
@@ -124,7 +117,7 @@ class Service:
         from payintent.payments.fraud_screening import FraudScreening
 
         return FraudScreening(
-            cells=self.cells,
+            database=self.database,
             policies=self.policies,
             encryption=self.encryption,
             creator=self.payment_creator,
@@ -134,10 +127,8 @@ class Service:
     def operation_context(self) -> OperationContext:
         """Return the context that operations run with."""
         return OperationContext(
-            cells=self.cells,
             database=self.database,
             reading=self.reading,
-            readings=self.readings,
             encryption=self.encryption,
             sandbox=self.settings.sandbox,
             egress=egress_rules(self.settings),
@@ -222,7 +213,7 @@ class Service:
         from payintent.payments.inquire_sessions import SessionInquirer
 
         return SessionInquirer(
-            cells=self.cells,
+            database=self.database,
             accounts=self.accounts,
             authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
         )
@@ -230,7 +221,7 @@ class Service:
     @property
     def refund_creator(self) -> RefundCreator:
         """Return the component that accepts refunds."""
-        return RefundCreator(cells=self.cells, accounts=self.accounts)
+        return RefundCreator(database=self.database, accounts=self.accounts)
 
     @property
     def refund_sender(self) -> "RefundSender":
@@ -238,7 +229,7 @@ class Service:
         from payintent.payments.send_refund import RefundSender
 
         return RefundSender(
-            cells=self.cells, accounts=self.accounts, api_base=self.settings.api_base
+            database=self.database, accounts=self.accounts, api_base=self.settings.api_base
         )
 
     @property
@@ -247,7 +238,7 @@ class Service:
         from payintent.reconciliation.intake import ReconciliationContext
 
         return ReconciliationContext(
-            cells=self.cells,
+            database=self.database,
             layouts=self._layouts,
             currencies=self.accounts.currencies,
         )
@@ -258,20 +249,10 @@ class Service:
 
     @property
     def watch_context(self) -> "WatchContext":
-        """Return the context that the chain watchers of cell 0 run with, for themselves."""
-        return self.watch_contexts().at(0)
-
-    def watch_contexts(self) -> "ByCell[WatchContext]":
-        """Return the contexts of all cells' chain watchers, which share what they read."""
-        from payintent.evm.shared_reader import SharedReaders
+        """Return the context that chain watchers run with."""
         from payintent.onchain.watch_loop import WatchContext
 
-        readers = SharedReaders(keeps=self.cells.are_several)
-        return self.cells.each(
-            lambda database: WatchContext(
-                settings=self.settings, database=database, readers=readers
-            )
-        )
+        return WatchContext(settings=self.settings, database=self.database)
 
     async def close(self) -> None:
         """Close all connections, of gateways, chains and the database."""
@@ -281,19 +262,17 @@ class Service:
             await self._close_connections()
 
     async def _close_connections(self) -> None:
-        await self.event_notifiers.close()
+        await self.event_notifier.close()
         await self.http.close()
         await self.pictures.close()
         await self.refund_senders.close()
         await self.payment_creator.close()
         await self.payment_lookup.close()
         await self.merchants.close()
-        for opener in self.session_openers:
-            await opener.close()
+        await self.session_opener.close()
         await self.callback_receiver.close()
-        for reading in self.readings:
-            await reading.close()
-        await self.cells.close()
+        await self.reading.close()
+        await self.database.close()
 
 
 async def open_service(
@@ -303,55 +282,53 @@ async def open_service(
     wait_s: float | None = COMMAND_WAIT_S,
     notice: Callable[[], None] | None = None,
 ) -> Service:
-    """Wire a service; waits so long for the database (None: for ever), refuses other secrets.
+    """Wire a service; waits `wait_s` for the database (None: for ever), rejects wrong secrets.
 
-    Unfit addresses are refused before (`PlacesUnusableError`), and installed gateways that cannot
-    be used (`GatewayPackageError`). `gateways` replaces the adapters of outside gateways, by
-    provider; `process` names the connections of this process in the database; `notice` is called
-    where it keeps one waiting.
+    Unfit addresses (`PlacesUnusableError`) and installed gateways that cannot be used
+    (`GatewayPackageError`) are rejected first. `gateways` replaces the adapters of outside
+    gateways, by provider; `process` names this process's connections in the database; `notice` is
+    called if the database does not answer soon.
     """
     check_places(settings)
     encryption = load_encryption(settings)
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
-    cells = await open_cells(settings, encryption, process, wait_s, notice)
+    database = await open_database(settings, encryption, process, wait_s, notice)
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    built_in = open_built_in_gateways(http, cells, settings, refunders)
+    built_in = open_built_in_gateways(http, database, settings, refunders)
     adapters = built_in | packages if gateways is None else with_test_gateway(built_in, gateways)
-    accounts = GatewayAccounts(cells, encryption, adapters, settings.buyer_calls)
-    merchants = MerchantCache(cells, accounts)
-    policies = PolicyCache(cells, settings.policy_cache_s)
+    accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
+    merchants = MerchantCache(database, accounts)
+    policies = PolicyCache(database, settings.policy_cache_s)
     return Service(
         settings=settings,
-        cells=cells,
-        database=cells.control,
-        readings=cells.each(lambda database: ReadDatabase(database, database.settings)),
+        database=database,
+        reading=ReadDatabase(database, settings),
         encryption=encryption,
         accounts=accounts,
-        payment_creator=PaymentCreator(cells),
-        payment_lookup=PaymentLookup(cells, cells.control.id_generator.checkout_seal),
+        payment_creator=PaymentCreator(database),
+        payment_lookup=PaymentLookup(database),
         merchants=merchants,
-        catalogs=Catalogs(cells, merchants, policies),
+        catalogs=Catalogs(database, merchants, policies),
         policies=policies,
-        session_openers=cells.each(SessionOpener),
-        callback_receiver=CallbackRouter(cells),
+        session_opener=SessionOpener(database),
+        callback_receiver=CallbackReceiver(database),
         http=http,
         refund_senders=refunders,
-        event_notifiers=_open_event_notifiers(cells),
+        event_notifier=_open_event_notifier(database),
         pictures=_open_pictures(settings, encryption),
     )
 
 
-def most_connections(settings: Settings, processes: int, cells: int = 1) -> int:
+def most_connections(settings: Settings, processes: int) -> int:
     """Return how many connections an `api` and a `worker` of so many processes open at most.
 
-    They are those to one server, which has so many cells: each has a pool and the others itself.
     Beside its share of the pool each process has one that waits for events and one that wakes
-    others; an API one for `/readyz`, a worker one for each chain with endpoints, whose lock it
-    holds or tries, and two for the locks of comparisons, which cell 0 alone has.
+    others; an API process has one for `/readyz`, a worker one for each chain with endpoints, whose
+    lock it holds or tries, and two for the locks of comparisons.
     """
     share = settings.database_connections_of(processes)
-    return cells * processes * (share + 3 + share + 4 + len(settings.endpoints))
+    return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 
 async def open_api_service(settings: Settings) -> Service:
@@ -370,14 +347,10 @@ def _open_http_client(settings: Settings) -> GatewayHttpClient:
     )
 
 
-def _open_event_notifiers(cells: Cells) -> EventNotifiers:
-    notifiers = {
-        number: EventNotifier(database.settings.direct_url, cell=number)
-        for number, database in cells.items()
-    }
-    for number, database in cells.items():
-        database.on_event = notifiers[number].notify
-    return EventNotifiers(notifiers.pop(0), notifiers)
+def _open_event_notifier(database: Database) -> EventNotifier:
+    notifier = EventNotifier(database.settings.direct_url)
+    database.on_event = notifier.notify
+    return notifier
 
 
 def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:

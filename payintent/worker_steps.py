@@ -1,7 +1,7 @@
-"""What workers do again and again: in each cell by itself, and in the control database."""
+"""The periodic steps of workers, and the runners of inquiries and refunds."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from payintent.checkout.receipt_mail import compose_receipt
@@ -11,12 +11,11 @@ from payintent.mail.send_due import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import open_configured_reader
-from payintent.payments.carry_balances import carry_due, finish_transfers
 from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.payments.expire import expire_due_pending, expire_processing
 from payintent.payments.gateway_calls import EVERY_S
-from payintent.payments.leased_tasks import AccountLoads, LeasedTaskRunner
+from payintent.payments.leased_tasks import LeasedTaskRunner
 from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
 from payintent.payments.seal_payer_data import PayerDataSealer
@@ -41,7 +40,7 @@ from payintent.storage import (
 from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
 from payintent.storage.sessions import DueSession
-from payintent.worker_metrics import LedgerChecks, WaitingMeasures
+from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
 _LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
@@ -49,8 +48,6 @@ _COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
-_TRANSFERS_EVERY_S = 60.0
-_BOOKS_EVERY_S = 3600.0  # that merchants are looked for; each is carried for once a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,67 +57,24 @@ class PeriodicStep:
     name: str
     every_s: float
     step: Callable[[], Awaitable[bool]]
-    cell: int = 0
 
 
-@dataclass(slots=True)
-class CellSteps:
-    """Makes the steps of each cell: one that is away delays its own alone."""
-
-    service: Service
-    inquiries: AccountLoads = field(default_factory=AccountLoads)
-    sendings: AccountLoads = field(default_factory=AccountLoads)
-    smtp: SmtpClient = field(init=False)
-    runners: list[LeasedTaskRunner[DueSession] | LeasedTaskRunner[DueRefund]] = field(
-        default_factory=list[LeasedTaskRunner[DueSession] | LeasedTaskRunner[DueRefund]]
-    )
-    waiting: WaitingMeasures = field(init=False)
-    ledgers: LedgerChecks = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.smtp = SmtpClient(self.service.settings)
-        self.waiting = WaitingMeasures(self.service.readings)
-        self.ledgers = LedgerChecks(self.service.readings)
-
-    def of(self, cell: int, database: Database) -> Sequence[PeriodicStep]:
-        """Give the steps of one cell."""
-        service, settings = self.service, self.service.settings
-        inquirers = session_inquirers(service, database, self.inquiries)
-        submitters = refund_submitters(service, database, self.sendings)
-        self.runners += [inquirers, submitters]
-        steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
-            ("expire", settings.expire_every_s, partial(expire, database, settings)),
-            ("inquire", settings.inquire_every_s, inquirers.step),
-            ("refund", settings.refund_every_s, submitters.step),
-            (
-                "apply_waiting",
-                settings.inquire_every_s,
-                partial(_apply_waiting, database, settings),
-            ),
-            ("prune", settings.prune_every_s, partial(prune, database, settings)),
-            ("retention", settings.prune_every_s, partial(_retain, database, settings)),
-            ("seal", settings.prune_every_s, PayerDataSealer(database).step),
-            ("measure", settings.measure_every_s, partial(self.waiting.measure, cell)),
-            ("ledger", _LEDGER_EVERY_S, partial(self.ledgers.check, cell)),
-            ("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
-            ("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
-            ("chain_alarm", settings.chain_poll_s, chain_alarm(database)),
-        ]
-        if service.cells.are_several:
-            steps += [
-                ("transfers", _TRANSFERS_EVERY_S, partial(finish_transfers, service.cells, cell)),
-                ("books", _BOOKS_EVERY_S, partial(carry_due, service.cells, cell)),
-            ]
-        if settings.smtp_host:
-            mail = open_mail_sender(service, database, self.smtp)
-            steps.append(("mail", _MAIL_EVERY_S, mail.step))
-        return [PeriodicStep(*step, cell) for step in steps]
-
-
-def control_steps(service: Service) -> Sequence[PeriodicStep]:
-    """Give the steps that are of no one cell."""
-    settings = service.settings
-    return [
+def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
+    """Return the steps that every worker repeats."""
+    database, settings = service.database, service.settings
+    steps = [
+        PeriodicStep("expire", settings.expire_every_s, partial(expire, database, settings)),
+        PeriodicStep(
+            "apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)
+        ),
+        PeriodicStep("prune", settings.prune_every_s, partial(prune, database, settings)),
+        PeriodicStep("retention", settings.prune_every_s, partial(_retain, database, settings)),
+        PeriodicStep("seal", settings.prune_every_s, PayerDataSealer(database).step),
+        PeriodicStep("measure", settings.measure_every_s, partial(measure, service)),
+        PeriodicStep("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
+        PeriodicStep("statements", _STATEMENTS_EVERY_S, partial(close_due_days, database)),
+        PeriodicStep("count", _COUNT_EVERY_S, partial(count_outcomes, database)),
+        PeriodicStep("chain_alarm", settings.chain_poll_s, chain_alarm(database)),
         PeriodicStep("reconcile", settings.reconcile_every_s, partial(reconcile, service)),
         PeriodicStep(
             "reconcile_api", settings.reconcile_every_s, partial(reconcile_movements, service)
@@ -130,10 +84,14 @@ def control_steps(service: Service) -> Sequence[PeriodicStep]:
         ),
         PeriodicStep("gateway_calls", EVERY_S, partial(write_gateway_calls, service)),
     ]
+    if settings.smtp_host:
+        mail = open_mail_sender(service, SmtpClient(settings))
+        steps.append(PeriodicStep("mail", _MAIL_EVERY_S, mail.step))
+    return steps
 
 
 async def expire(database: Database, settings: Settings) -> bool:
-    """End a batch of the payments of a cell whose time is over; True where there may be more."""
+    """End a batch of payments whose time is over; True if there may be more."""
     limit = settings.expire_batch_max
     more = await expire_due_pending(database, limit)
     async with database.transaction() as tx:
@@ -142,7 +100,7 @@ async def expire(database: Database, settings: Settings) -> bool:
 
 
 async def prune(database: Database, settings: Settings) -> bool:
-    """Delete a batch of each kind of old rows of a cell; True where there may be more."""
+    """Delete a batch of each kind of old rows; True if there may be more."""
     limit = settings.prune_batch_max
     keys = await idempotency.delete_old_keys(database, limit)
     unknown = await callbacks.delete_unmatched(database, settings.unknown_callback_hours, limit)
@@ -190,8 +148,7 @@ async def reconcile_movements(service: Service) -> bool:
 async def reconcile_chains(service: Service) -> bool:
     """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
     settings = service.settings
-    others = {cell: database for cell, database in service.cells.items() if cell}
-    context = ChainComparison(settings, service.database, open_configured_reader, others)
+    context = ChainComparison(settings, service.database, open_configured_reader)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
     return False
@@ -203,44 +160,36 @@ async def write_gateway_calls(service: Service) -> bool:
     return False
 
 
-def open_mail_sender(service: Service, database: Database, smtp: SmtpClient) -> MailSender:
-    """Return the sender of what waits in a cell's outbox of mail."""
+def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
+    """Return the sender of the mail in the outbox."""
     return MailSender(
-        database,
+        service.database,
         service.encryption,
         smtp,
         service.settings.smtp_from,
-        partial(compose_receipt, database),
+        partial(compose_receipt, service.database),
     )
 
 
-def session_inquirers(
-    service: Service, database: Database, loads: AccountLoads | None = None
-) -> LeasedTaskRunner[DueSession]:
-    """Return what asks gateways about sessions of a cell that are due."""
+def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
+    """Return the runner that asks gateways about sessions that are due."""
     return LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
-        lambda limit, busy: sessions.claim_due(database, limit, _LEASE_S, busy),
+        lambda limit, busy: sessions.claim_due(service.database, limit, _LEASE_S, busy),
         lambda ask: ask.session.quote.account_id,
         service.session_inquirer.inquire,
-        loads,
-        cell=database.id_generator.cell,
     )
 
 
-def refund_submitters(
-    service: Service, database: Database, loads: AccountLoads | None = None
-) -> LeasedTaskRunner[DueRefund]:
-    """Return what sends refunds of a cell that are due to their gateways."""
+def refund_submitters(service: Service) -> LeasedTaskRunner[DueRefund]:
+    """Return the runner that sends due refunds to their gateways."""
     return LeasedTaskRunner(
         "refund",
         service.settings.inquire_batch_max,
-        lambda limit, busy: refunds.claim_due(database, limit, _LEASE_S, busy),
+        lambda limit, busy: refunds.claim_due(service.database, limit, _LEASE_S, busy),
         lambda due: due.account_id,
         service.refund_sender.process,
-        loads,
-        cell=database.id_generator.cell,
     )
 
 

@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 # Imported at the start, before processes are forked: the service imports them where they are used.
 import payintent.payments.inquire_sessions  # pyright: ignore[reportUnusedImport]
@@ -15,18 +14,21 @@ from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.garbage_collection import collect_rarely
 from payintent.log import get_logger
 from payintent.onchain.watch_loop import run_watch_loop
-from payintent.operations.note_process import ProcessNote
 from payintent.payments.leased_tasks import STEP_FAILURES
 from payintent.service import Service, open_worker_service
-from payintent.storage import cell_processes
-from payintent.storage.database import Database
 from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped, wait_until_stopped
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.endpoint_windows import EndpointWindows
 from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.sender import WebhookSender
-from payintent.worker_steps import CellSteps, PeriodicStep, control_steps, write_gateway_calls
+from payintent.worker_steps import (
+    PeriodicStep,
+    periodic_steps,
+    refund_submitters,
+    session_inquirers,
+    write_gateway_calls,
+)
 
 _log = get_logger("workers")
 
@@ -52,71 +54,53 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
 
 
 async def run_loops(service: Service, stop: asyncio.Event) -> None:
-    """Run every loop until `stop` is set: those of a cell for each cell, none waits for another.
-
-    A cell that is back and that control does not know any more ends them (`DatabaseRefusedError`).
-    """
+    """Run every loop until `stop` is set."""
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
-    process = ProcessNote(service.cells, "payintent-worker")
-    await process.begin()
-    cell_steps = CellSteps(service)
-    loops: list[Coroutine[Any, Any, None]] = []
-    comparison = service.cells.comparison
-    listeners = [asyncio.create_task(comparison.run(stop.set))]
-    for cell, database in service.cells.items():
-        dispatcher = Dispatcher(
-            outbox_of(service, database), sender, windows, settings.webhook_poll_s, cell=cell
-        )
-        wake = service.event_notifiers.at(cell)
-        listeners.append(asyncio.create_task(wake.listen(dispatcher.wake)))
-        loops.append(dispatcher.run(stop))
-        loops += [run_periodically(step, stop) for step in cell_steps.of(cell, database)]
-    noting = PeriodicStep("process", cell_processes.EVERY_S, process.step)
-    loops += [run_periodically(step, stop) for step in (noting, *control_steps(service))]
-    loops += [
-        run_watch_loop(watched, slug, stop)
-        for watched in service.watch_contexts()
-        for slug in settings.endpoints
-    ]
-    await asyncio.gather(*loops)
-    for runner in cell_steps.runners:
-        await runner.finish()
+    dispatcher = Dispatcher(outbox_of(service), sender, windows, settings.webhook_poll_s)
+    listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
+    inquirers, submitters = session_inquirers(service), refund_submitters(service)
+    steps = (
+        PeriodicStep("inquire", settings.inquire_every_s, inquirers.step),
+        PeriodicStep("refund", settings.refund_every_s, submitters.step),
+        *periodic_steps(service),
+    )
+    await asyncio.gather(
+        dispatcher.run(stop),
+        *(run_periodically(step, stop) for step in steps),
+        *(run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints),
+    )
+    await inquirers.finish()
+    await submitters.finish()
     await write_gateway_calls(service)
-    await process.flush()
-    for listener in listeners:
-        listener.cancel()
-    await asyncio.gather(*listeners, return_exceptions=True)
+    listener.cancel()
+    await asyncio.gather(listener, return_exceptions=True)
     await sender.close()
-    if comparison.failure is not None:
-        raise comparison.failure
 
 
 async def run_periodically(doing: PeriodicStep, stop: asyncio.Event) -> None:
-    """Repeat a step until `stop` is set: at once while it finds plenty, else every `every_s`.
+    """Repeat a step until `stop` is set: at once while it has plenty to do, else every `every_s`.
 
     A step that fails is logged and tried again; one bad row does not end a worker.
     """
-    named = {"cell": doing.cell} if doing.cell else {}
     while not stop.is_set():
         plenty = False
         try:
             plenty = await doing.step()
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _log.warning("step_deferred", step=doing.name, why=type(error).__name__, **named)
+            _log.warning("step_deferred", step=doing.name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the top level of a worker, as of a request
             STEP_FAILURES.labels(doing.name).inc()
-            _log.error("step_failed", step=doing.name, exc_info=error, **named)
+            _log.error("step_failed", step=doing.name, exc_info=error)
         if not plenty:
             await wait_until_stopped(stop, doing.every_s)
 
 
-def outbox_of(service: Service, database: Database) -> DatabaseOutbox:
-    """Return the outbox of a cell, as its dispatcher uses it."""
+def outbox_of(service: Service) -> DatabaseOutbox:
+    """Return the outbox that the dispatcher delivers from."""
     return DatabaseOutbox(
-        database=database,
+        database=service.database,
         encryption=service.encryption,
         lease_s=service.settings.webhook_lease_s,
-        others=[other for other in service.cells if other is not database],
     )

@@ -16,7 +16,6 @@ from payintent.encryption import Encryption
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.storage import api_keys, operator_tokens
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.operator_tokens import AuthenticatedOperator
 from payintent.ttl_cache import TtlMap
@@ -30,7 +29,7 @@ class Authenticator:
 
     def __init__(
         self,
-        cells: Cells,
+        database: Database,
         encryption: Encryption,
         accounts: GatewayAccounts,
         attempts: Attempts,
@@ -39,7 +38,7 @@ class Authenticator:
         *,
         uses: KeyUses,
     ) -> None:
-        self._cells = cells
+        self._database = database
         self._encryption = encryption
         self._accounts = accounts
         self._attempts = attempts
@@ -63,10 +62,7 @@ class Authenticator:
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
-        public_id = key.public_id
-        merchant = await self._cells.read_copy(
-            lambda copy: api_keys.find_by_public_id(copy, public_id)
-        )
+        merchant = await api_keys.find_by_public_id(self._database, key.public_id)
         expected = self._encryption.digest(key.text)
         if merchant is None or not hmac.compare_digest(merchant.digest, expected):
             self._merchants.remove(digest)

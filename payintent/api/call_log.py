@@ -14,7 +14,7 @@ from starlette.types import Scope
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.storage import api_calls
 from payintent.storage.api_calls import NewApiCall
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 
 #: Keys of a request's scope: the merchant of the key that it carries, and the code of a refusal.
 MERCHANT = "payintent.merchant_id"
@@ -78,31 +78,20 @@ class CallLog:
 
 
 class CallLogWriter:
-    """Writes the log of calls every second, in one statement for each cell."""
+    """Writes the log of calls every second, in one statement."""
 
-    def __init__(self, log: CallLog, cells: Cells, routes: Mapping[object, str]) -> None:
+    def __init__(self, log: CallLog, database: Database, routes: Mapping[object, str]) -> None:
         self._log = log
-        self._cells = cells
+        self._database = database
         self._routes = routes
 
     async def flush(self) -> None:
-        """Write what was noted; while a cell is away its calls are dropped."""
-        by_cell: dict[int, list[NewApiCall]] = {}
-        for call in self._log.take(self._routes):
-            cell = await self._cell_of(call.merchant_id)
-            by_cell.setdefault(cell, []).append(call)
-        await asyncio.gather(*(self._write(cell, calls) for cell, calls in by_cell.items()))
-
-    async def _cell_of(self, merchant_id: int) -> int:
-        """Return a merchant's cell; 0 where no database can say it, so that its calls are there."""
+        """Write the calls since the last write; drop them if the database is unreachable."""
+        calls = self._log.take(self._routes)
+        if not calls:
+            return
         try:
-            return await self._cells.number_of_merchant(merchant_id)
-        except StorageUnavailableError:
-            return 0
-
-    async def _write(self, cell: int, calls: list[NewApiCall]) -> None:
-        try:
-            await api_calls.add(self._cells.at(cell), calls)
+            await api_calls.add(self._database, calls)
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(calls))
 

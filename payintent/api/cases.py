@@ -19,9 +19,7 @@ from payintent.json_format import format_timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.cases import STATUSES
-from payintent.storage.database import Executor
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
-from payintent.storage.merge_lists import merge_lists
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
 _NO_PAYMENT = UUID(int=0)
@@ -35,20 +33,11 @@ async def list_cases(
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_case_filter(request.query_params, merchant.merchant_id)
     # A page that goes on needs all rows below its cursor, which a replica may lack.
-    numbers = await app.service.cells.numbers_with_money(merchant.merchant_id)
-    lists = app.service.cells if wanted.before else app.service.readings
-    sources: dict[int, Executor] = {number: lists.at(number) for number in numbers}
-    found = await merge_lists(
-        sources,
-        lambda cell: merchant_cases.page(cell, wanted, limit + 1),
-        limit + 1,
-        key=lambda case: case.id,
-    )
+    source = app.service.database if wanted.before else app.service.reading
+    found = await merchant_cases.page(source, wanted, limit + 1)
     answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
-    if found.cells_away:
-        answer["incomplete"] = True
     return json_response(answer)
 
 

@@ -91,8 +91,8 @@ async def patch_checkout(request: Request) -> Response:
     body = await read_json(request, schemas.EMAIL, app.service.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
     await screen_buyer(app, snapshot, request, body.payer_email)
-    await require_open_checkout(app.service.cells, snapshot)
-    async with app.service.cells.of(snapshot.payment.id).transaction() as tx:
+    await require_open_checkout(app.service.database, snapshot)
+    async with app.service.database.transaction() as tx:
         await payments.set_payer_emails(tx, {snapshot.payment.id: body.payer_email})
     return json_response(await checkout_view(app, await reread_checkout(request)))
 
@@ -105,7 +105,7 @@ async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str,
     fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
     if snapshot.payment.status in TERMINAL:
         fields["merchant_told"] = await outbox.is_fully_delivered(
-            app.service.cells.of(snapshot.payment.id), snapshot.payment.id
+            app.service.database, snapshot.payment.id
         )
     return fields
 
@@ -126,7 +126,7 @@ async def price_checkout(
         viewer_country=app.viewers.viewer_country(request),
     )
     return await list_quotes(
-        service.cells,
+        service.database,
         service.merchants,
         service.accounts,
         snapshot,
@@ -176,9 +176,8 @@ async def screen_buyer(
 
 async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
     """Cancel for the buyer; refused like every write to an ended checkout."""
-    await require_open_checkout(app.service.cells, snapshot)
-    database = app.service.cells.of(snapshot.payment.id)
-    async with database.transaction() as tx:
+    await require_open_checkout(app.service.database, snapshot)
+    async with app.service.database.transaction() as tx:
         await cancel_by_buyer(tx, snapshot.payment.id)
 
 

@@ -80,7 +80,7 @@ async def _events(
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment has ended, this process stops, or the stream is old."""
     yield RETRY
-    loop, database = asyncio.get_running_loop(), app.service.cells.of(snapshot.payment.id)
+    loop, database = asyncio.get_running_loop(), app.service.database
     over_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
@@ -129,7 +129,7 @@ async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]
     if session is None or session.quote.provider != PROVIDER:
         return None
     try:
-        view = await session_view(app.service.cells, session.id, app.service.wallet_handoff)
+        view = await session_view(app.service.database, session.id, app.service.wallet_handoff)
     except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]

@@ -18,11 +18,9 @@ from payintent.api.viewer import ViewerReader
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.json_format import encode_json
 from payintent.onchain.compare_endpoints import EndpointComparison
-from payintent.operations.cell_views import CellView
 from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.overview_over_cells import OverviewOverCells
+from payintent.payments.overview_cache import OverviewCache
 from payintent.service import Service
-from payintent.ttl_cache import TtlCache
 
 #: The header of an answer that repeats an earlier one to the same Idempotency-Key.
 REPLAYED = {"Idempotency-Replayed": "true"}
@@ -42,8 +40,7 @@ class AppContext:
     change_feed: ChangeFeed[UUID]  # of payments, for open checkouts
     event_feed: ChangeFeed[int]  # of merchants' events, for those who wait for the next one
     readiness: Readiness
-    overview: OverviewOverCells
-    cells: TtlCache[list[CellView]]  # for all who look at them
+    overview: OverviewCache
     endpoints: EndpointComparison
     identity_provider: IdentityProvider | None  # None: operators sign in by tokens alone
 

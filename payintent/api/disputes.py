@@ -17,7 +17,6 @@ from payintent.json_format import format_timestamp
 from payintent.storage import case_list
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.case_list import DisputeFilter, DisputeRecord
-from payintent.storage.merge_lists import merge_lists
 
 _RUNNING, _ALL = "RUNNING", "ALL"
 
@@ -33,17 +32,10 @@ async def list_disputes(
         running=_is_running(request.query_params),
         before=read_id_cursor(request.query_params.get("cursor")),
     )
-    found = await merge_lists(
-        await app.service.cells.all_with_money(merchant.merchant_id),
-        lambda cell: case_list.list_disputes(cell, wanted, limit + 1),
-        limit + 1,
-        key=lambda dispute: dispute.id,
-    )
+    found = await case_list.list_disputes(app.service.database, wanted, limit + 1)
     answer: dict[str, object] = {"data": [dispute_fields(dispute) for dispute in found[:limit]]}
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(UUID(str(found[limit - 1].id)))
-    if found.cells_away:
-        answer["incomplete"] = True
     return json_response(answer)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.context import AppContext, json_response
-from payintent.api.feed_over_cells import FeedPart, FeedPlaces, read_feed
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import read_feed_cursor, read_limit, write_feed_cursor
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -21,9 +20,9 @@ from payintent.json_format import format_timestamp
 from payintent.operations.merchant_actions import key_actor, replay_own_event
 from payintent.payments.change_feed import ChangeSubscriber
 from payintent.slot import release_slot
-from payintent.storage import merchant_events
+from payintent.storage import event_feed, merchant_events
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.event_feed import FeedEvent, FeedPosition
+from payintent.storage.event_feed import FeedEvent, FeedPage, FeedPosition
 
 WAIT_MAX_S = 25
 FEED_WAITS_MAX = 5  # requests of one merchant that wait at one process
@@ -35,7 +34,7 @@ class FeedRequest:
     """What a merchant wants of its feed; without `after`, the last 30 days."""
 
     merchant_id: int
-    after: FeedPlaces | FeedPosition | None
+    after: FeedPosition | None
     types: tuple[EventType, ...]
     limit: int
     wait_s: int
@@ -53,7 +52,7 @@ async def read_event_feed(
     return json_response(
         {
             "data": [feed_event_fields(event) for event in page.events],
-            "after": write_feed_cursor(page.places),
+            "after": write_feed_cursor(page.position),
             "has_more": page.has_more,
         }
     )
@@ -68,8 +67,7 @@ async def replay_event(
     actor = key_actor(merchant.merchant_id, merchant.public_id)
     service = app.service
     await replay_own_event(service.operation_context, merchant.merchant_id, actor, event_id)
-    database = service.cells.of(event_id)
-    delivery = await merchant_events.get_delivery(database, merchant.merchant_id, event_id)
+    delivery = await merchant_events.get_delivery(service.database, merchant.merchant_id, event_id)
     assert delivery is not None  # noqa: S101 - its event was found, and retention keeps what is due
     fields = {"state": delivery.state, "attempts": delivery.attempts}
     return json_response({"id": str(event_id), "delivery": fields}, 202)
@@ -126,13 +124,26 @@ def _event_id(raw: str) -> UUID:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
 
 
-async def _read(app: AppContext, wanted: FeedRequest) -> FeedPart:
-    return await read_feed(
-        app.service.cells, wanted.merchant_id, wanted.after, wanted.types, wanted.limit
-    )
+async def _read(app: AppContext, wanted: FeedRequest) -> FeedPage:
+    """Read the events behind a position.
+
+    Raises `BAD_REQUEST` if the feed has another event, or none, at that position: the database was
+    restored to a time before it was read.
+    """
+    database, merchant_id, after = app.service.database, wanted.merchant_id, wanted.after
+    may_be_more = await event_feed.number_new_events(database, merchant_id)
+    if after is None:
+        after = await event_feed.first_position(database, merchant_id)
+    elif not await event_feed.is_position(database, merchant_id, after):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            "after is no place of this feed, which may have been restored: read it without after",
+        )
+    page = await event_feed.page(database, merchant_id, after, wanted.types, wanted.limit)
+    return replace(page, has_more=page.has_more or may_be_more)
 
 
-async def _wait(request: Request, app: AppContext, wanted: FeedRequest) -> FeedPart:
+async def _wait(request: Request, app: AppContext, wanted: FeedRequest) -> FeedPage:
     """Read again whenever the merchant has new events, until there is one that is wanted.
 
     It holds no slot while it waits, and no connection to the database. An empty page where time is

@@ -15,7 +15,7 @@ from payintent.api.times import read_time
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
-from payintent.payments.list_over_cells import list_over_cells
+from payintent.payments.lookup import list_merchant_payments
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payment_list import PaymentFilter
 
@@ -32,14 +32,12 @@ async def list_payments(
     """
     wanted = read_payment_filter(request.query_params, merchant.merchant_id)
     service = app.service
-    page = await list_over_cells(service.cells, service.readings, wanted)
+    snapshots, following = await list_merchant_payments(service.database, service.reading, wanted)
     answer: dict[str, object] = {
-        "data": [payment_response_fields(app, snapshot) for snapshot in page.payments]
+        "data": [payment_response_fields(app, snapshot) for snapshot in snapshots]
     }
-    if page.following is not None:
-        answer["next_cursor"] = write_time_cursor(*page.following)
-    if not page.is_whole:
-        answer["incomplete"] = True
+    if following is not None:
+        answer["next_cursor"] = write_time_cursor(*following)
     return json_response(answer)
 
 

@@ -25,9 +25,7 @@ async def get_chain(request: Request) -> Response:
     slug: str = request.path_params["slug"]
     if not _SLUG.fullmatch(slug):
         raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
-    # Wallets pay on while control is away: the status is that of the cell that is asked instead.
-    fields = await app.service.cells.read_copy(lambda copy: chain_view(copy, slug))
-    return json_response(fields)
+    return json_response(await chain_view(app.service.database, slug))
 
 
 async def get_session(request: Request) -> Response:
@@ -36,7 +34,7 @@ async def get_session(request: Request) -> Response:
     app.addresses.take(app.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     service = app.service
-    return json_response(await session_view(service.cells, session_id, service.wallet_handoff))
+    return json_response(await session_view(service.database, session_id, service.wallet_handoff))
 
 
 async def post_transaction(request: Request) -> Response:
@@ -50,8 +48,8 @@ async def post_transaction(request: Request) -> Response:
     if body.step not in _STEPS:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    session = await find_open_session(service.cells, session_id)
-    async with service.cells.of(session.payment_id).transaction() as tx:
+    session = await find_open_session(service.database, session_id)
+    async with service.database.transaction() as tx:
         kept = await pending_transfers.add_posted(
             tx, session.id, bytes.fromhex(body.tx_hash[2:]), body.step
         )

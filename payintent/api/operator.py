@@ -29,7 +29,6 @@ from payintent.operations.payment_details import ShowPayment
 from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import delivery_list, outbox
 from payintent.storage.delivery_list import DeliveryFilter
-from payintent.storage.merge_lists import cells_away, merge_lists
 from payintent.storage.proposals import Proposal
 
 _log = get_logger("operator")
@@ -59,14 +58,8 @@ async def list_webhooks(request: Request) -> Response:
     if not 1 <= limit <= _LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
     wanted = DeliveryFilter(merchant_id=_integer(request, "merchant"), state=_state(request))
-    found = await merge_lists(
-        dict(app.service.readings.items()),
-        lambda cell: delivery_list.list_deliveries(cell, wanted, limit),
-        limit,
-        key=lambda delivery: delivery.event_id,
-    )
-    lacks = {"cells_away": found.cells_away} if found.cells_away else {}
-    return json_response({"data": [_delivery_fields(delivery) for delivery in found], **lacks})
+    deliveries = await delivery_list.list_deliveries(app.service.reading, wanted, limit)
+    return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
 
 
 async def replay_webhook(request: Request) -> Response:
@@ -113,8 +106,7 @@ async def run_operation_route(request: Request) -> Response:
     if not isinstance(shown, list):
         fields: dict[str, Any] = shown or {}
         return json_response({**fields, "warnings": warnings} if warnings else fields)
-    lacks = cells_away(result)
-    return json_response({"data": shown, **({"cells_away": lacks} if lacks else {})})
+    return json_response({"data": shown})
 
 
 async def _operated(request: Request) -> tuple[AppContext, Actor]:

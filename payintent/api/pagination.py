@@ -2,12 +2,9 @@
 
 import base64
 import binascii
-import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage.event_feed import FeedPosition
 from payintent.storage.payment_list import LISTED_MAX
@@ -17,8 +14,6 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _TIME_BYTES = 8
 _NUMBER_BYTES = 8
 _ID_BYTES = 16
-_FEED_CELLS_MAX = 16  # more than a merchant ever has
-_CELL = re.compile(r"0|[1-9][0-9]{0,3}", re.ASCII)
 
 
 def read_limit(raw: str | None) -> int:
@@ -72,32 +67,13 @@ def read_offset_cursor(raw: str | None) -> int:
     return skipped
 
 
-def write_feed_cursor(places: Mapping[int, FeedPosition]) -> str:
-    """Name a place in a feed of events: that of its one cell, or each cell's with its number."""
-    if len(places) == 1:
-        return _write_feed_position(*places.values())
-    parts = sorted(places.items(), reverse=True)
-    return ".".join(f"{cell}:{_write_feed_position(position)}" for cell, position in parts)
-
-
-def read_feed_cursor(raw: str) -> dict[int, FeedPosition] | FeedPosition:
-    """Read a place in a feed; refused (`BAD_REQUEST`) where no feed can have given it."""
-    if ":" not in raw:
-        return _read_feed_position(raw)
-    places: dict[int, FeedPosition] = {}
-    for part in raw.split(".", _FEED_CELLS_MAX):
-        cell, _, position = part.partition(":")
-        if not _CELL.fullmatch(cell) or int(cell) in places or int(cell) > ids.CELL_MAX:
-            raise _unknown_cursor()
-        places[int(cell)] = _read_feed_position(position)
-    return places
-
-
-def _write_feed_position(position: FeedPosition) -> str:
+def write_feed_cursor(position: FeedPosition) -> str:
+    """Name a position in a feed of events."""
     return _encode(position.number.to_bytes(_NUMBER_BYTES, "big") + position.event_id.bytes)
 
 
-def _read_feed_position(raw: str) -> FeedPosition:
+def read_feed_cursor(raw: str) -> FeedPosition:
+    """Read a position in a feed; refused (`BAD_REQUEST`) if no feed can have given it."""
     read = _decode(raw, _NUMBER_BYTES + _ID_BYTES)
     number = int.from_bytes(read[:_NUMBER_BYTES], "big", signed=True)
     if number < 0:

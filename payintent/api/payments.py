@@ -76,8 +76,7 @@ async def cancel_payment(
     snapshot = await app.service.payment_lookup.get_merchant_payment(
         merchant.merchant_id, payment_id
     )
-    database = app.service.cells.of(snapshot.payment.id)
-    async with database.transaction() as tx:
+    async with app.service.database.transaction() as tx:
         fresh = await cancel_by_merchant(tx, snapshot.payment, key)
     return json_response({"status": "cancelled"}, headers=None if fresh else REPLAYED)
 

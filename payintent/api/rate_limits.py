@@ -9,7 +9,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from payintent.config import Settings
@@ -23,7 +22,7 @@ from payintent.domain.ip_address import client_address_key
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage import rate_limits
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.cells import Cells
+from payintent.storage.database import Database
 
 _SHARE = 50  # part of a second's requests that is taken at a time
 _KEPT_S = 1.0  # seconds after which unused taken requests lapse
@@ -62,11 +61,11 @@ class MerchantRateLimiter:
 
     def __init__(
         self,
-        cells: Cells,
+        database: Database,
         settings: Settings,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cells = cells
+        self._database = database
         self._monotonic = monotonic
         self._default = {} if settings.sandbox else _defaults(settings)
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
@@ -96,18 +95,10 @@ class MerchantRateLimiter:
     async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
         bucket = self._bucket(merchant_id, kind, limit)
         if not self._has(bucket):
-            with await self._waiting(merchant_id):
-                await self._fill(bucket, merchant_id, kind, limit)
+            await self._fill(bucket, merchant_id, kind, limit)
         bucket.taken -= 1
         standing = RateLimitStatus(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
         return limit_headers(kind, limit, standing)
-
-    async def _waiting(self, merchant_id: int) -> AbstractContextManager[None]:
-        """Give what a request waits in for its merchant's cell, where there are several."""
-        if not self._cells.are_several:
-            return nullcontext()
-        gate = (await self._cells.of_merchant(merchant_id)).gate
-        return nullcontext() if gate is None else gate.enter()
 
     async def _fill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
         failures = bucket.failures
@@ -143,8 +134,7 @@ class MerchantRateLimiter:
         # Half a burst at most: while one half is spent, the other half must be able to refill.
         wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
         try:
-            database = await self._cells.of_merchant(merchant_id)
-            grant = await rate_limits.take_tokens(database, merchant_id, kind, limit, wanted)
+            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, wanted)
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
             raise StorageUnavailableError(_UNREADABLE) from error

@@ -30,7 +30,6 @@ from payintent.payments.serialization import refund_fields
 from payintent.storage import merchant_refunds
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.merchant_refunds import MerchantRefundFilter
-from payintent.storage.merge_lists import merge_lists
 
 
 @merchant_route
@@ -70,8 +69,7 @@ async def list_refunds(
     limit = read_limit(request.query_params.get("limit"))
     before = read_id_cursor(request.query_params.get("cursor"))
     payment = await _payment(request, app, merchant)
-    database = app.service.cells.of(payment.id)
-    found, more = await list_payment_refunds(database, payment.id, before, limit)
+    found, more = await list_payment_refunds(app.service.database, payment.id, before, limit)
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found]}
     if more is not None:
         answer["next_cursor"] = write_id_cursor(more)
@@ -85,18 +83,11 @@ async def list_updated_refunds(
     """`GET /refunds?status=&updated_since=&limit=&cursor=`: the last changed first."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_refund_filter(request.query_params, merchant.merchant_id)
-    found = await merge_lists(
-        await app.service.cells.all_of_merchant(merchant.merchant_id),
-        lambda cell: merchant_refunds.page_by_update(cell, wanted, limit + 1),
-        limit + 1,
-        key=lambda refund: (refund.updated_at, refund.id),
-    )
+    found = await merchant_refunds.page_by_update(app.service.database, wanted, limit + 1)
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found[:limit]]}
     if len(found) > limit:
         last = found[limit - 1]
         answer["next_cursor"] = write_time_cursor(last.updated_at, last.id)
-    if found.cells_away:
-        answer["incomplete"] = True
     return json_response(answer)
 
 
@@ -121,7 +112,7 @@ async def get_refund(
 ) -> Response:
     """`GET /refunds/{refund_id}`: the refund with its present status."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
-    refund = await get_merchant_refund(app.service.cells, merchant.merchant_id, refund_id)
+    refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
     return json_response(refund_fields(refund))
 
 

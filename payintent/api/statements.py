@@ -17,10 +17,8 @@ from payintent.api.pagination import (
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_smallest_units
-from payintent.domain.statement import series_of
 from payintent.json_format import format_timestamp
-from payintent.operations.statements import line_view, own_statement, statement_view
-from payintent.payments.statements_over_cells import list_balances, list_statements_over_cells
+from payintent.operations.statements import known_statement, line_view, statement_view
 from payintent.storage import statements
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
@@ -37,8 +35,8 @@ async def get_balance(
 ) -> Response:
     """`GET /balance`: what the merchant is owed now, in each currency that ever moved."""
     del request
-    found = await list_balances(app.service.cells, merchant.merchant_id)
-    return json_response({"data": [balance_fields(balance) for balance in found]})
+    balances = await statements.list_balances(app.service.database, merchant.merchant_id)
+    return json_response({"data": [balance_fields(balance) for balance in balances]})
 
 
 @merchant_route
@@ -52,14 +50,12 @@ async def list_statements(
         currency=read_statement_currency(request.query_params.get("currency")),
         before=read_id_cursor(request.query_params.get("cursor")),
     )
-    found = await list_statements_over_cells(app.service.cells, wanted, limit + 1)
+    found = await statements.list_statements(app.service.database, wanted, limit + 1)
     answer: dict[str, object] = {
         "data": [_statement_fields(statement) for statement in found[:limit]]
     }
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
-    if found.cells_away:
-        answer["incomplete"] = True
     return json_response(answer)
 
 
@@ -68,8 +64,9 @@ async def get_statement(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`GET /statements/{id}?limit=&cursor=`: the statement, and a page of its lines."""
-    database, statement = await own_statement(
-        app.service.cells, request.path_params["statement_id"], merchant.merchant_id
+    database = app.service.database
+    statement = await known_statement(
+        database, request.path_params["statement_id"], merchant.merchant_id
     )
     limit = read_limit(request.query_params.get("limit"))
     skipped = read_offset_cursor(request.query_params.get("cursor"))
@@ -93,12 +90,10 @@ def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
 
 def _statement_fields(statement: Statement) -> dict[str, Any]:
     view = statement_view(statement)
-    series = series_of(view.id)
     return {
         "id": view.id,
         "currency": view.currency,
         **({"chain": view.chain} if view.chain else {}),
-        **({"series": series} if series else {}),
         "number": view.number,
         "day": view.day.isoformat(),
         "time_zone": view.time_zone,

@@ -10,7 +10,7 @@ from payintent.api.context import AppContext, json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.request_body import read_json
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.storage import test_clock, test_clock_cells
+from payintent.storage import test_clock
 from payintent.storage.api_keys import AuthenticatedMerchant
 
 ADVANCE_MAX_S = 31 * 24 * 3600
@@ -32,7 +32,7 @@ async def get_test_clock(
     """`GET /test/clock`: by how many seconds the clock was moved on."""
     del request
     require_test_key(merchant)
-    advanced_s = await test_clock.get(app.service.cells.control, merchant.merchant_id)
+    advanced_s = await test_clock.get(app.service.database, merchant.merchant_id)
     return json_response({"advanced_seconds": advanced_s})
 
 
@@ -48,9 +48,9 @@ async def advance_test_clock(
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"seconds must be from 1 to {ADVANCE_MAX_S}, which is 31 days"
         )
-    advanced_s, moved = await test_clock_cells.advance(
-        service.cells, merchant.merchant_id, body.seconds
-    )
+    async with service.database.transaction() as tx:
+        advanced_s = await test_clock.advance(tx, merchant.merchant_id, body.seconds)
+        moved = await test_clock.move_times(tx, merchant.merchant_id, body.seconds)
     return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
 
 
