@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
 from payintent.domain.refund import RefundStep
 from payintent.encryption import proposal_place
@@ -16,13 +16,11 @@ from payintent.operations.base import (
     Actor,
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
     check_role,
     run,
 )
 from payintent.operations.fields import ListLimit, argument, option
-from payintent.operations.find_cell import cell_away
 from payintent.operations.json_values import to_json_value
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.refunds import (
@@ -40,7 +38,6 @@ from payintent.operations.validation import (
 )
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import CellList, cells_away, merge_lists
 from payintent.storage.proposals import Proposal
 
 _WAITING = "WAITING"
@@ -82,7 +79,6 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     """List what waits for another person, newest first or oldest first."""
 
     action: ClassVar[str] = "approval.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
     status: Annotated[
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
@@ -102,19 +98,12 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         check_pages(self.order, self.before, self.after)
         status = None if self.status == "ALL" else self.status
         before, after = _place("before", self.before), _place("after", self.after)
-        kept = await merge_lists(
-            dict(context.cells.items()),
-            lambda cell: (
-                proposals.list_waiting(cell, after, self.limit)
-                if is_oldest_first
-                else proposals.list_proposals(cell, status, before, self.limit)
-            ),
-            self.limit,
-            key=lambda proposal: proposal.id,
-            oldest_first=is_oldest_first,
+        listed = (
+            await proposals.list_waiting(context.database, after, self.limit)
+            if is_oldest_first
+            else await proposals.list_proposals(context.database, status, before, self.limit)
         )
-        views = [proposal_view(proposal) for proposal in kept]
-        away = set(kept.cells_away)
+        views = [proposal_view(proposal) for proposal in listed]
         if self.status in (_WAITING, "ALL"):
             waiting = await ListRefunds(
                 step=RefundStep.APPROVAL,
@@ -124,18 +113,15 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
                 limit=self.limit,
             ).read(context)
             views += map(_refund_view, waiting)
-            away |= {*cells_away(waiting)}
         # Ids of both are by time: without their prefixes they are one order, that of pages.
         views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
-        return CellList(views[: self.limit], sorted(away))
+        return views[: self.limit]
 
 
 class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     """Show one, with what it would change, in words."""
 
     action: ClassVar[str] = "approval.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "approval_id"
     approval_id: _ApprovalId
 
     async def read(self, context: OperationContext) -> ApprovalView:
@@ -154,8 +140,6 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     """Approve it: it is done at once. A secret that it makes is printed, this once."""
 
     action: ClassVar[str] = "approval.approve"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "approval_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
@@ -174,7 +158,6 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         _check_waiting(proposal)
         operation = _open(context, proposal)
         check_role(context, operation)
-        await _check_still_here(context, operation)
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
@@ -205,8 +188,6 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     """Reject it; what you have proposed yourself you take back this way."""
 
     action: ClassVar[str] = "approval.reject"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "approval_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
@@ -337,7 +318,7 @@ async def _check_second_person(
             f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve",
         )
-    role = await _role_of(context, tx, proposal.proposed_by)
+    role = await operator_tokens.role_of(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise RefusedError(
             ErrorCode.CONFLICT,
@@ -350,26 +331,6 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
     decided = await proposals.get(tx, proposal.id)
     assert decided is not None  # noqa: S101 - proposals are never deleted
     return decided
-
-
-async def _role_of(context: OperationContext, tx: Tx, who: str) -> Role | None:
-    """Return the role that a proposer has now: operators are control's, whose cell this may be."""
-    control = context.cells.control
-    if context.database is control:
-        return await operator_tokens.role_of(tx, who)
-    try:
-        return await operator_tokens.role_of(control, who)
-    except StorageUnavailableError as error:
-        raise cell_away(0, error) from error
-
-
-async def _check_still_here(context: OperationContext, operation: ChangeOperation[Any]) -> None:
-    """Refuse a proposal for a merchant that has another cell since, where it would be done."""
-    cells = context.cells
-    if cells.are_several and cells.at(await operation.cell_of(context)) is not context.database:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "its merchant has another cell since then: propose it again"
-        )
 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, option
 from payintent.operations.validation import (
     as_utc,
@@ -14,7 +14,6 @@ from payintent.operations.validation import (
 )
 from payintent.storage import audit
 from payintent.storage.audit import AuditEntry, AuditScope
-from payintent.storage.merge_lists import merge_lists
 
 _WHO_MAX, _ACTION_MAX = 200, 100
 
@@ -23,7 +22,6 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     """List changes, newest first."""
 
     action: ClassVar[str] = "audit.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("at", "who", "action", "merchant_id", "details", "why")
     merchant_id: Annotated[int | None, option("About one merchant.", name="merchant")] = None
     of: Annotated[str | None, option("Of a subject, `tax`, or an action, `tax.set`.")] = None
@@ -50,9 +48,4 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
             before=self.before,
             limit=self.limit,
         )
-        return await merge_lists(
-            dict(context.readings.items()),
-            lambda cell: audit.list_entries(cell, scope),
-            self.limit,
-            key=lambda entry: entry.id,
-        )
+        return await audit.list_entries(context.reading, scope)

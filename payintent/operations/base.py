@@ -1,9 +1,8 @@
-"""What an operation is, and the context and actor that it runs with."""
+"""Operations, and the context and actor that they run with."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -14,16 +13,13 @@ from payintent.domain.operator import Role
 from payintent.domain.retention import RetentionRule
 from payintent.domain.settlement_file import FileLayout
 from payintent.encryption import Encryption
-from payintent.operations.find_cell import find_cell
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import audit
-from payintent.storage.cells import ByCell, Cells
 from payintent.storage.database import Database, Executor, Tx
-from payintent.storage.replica import ReadDatabase
 from payintent.webhooks.egress import EgressRules
 
 R = TypeVar("R")
@@ -51,12 +47,10 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The databases, encryption and actor that an operation runs with."""
+    """The database, encryption and actor that an operation runs with."""
 
-    cells: Cells
-    database: Database  # of the cell that the operation is in; outside of one, of cell 0
-    reading: Executor  # for lists of that cell, which may be some seconds old
-    readings: ByCell[ReadDatabase]  # for lists of every cell
+    database: Database
+    reading: Executor  # for lists, which may lag by a few seconds on a replica
     encryption: Encryption
     sandbox: bool
     egress: EgressRules  # where webhooks may go
@@ -88,16 +82,6 @@ class OperationContext:
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second operator, where the operation needed one
-    #: Is told what an operator should know of a change that was made all the same.
-    warn: Callable[[str], None] = field(default=lambda _: None, repr=False)
-
-    def within(self, database: Database) -> "OperationContext":
-        """Return the context of an operation on one cell, whose audit entry is there too."""
-        return replace(
-            self,
-            database=database,
-            reading=self.readings.at(database.id_generator.cell),
-        )
 
     @property
     def who(self) -> str:
@@ -115,14 +99,6 @@ class OperationContext:
         return self.is_unbound or self.approved_by is not None
 
 
-class OperationHome(StrEnum):
-    """Where an operation reads or changes rows, once an installation has several cells."""
-
-    CONTROL = "control"  # in cell 0, which has what operators set up
-    CELL = "cell"  # in the cell of what it names
-    CELLS = "cells"  # in all cells, or those of its merchant; each by itself
-
-
 class ReadOperation(
     msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
@@ -130,21 +106,12 @@ class ReadOperation(
 
     action: ClassVar[str]
     needs_role: ClassVar[Role] = Role.VIEWER  # the least role that may run it
-    #: Where it is done, and of `CELL` the field that says which: by an id, or a merchant.
-    home: ClassVar[OperationHome] = OperationHome.CONTROL
-    cell_field: ClassVar[str | None] = None
     #: What a table of a list shows of each record; JSON shows all.
     columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
         """Return the least role that may run it with these fields."""
         return self.needs_role
-
-    async def cell_of(self, context: OperationContext) -> int:
-        """Return the number of the cell that it is done in; asked only where there are several."""
-        if self.cell_field is None:
-            return 0
-        return await find_cell(context.cells, getattr(self, self.cell_field))
 
     async def read(self, context: OperationContext) -> R:
         """Return the result; raise `RefusedError` where the arguments allow none."""
@@ -158,9 +125,6 @@ class ChangeOperation(
 
     action: ClassVar[str]
     needs_role: ClassVar[Role] = Role.ADMIN  # the least role that may run it
-    #: Where it is done, and of `CELL` the field that says which: by an id, or a merchant.
-    home: ClassVar[OperationHome] = OperationHome.CONTROL
-    cell_field: ClassVar[str | None] = None
     #: What a table of a list shows of each record; JSON shows all.
     columns: ClassVar[tuple[str, ...]] = ()
     #: Whether a terminal without a token may run it outside the sandbox; `apply` decides.
@@ -177,12 +141,6 @@ class ChangeOperation(
     def required_role(self) -> Role:
         """Return the least role that may run it with these fields."""
         return self.needs_role
-
-    async def cell_of(self, context: OperationContext) -> int:
-        """Return the number of the cell that it is done in; asked only where there are several."""
-        if self.cell_field is None:
-            return 0
-        return await find_cell(context.cells, getattr(self, self.cell_field))
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Tell whether a second operator must approve: it can redirect money or show a secret."""
@@ -202,23 +160,9 @@ class ChangeOperation(
         """Count what it would do, and change nothing."""
         raise NotImplementedError
 
-    async def cells_of(self, context: OperationContext) -> Sequence[int]:
-        """Return the numbers of the cells of one of `CELLS`: all, or those of its merchant."""
-        merchant_id: int | None = getattr(self, "merchant_id", None)
-        if merchant_id is None:
-            return context.cells.numbers()
-        return await context.cells.numbers_of_merchant(merchant_id)
-
-    def combine(self, done: R, batch: R) -> R:
-        """Return the result of what was done before and of one cell more, or one batch."""
-        raise NotImplementedError
-
     async def apply(self, context: OperationContext, tx: Tx) -> R:
         """Make the change within the transaction of its audit entry; returns the result."""
         raise NotImplementedError
-
-    async def finish(self, context: OperationContext, result: R) -> None:
-        """Do what has to follow the commit; what was killed before it ended is run again."""
 
     def merchant_id_of(self, result: R) -> int | None:
         """Return the merchant that the change is about, if any."""
@@ -237,7 +181,6 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     It needs no approval. Where it fails, the batches before it are done.
     """
 
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     batch_size: ClassVar[int]
 
     async def total(self, context: OperationContext) -> int:
@@ -246,6 +189,10 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
 
     def count(self, done: R) -> int:
         """Return how many rows were changed."""
+        raise NotImplementedError
+
+    def combine(self, done: R, batch: R) -> R:
+        """Return the result of all batches so far, `batch` being the last."""
         raise NotImplementedError
 
     def following(self, batch: R) -> "BatchOperation[R] | None":

@@ -14,7 +14,6 @@ from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
@@ -35,7 +34,6 @@ from payintent.storage.case_list import CaseListFilter
 from payintent.storage.case_money import CaseMoney
 from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import CellList, merge_lists
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 #: About a gateway's own list, or a changed result: there is no money to refund in the case.
@@ -122,7 +120,6 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     """List cases, newest first; of the open ones also the oldest first."""
 
     action: ClassVar[str] = "case.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "kind", "status", "merchant_id", "payment_id"),
         *("chain", "amount_minor", "currency", "opened_at"),
@@ -160,29 +157,16 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         )
         if self.order == "oldest":
             after = parse_before(ids.CASE, self.after, "after")
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: case_list.list_waiting_cases(cell, wanted, after, self.limit),
-                self.limit,
-                key=lambda case: case.id,
-                oldest_first=True,
-            )
+            records = await case_list.list_waiting_cases(context.reading, wanted, after, self.limit)
         else:
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: case_list.list_cases(cell, wanted, self.limit),
-                self.limit,
-                key=lambda case: case.id,
-            )
-        return CellList(map(_view, found), found.cells_away)
+            records = await case_list.list_cases(context.reading, wanted, self.limit)
+        return list(map(_view, records))
 
 
 class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     """Show one case, and the money it is about."""
 
     action: ClassVar[str] = "case.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "case_id"
     case_id: _CaseId
 
     async def read(self, context: OperationContext) -> CaseView:
@@ -200,8 +184,6 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "case.resolve"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "case_id"
     needs_role: ClassVar[Role] = Role.SUPPORT
     is_destructive: ClassVar[bool] = True
     case_id: _CaseId

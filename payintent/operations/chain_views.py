@@ -1,13 +1,12 @@
 """Chains, contracts and tokens as an operator reads them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from payintent.evm.keccak import to_checksum_address
 from payintent.storage import accounts
 from payintent.storage.database import Executor
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import (
-    ChainCursor,
     ChainRecord,
     DeployedContract,
     TokenRecord,
@@ -85,16 +84,6 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
             for contract in await chains.list_contracts(database, chain.slug)
         ],
         tokens=[token_view(token) for token in await chains.list_tokens(database, chain.slug)],
-    )
-
-
-def with_cursor(view: ChainView, cursor: ChainCursor | None) -> ChainView:
-    """Return the view of a chain with another cursor, such as another cell's."""
-    return replace(
-        view,
-        block=cursor and cursor.block,
-        head=cursor and cursor.head,
-        halted=cursor and cursor.halted,
     )
 
 

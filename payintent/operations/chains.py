@@ -1,20 +1,16 @@
 """Chains: our contracts on them, their tokens, and what to do when one has halted."""
 
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
-from payintent.onchain.cursors_over_cells import find_worst_cursors
 from payintent.operations.accounts import NewSeal, seal_credentials
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
     check_agreed,
     details,
@@ -31,11 +27,9 @@ from payintent.operations.chain_views import (
     ContractView,
     contract_view,
     load_chain_view,
-    with_cursor,
 )
 from payintent.operations.contract_code import check_code
-from payintent.operations.fields import OfCell, OwnerId, Purpose, argument, option
-from payintent.operations.find_cell import require_cell
+from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.json_values import to_json_value
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
@@ -47,7 +41,6 @@ from payintent.operations.validation import (
 from payintent.storage import accounts, merchants
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import CellList
 from payintent.storage.onchain import chains, refund_logs
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
@@ -67,15 +60,11 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 
     async def read(self, context: OperationContext) -> list[ChainView]:
-        """Return all chains with contracts, tokens and cursors, each of the cell that is worst."""
-        views = [
+        """Return all chains with contracts, tokens and cursors."""
+        return [
             await load_chain_view(context.database, chain)
             for chain in await chains.list_chains(context.database)
         ]
-        if not context.cells.are_several:
-            return views
-        worst, away = await find_worst_cursors(context.cells, [view.slug for view in views])
-        return CellList([with_cursor(view, worst.get(view.slug)) for view in views], away)
 
 
 class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
@@ -335,33 +324,14 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     """Read a halted chain again, from a block that you have chosen or from where it stood."""
 
     action: ClassVar[str] = "chain.resume"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     chain: ChainSlug
     block: Annotated[int | None, option("The last block that counts as read.")] = None
-    cell: OfCell = None
-
-    async def cells_of(self, context: OperationContext) -> Sequence[int]:
-        """Return the cell that is named, else those that read the chain or do not answer."""
-        if self.cell is not None:
-            return [self.cell]
-        numbers: list[int] = []
-        for number, database in context.cells.items():
-            with suppress(StorageUnavailableError):
-                if await chains.get_cursor(database, self.chain) is None:
-                    continue
-            numbers.append(number)
-        return numbers or [0]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
-        require_cell(context.cells, self.cell)
-
-    def combine(self, done: ChainCursor, batch: ChainCursor) -> ChainCursor:
-        """Show the cell that is furthest behind."""
-        return min(done, batch, key=lambda cursor: cursor.block)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Resume the chain; logs that are stored already are not classified twice."""

@@ -7,14 +7,13 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.money import format_smallest_units
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, option
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import check_list_limit, check_merchant
 from payintent.storage import case_list
 from payintent.storage.case_list import DisputeFilter, DisputeRecord
-from payintent.storage.merge_lists import CellList, merge_lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,6 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
     """List disputes, newest first: those that run, also the oldest first, or all."""
 
     action: ClassVar[str] = "dispute.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("reference", "state", "amount", "currency", "merchant_id", "payment_id", "case_id"),
         "respond_by",
@@ -80,21 +78,12 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
             before=self.before,
         )
         if self.order == "oldest":
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: case_list.list_running_disputes(cell, wanted, self.after, self.limit),
-                self.limit,
-                key=lambda dispute: dispute.id,
-                oldest_first=True,
+            records = await case_list.list_running_disputes(
+                context.reading, wanted, self.after, self.limit
             )
         else:
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: case_list.list_disputes(cell, wanted, self.limit),
-                self.limit,
-                key=lambda dispute: dispute.id,
-            )
-        return CellList(map(_view, found), found.cells_away)
+            records = await case_list.list_disputes(context.reading, wanted, self.limit)
+        return list(map(_view, records))
 
 
 def _view(dispute: DisputeRecord) -> DisputeView:

@@ -41,7 +41,7 @@ async def _examine_admins(context: OperationContext) -> SetupFinding:
         return SetupFinding("operators", True, "not examined: this database role cannot read them")
     count = await operator_tokens.count_live(context.database, Role.ADMIN)
     text = f"admins whose token works: {count}"
-    settings = context.cells.control.settings
+    settings = context.database.settings
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
         return SetupFinding("operators", True, f"{text}; others sign in by OpenID Connect")
     if count < _ADMINS_MIN:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypedDict, Union, Unpack, cast, get_args, get
 
 import msgspec
 
-from payintent.domain.ids import CELL_MAX
 from payintent.operations.validation import LISTED_MAX
 
 
@@ -89,7 +88,6 @@ def _without_none(field_type: Any) -> Any:
 MerchantId = Annotated[int, argument("The merchant's number.")]
 OfMerchantId = Annotated[int | None, option("Of one merchant.", name="merchant")]
 OwnerId = Annotated[int | None, option("Whose it is; left out: the platform's.", name="merchant")]
-OfCell = Annotated[int | None, option("Of one cell; left out: of all.", min=0, max=CELL_MAX)]
 Purpose = Annotated[str, option("What it is for.")]
 IsoCountry = Annotated[str, argument("Two capital letters.")]
 ViewerCountry = Annotated[

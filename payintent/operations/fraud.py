@@ -13,7 +13,6 @@ from payintent.email_address import to_comparable
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
@@ -25,7 +24,6 @@ from payintent.operations.validation import (
 )
 from payintent.storage import fraud
 from payintent.storage.database import Tx
-from payintent.storage.merge_lists import CellList, merge_lists
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _EMAIL = re.compile(r"[^\s@]*@[^\s@]+")
@@ -198,7 +196,6 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     """List what was denied, newest first."""
 
     action: ClassVar[str] = "fraud.decisions"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
     merchant_id: OfMerchantId = None
     limit: ListLimit = 20
@@ -207,13 +204,8 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
         """Return denials, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        found = await merge_lists(
-            dict(context.readings.items()),
-            lambda cell: fraud.list_decisions(cell, self.merchant_id, self.limit),
-            self.limit,
-            key=lambda decision: (decision.decided_at, decision.id),
-        )
-        listed = (
+        decisions = await fraud.list_decisions(context.reading, self.merchant_id, self.limit)
+        return [
             FraudDecisionView(
                 id=str(decision.id),
                 merchant_id=decision.merchant_id,
@@ -224,9 +216,8 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
                 score=decision.score,
                 decided_at=decision.decided_at,
             )
-            for decision in found
-        )
-        return CellList(listed, found.cells_away)
+            for decision in decisions
+        ]
 
 
 def _check_network(value: str) -> None:

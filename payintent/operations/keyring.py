@@ -1,13 +1,11 @@
 """The key ring: which database it belongs to, and re-encryption with its first key."""
 
 import secrets as chance
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.encryption import (
     NONCE_BYTES,
     Encryption,
@@ -19,8 +17,7 @@ from payintent.encryption import (
     proposal_place,
 )
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.find_cell import cell_away
-from payintent.storage import accounts, audit, encryption_keys, mails, payer_seals, proposals
+from payintent.storage import accounts, encryption_keys, mails, payer_seals, proposals
 from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Database, Tx
 from payintent.storage.encryption_keys import EncryptionKeyRecord, SealedCredentials
@@ -28,7 +25,6 @@ from payintent.storage.encryption_keys import EncryptionKeyRecord, SealedCredent
 _BATCH = 500
 _ACCOUNTS_MAX = 100_000
 _COUNTED_MAX = 100_000
-_CELLS_S, _LOCK_S = 60.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     """Encrypt every secret again with the first key of the ring, so that the others can go.
 
     What is of payers a worker seals anew, a batch at a time; until then its key is not retired.
-    One transaction in each cell; readers do not wait, for both keys are in every ring meanwhile.
+    It is one transaction. Readers do not wait, because every ring has both keys until then.
     Writers of secrets wait, so that no secret that is encrypted with another key is missed.
     """
 
@@ -70,15 +66,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         writer, encryption = context.encryption.writer, context.encryption
         found = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
-        waiting, needed = 0, set[str]()
-        for number, database in context.cells.items():
-            try:
-                waiting += await payer_seals.count_of_other_keys(database, _COUNTED_MAX)
-                needed |= {*await payer_seals.find_sealing_keys(database, [k.name for k in keys])}
-            except StorageUnavailableError as error:
-                if not context.cells.are_several:
-                    raise
-                raise cell_away(number, error) from error
+        needed = await payer_seals.find_sealing_keys(context.database, [key.name for key in keys])
         return {
             "writer": writer,
             "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
@@ -92,86 +80,22 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 for key in keys
                 if key.name != writer and key.retired_at is None and key.name not in needed
             ],
-            "payer_values": waiting,
+            "payer_values": await payer_seals.count_of_other_keys(context.database, _COUNTED_MAX),
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         """Decrypt with the old key, encrypt with the first one, a batch at a time."""
         await encryption_keys.lock_all_keys(tx)
-        if context.cells.are_several:  # it waits for what they do
-            await tx.allow(statement_s=_CELLS_S, lock_s=_LOCK_S)
         secrets = await _reseal_secrets(context.encryption, tx)
         sealed_accounts = await _reseal_accounts(context.encryption, tx)
+        await _reseal_proposals(context.encryption, tx)
+        await _reseal_mails(context.encryption, tx)
         writer = context.encryption.writer
         names = [key.name for key in await encryption_keys.list_keys(tx)]
-        parts = [await _reseal_in_cell(context, tx, names)]
-        away: list[int] = []
-        for number, database in context.cells.items():
-            if database is not context.database:
-                try:
-                    parts.append(await self._rotate_beside(context, database, names))
-                except (StorageUnavailableError, LockTimeoutError):
-                    away.append(number)
-        # What a cell has that is away is not known: then every key is needed.
-        needed = names if away else [name for part in parts for name in part.needed]
+        needed = await payer_seals.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, needed)
-        waiting = sum(part.waiting for part in parts)
-        for number in away:
-            context.warn(f"cell {number} does not answer: until it does no key is retired")
+        waiting = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
         return KeyringRotation(writer, secrets, sealed_accounts, retired, waiting)
-
-    async def _rotate_beside(
-        self, context: OperationContext, database: Database, names: Sequence[str]
-    ) -> "_CellRotation":
-        """Rotate what another cell has, with an audit entry there; it stays where control fails."""
-        there = context.within(database)
-        async with database.transaction() as tx:
-            part = await _reseal_in_cell(there, tx, names)
-            entry = audit.NewAuditEntry(
-                id=tx.id_generator.new_id(),
-                who=context.who,
-                why=context.actor.why,
-                action=self.action,
-                merchant_id=None,
-                details={"writer": context.encryption.writer},
-            )
-            await audit.add(tx, entry)
-        return part
-
-
-@dataclass(frozen=True, slots=True)
-class _CellRotation:
-    """Which keys a cell needs still, and how many of its values a worker has to seal anew."""
-
-    needed: Sequence[str]
-    waiting: int
-
-
-async def _reseal_in_cell(context: OperationContext, tx: Tx, names: Sequence[str]) -> _CellRotation:
-    """Encrypt again what each cell has; who encrypts there waits for the keys in control."""
-    await _reseal_proposals(context.encryption, tx)
-    await _reseal_mails(context.encryption, tx)
-    needed = await payer_seals.find_sealing_keys(tx, names)
-    return _CellRotation(needed, await payer_seals.count_of_other_keys(tx, _COUNTED_MAX))
-
-
-@asynccontextmanager
-async def encrypting(context: OperationContext) -> AsyncGenerator[Tx]:
-    """Open a transaction of the context's cell that stores what our first key encrypts.
-
-    In a cell beside control that key is held in control meanwhile, as `ensure_writing_key` says:
-    a cell has but a copy of which keys are in use.
-    """
-    control = context.cells.control
-    if context.database is control:
-        async with control.transaction() as tx:
-            await ensure_writing_key(context, tx)
-            yield tx
-        return
-    async with control.transaction() as keys:
-        await ensure_writing_key(context, keys)
-        async with context.database.transaction() as tx:
-            yield tx
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.ledger import LedgerEntry, adjustment_entry, parse_account
 from payintent.domain.operator import Role
-from payintent.operations.base import ChangeOperation, OperationContext, OperationHome
+from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
-from payintent.operations.find_cell import find_cell
 from payintent.operations.validation import check_note, is_database_id, quote_input
 from payintent.storage import ledger, ledger_balances
 from payintent.storage.database import Executor, Tx
@@ -40,7 +39,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     """
 
     action: ClassVar[str] = "ledger.adjust"
-    home: ClassVar[OperationHome] = OperationHome.CELL
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     debit: Annotated[str, argument("The account that is debited, such as merchant_payable:1.")]
@@ -51,14 +49,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("Of a token.")] = None
     note: Annotated[str, option("What it is for; left out: the reason.", or_reason=True)]
-
-    async def cell_of(self, context: OperationContext) -> int:
-        """Return the cell of the merchant whose account it is; all else is in control's ledger."""
-        for account in (self.debit, self.credit):
-            parsed = parse_account(account)
-            if parsed is not None and parsed.is_merchants and parsed.number is not None:
-                return await find_cell(context.cells, parsed.number)
-        return 0
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: it changes what a merchant is owed."""

@@ -20,9 +20,7 @@ async def replay_own_event(
     context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
 ) -> ReplayedEvent:
     """Send an event of the actor's merchant again (`NOT_FOUND` where it has none of this id)."""
-    database = context.cells.of(event_id)
-    context = context.within(database)
-    async with database.transaction() as tx:
+    async with context.database.transaction() as tx:
         if await merchant_events.get(tx, merchant_id, event_id) is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such event")
         return await _run(context, tx, ReplayEvent(event_id=event_id), actor)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.domain.activation import ActivationStatus, is_in_service
-from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
@@ -26,8 +25,8 @@ from payintent.storage import (
     payment_search,
 )
 from payintent.storage.callback_secrets import CallbackSecretTimes
+from payintent.storage.database import Executor
 from payintent.storage.merchants import ActivationRecord, MerchantFilter
-from payintent.storage.merge_lists import ask_cells
 from payintent.storage.payment_search import PaymentScope
 
 _NAME_MAX = 200
@@ -90,7 +89,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         merchant = await require_merchant(database, self.merchant_id)
         file = await merchants.get_activation(database, merchant.id)
         assert file is not None  # noqa: S101 - merchants are never deleted
-        watched = await configuration.list_watched_chains(context.cells, merchant.id)
+        watched = (await configuration.get_version(database)).watched_chains
         methods = await payment_methods.list_for_merchant(database, merchant.id, watched)
         keys = await api_keys.list_keys(database, merchant.id, LISTED_MAX)
         return [
@@ -100,7 +99,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
             _request(file),
             _methods(file, methods),
             _apply(file),
-            await _read_tried(context, merchant.id),
+            await _read_tried(database, merchant.id),
             _reached(file, ActivationStatus.VALIDATED, "merchant.validate"),
             _reached(file, ActivationStatus.ACTIVE, "merchant.activate"),
         ]
@@ -206,21 +205,10 @@ def _apply(file: ActivationRecord) -> ChecklistStep:
     )
 
 
-async def _read_tried(context: OperationContext, merchant_id: int) -> ChecklistStep:
-    """Look for a payment that was paid in all cells of the merchant."""
+async def _read_tried(database: Executor, merchant_id: int) -> ChecklistStep:
     scope = PaymentScope(merchant_id=merchant_id, statuses=_WAS_PAID, limit=1)
-    cells = context.cells
-    try:
-        found, away = await ask_cells(
-            await cells.all_of_merchant(merchant_id),
-            lambda cell: payment_search.list_ids(cell, scope, None),
-        )
-    except StorageUnavailableError:  # none of them answers
-        found, away = {}, await cells.numbers_of_merchant(merchant_id)
-    has_paid = any(found.values())
+    has_paid = bool(await payment_search.list_ids(database, scope, None))
     says = "at least one was paid" if has_paid else "none was paid: try the whole flow"
-    if away and not has_paid:
-        says = f"not known: cell {', '.join(map(str, away))} does not answer"
     return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 

@@ -9,20 +9,17 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, MerchantId, argument, option
-from payintent.operations.find_cell import cell_away
 from payintent.operations.validation import check_list_limit, check_merchant, quote_input
 from payintent.payments.serialization import erase_payer
 from payintent.storage import payer_data, payer_erasure
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import merge_lists
 from payintent.storage.payer_data import PayerPaymentRecord
 
 #: Payments of one erasure; a payer with more needs another one.
@@ -55,7 +52,6 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
     """Export what is stored of one payer of a merchant, the oldest payment first."""
 
     action: ClassVar[str] = "payer.export"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns: ClassVar[tuple[str, ...]] = ("id", "status", "amount", "currency", "payer_email")
     merchant_id: MerchantId
     payer_uid: _PayerUid
@@ -71,20 +67,12 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
         if self.after is not None and after is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"after cannot be {quote_input(self.after)}")
-        found = await merge_lists(
-            await context.cells.all_of_merchant(self.merchant_id),
-            lambda cell: payer_data.list_payments_of_payer(
-                cell, self.merchant_id, self.payer_uid, after, self.limit
-            ),
-            self.limit,
-            key=lambda record: record.id,
-            oldest_first=True,
+        records = await payer_data.list_payments_of_payer(
+            context.database, self.merchant_id, self.payer_uid, after, self.limit
         )
-        if found.cells_away:  # the payer has a right to all of it
-            raise StorageUnavailableError(f"cell {found.cells_away[0]} does not answer")
-        if not found and after is None:
+        if not records and after is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no payer {quote_input(self.payer_uid)}")
-        return [_exported(record) for record in found]
+        return [_exported(record) for record in records]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +92,10 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "payer.erase"
-    home: ClassVar[OperationHome] = OperationHome.CELL
     is_destructive: ClassVar[bool] = True
     unrecorded: ClassVar[frozenset[str]] = frozenset({"payer_uid"})
     merchant_id: MerchantId
     payer_uid: _PayerUid
-
-    async def cell_of(self, context: OperationContext) -> int:
-        """Return the merchant's present cell, or the former one that still has the payer."""
-        cells = await context.cells.all_of_merchant(self.merchant_id)
-        for number, database in cells.items():
-            try:
-                if await self._has_payer(database):
-                    return number
-            except StorageUnavailableError as error:
-                raise cell_away(number, error) from error
-        return next(iter(cells))
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: nothing brings it back."""
@@ -141,8 +117,8 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         await _check_not_needed(context.database, await self._payments(context.database))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
-        """Erase the payer of up to 1,000 payments of one cell, the oldest first."""
-        elsewhere = await self._is_elsewhere(context)  # asked before anything is locked
+        """Erase the payer of up to 1,000 payments, the oldest first."""
+        del context
         found = await self._payments(tx)
         await payer_erasure.lock_payments(tx, found)
         await _check_not_needed(tx, found)
@@ -152,29 +128,12 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
             for event_id, body in bodies.items()
         }
         await payer_erasure.erase(tx, found, erased)
-        more = elsewhere or await self._has_payer(tx)
+        more = bool(await payer_erasure.list_payments(tx, self.merchant_id, self.payer_uid, 1))
         return ErasedPayer(merchant_id=self.merchant_id, payments=len(found), more=more)
 
     def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
         """Record how many payments it were."""
         return {"payments": result.payments}
-
-    async def _is_elsewhere(self, context: OperationContext) -> bool:
-        """Tell whether another cell of the merchant has the payer, or does not answer."""
-        if not context.cells.are_several:
-            return False
-        for database in (await context.cells.all_of_merchant(self.merchant_id)).values():
-            if database is not context.database:
-                try:
-                    if await self._has_payer(database):
-                        return True
-                except StorageUnavailableError:
-                    return True
-        return False
-
-    async def _has_payer(self, database: Executor) -> bool:
-        found = await payer_erasure.list_payments(database, self.merchant_id, self.payer_uid, 1)
-        return bool(found)
 
     async def _payments(self, database: Executor) -> Sequence[UUID]:
         found = await payer_erasure.list_payments(

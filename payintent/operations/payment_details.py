@@ -7,7 +7,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.session import Session
 from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.payment_timeline import (
     TimelinePage,
@@ -30,8 +30,6 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
     """Show a payment and everything that happened to it, in the order of time."""
 
     action: ClassVar[str] = "payment.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> dict[str, Any]:
@@ -43,8 +41,6 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
     """Show what happened to a payment a page at a time, with requests and answers."""
 
     action: ClassVar[str] = "payment.timeline"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
     of: Annotated[
         Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,

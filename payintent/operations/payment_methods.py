@@ -152,7 +152,7 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         """Return a merchant's methods in the order they are offered in."""
         await require_merchant(context.database, self.merchant_id)
-        watched = await configuration.list_watched_chains(context.cells, self.merchant_id)
+        watched = (await configuration.get_version(context.database)).watched_chains
         return await payment_methods.list_for_merchant(context.database, self.merchant_id, watched)
 
 

@@ -19,7 +19,6 @@ from payintent.storage.payment_history import HistoryEntry, HistoryPage
 Details = dict[str, Any]
 #: Clocks of hosts may differ by so much; ids of audit entries begin with a host's time.
 _SKEW_MS = 3_600_000
-_ID_TIME_BITS = 80
 _TEXTS = frozenset({"body", "answer"})
 
 
@@ -113,7 +112,7 @@ async def _read_audit(
     database: Executor, payment: Payment, names: Iterable[str]
 ) -> list[AuditEntry]:
     """Read the audit entries about a payment, and about the proposals that they name."""
-    since = ids.make_timed_id(max(0, (payment.id.int >> _ID_TIME_BITS) - _SKEW_MS), 0, 0)
+    since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
     found: dict[UUID, AuditEntry] = {}
     wanted = list(names)
     while wanted:

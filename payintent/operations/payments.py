@@ -10,7 +10,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.refund import RefundStep
-from payintent.operations.base import ChangeOperation, OperationContext, OperationHome
+from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
 from payintent.operations.refunds import RefundView, read_refund_view
 from payintent.operations.validation import check_text_if_given, quote_input
@@ -53,8 +53,6 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
     """Cancel a PENDING payment, as its merchant could; the merchant gets the event."""
 
     action: ClassVar[str] = "payment.cancel"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     needs_role: ClassVar[Role] = Role.SUPPORT
     is_destructive: ClassVar[bool] = True
     payment_id: _PaymentId
@@ -90,8 +88,6 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "payment.refund"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payment_id: _PaymentId
@@ -152,8 +148,6 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "payment.end"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payment_id: _PaymentId

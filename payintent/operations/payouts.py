@@ -16,16 +16,9 @@ from payintent.operations.amounts import read_amount_minor
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
-from payintent.operations.carry_balances import (
-    carry_before_payout,
-    find_recorded_before,
-    require_present,
-)
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
-from payintent.operations.find_cell import find_cell
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -37,7 +30,6 @@ from payintent.operations.validation import (
 )
 from payintent.storage import ledger, payouts
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
 
 _REFERENCE_MAX = 200
@@ -77,8 +69,6 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     """Record what was paid to a merchant: never more than it is owed. Nothing is paid by it."""
 
     action: ClassVar[str] = "payout.record"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "merchant_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     merchant_id: MerchantId
     amount: Annotated[str, argument("Such as 1590.00.")]
@@ -87,20 +77,15 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     reference: Annotated[str, option("The bank's, or the transaction's; recorded once.")]
     paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
 
-    async def check(self, context: OperationContext) -> None:
-        """Carry what a merchant that was moved is owed, or owes, to its present cell."""
-        await carry_before_payout(context, [self.merchant_id])
-
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
         """Record the payout; raise `CONFLICT` where its reference is recorded."""
         new = await _new_payout(context, tx, self)
-        before = await find_recorded_before(context.cells, self.merchant_id, [self.reference])
         await payouts.lock_payable(tx, self.merchant_id)
-        if before or await payouts.find_standing(tx, self.merchant_id, self.reference):
+        if await payouts.find_standing(tx, self.merchant_id, self.reference):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
             )
-        await _record(context, tx, new)
+        await _record(tx, new)
         return _view(await _known(tx, new.payout.id))
 
     def audit_details(self, result: PayoutView) -> Mapping[str, object]:
@@ -116,7 +101,6 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     """
 
     action: ClassVar[str] = "payout.import"
-    home: ClassVar[OperationHome] = OperationHome.CELL
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     lines: Annotated[
@@ -124,48 +108,31 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         argument("A CSV file, or - for standard input.", metavar="FILE", is_file=True),
     ]
 
-    async def cell_of(self, context: OperationContext) -> int:
-        """Return the cell of its merchants; refuse a file of two, which cannot be all or none."""
-        found: dict[int, int] = {}
-        for record in _read_lines(self.lines).values():
-            found.setdefault(await find_cell(context.cells, record.merchant_id), record.merchant_id)
-        if len(found) > 1:
-            apart = ", ".join(f"merchant {who} is in cell {cell}" for cell, who in found.items())
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE, f"a file is of the merchants of one cell: {apart}"
-            )
-        return next(iter(found), 0)
-
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many payouts the file has."""
         del context
         return [f"{len(_read_lines(self.lines))} payouts are recorded, but for those that are"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a file that cannot be read; carry what merchants that were moved are owed."""
-        merchant_ids = {record.merchant_id for record in _read_lines(self.lines).values()}
-        await carry_before_payout(context, sorted(merchant_ids))
+        """Refuse a file that cannot be read."""
+        del context
+        _read_lines(self.lines)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
         """Record the payouts in the order of the file; a line that is refused refuses all."""
-        wanted = _read_lines(self.lines)
-        records = wanted.values()
-        before: dict[int, Mapping[str, PayoutRecord]] = {}
-        for merchant_id in sorted({record.merchant_id for record in records}):
+        records = _read_lines(self.lines)
+        merchant_ids = sorted({record.merchant_id for record in records.values()})
+        for merchant_id in merchant_ids:
             await require_merchant(tx, merchant_id)
-            references = [line.reference for line in records if line.merchant_id == merchant_id]
-            before[merchant_id] = await find_recorded_before(context.cells, merchant_id, references)
-        for merchant_id in before:
+        for merchant_id in merchant_ids:
             await payouts.lock_payable(tx, merchant_id)
         recorded = 0
-        for number, record in wanted.items():
+        for number, record in records.items():
             try:
-                recorded += await _import(
-                    context, tx, record, before[record.merchant_id].get(record.reference)
-                )
+                recorded += await _import(context, tx, record)
             except RefusedError as refused:
                 raise RefusedError(refused.code, f"line {number}: {refused.message}") from refused
-        return ImportedPayouts(recorded=recorded, recorded_before=len(wanted) - recorded)
+        return ImportedPayouts(recorded=recorded, recorded_before=len(records) - recorded)
 
     def audit_details(self, result: ImportedPayouts) -> Mapping[str, object]:
         """Record how many payouts of the file were new."""
@@ -176,8 +143,6 @@ class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     """Enter that a payout never went or came back: its merchant is owed the amount again."""
 
     action: ClassVar[str] = "payout.reverse"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payout_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payout_id: Annotated[UUID, argument("As `payout list` has it.")]
@@ -207,7 +172,6 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
     """List payouts, newest first."""
 
     action: ClassVar[str] = "payout.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "merchant_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
         "reversed_at",
@@ -226,23 +190,16 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
         wanted = PayoutFilter(
             merchant_id=self.merchant_id, currency=self.currency, before=self.before
         )
-        found = await merge_lists(
-            dict(context.readings.items()),
-            lambda cell: payouts.list_payouts(cell, wanted, self.limit),
-            self.limit,
-            key=lambda payout: payout.payout.id,
-        )
-        return CellList(map(_view, found), found.cells_away)
+        records = await payouts.list_payouts(context.reading, wanted, self.limit)
+        return list(map(_view, records))
 
 
-async def _import(
-    context: OperationContext, tx: Tx, record: RecordPayout, before: PayoutRecord | None
-) -> bool:
-    """Record a payout of a file; False where it was recorded before, also in a former cell."""
+async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
+    """Record a payout of a file; return False if it was recorded before."""
     new = await _new_payout(context, tx, record)
-    standing = before or await payouts.find_standing(tx, record.merchant_id, record.reference)
+    standing = await payouts.find_standing(tx, record.merchant_id, record.reference)
     if standing is None:
-        await _record(context, tx, new)
+        await _record(tx, new)
         return True
     was, wanted = standing.payout, new.payout
     if (was.amount_minor, was.currency, was.chain) != (
@@ -257,10 +214,9 @@ async def _import(
     return False
 
 
-async def _record(context: OperationContext, tx: Tx, new: NewPayout) -> None:
+async def _record(tx: Tx, new: NewPayout) -> None:
     """Write a payout and its entry; the merchant's payouts are locked."""
     payout = new.payout
-    await require_present(context, tx, payout.merchant_id)
     owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > owed:
         raise await _too_much(tx, payout, owed)

@@ -1,6 +1,5 @@
 """Providers: enabled or not for all merchants, and their names in the API."""
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -11,7 +10,6 @@ from payintent.domain.gateway import PROVIDER_NAME, PROVIDER_NAME_FORM
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
 from payintent.operations.fields import argument, option
@@ -21,7 +19,6 @@ from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
 from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
-from payintent.storage.merge_lists import CellList, ask_cells
 
 _Provider = Annotated[str, argument("As `provider list` shows it, such as stripe.", name="name")]
 
@@ -41,16 +38,11 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
     """List accounts whose gateway does not answer, and until when none is called."""
 
     action: ClassVar[str] = "provider.health"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
         """Return the outages, oldest first; none where every gateway answers."""
-        found, away = await ask_cells(dict(context.cells.items()), gateway_outages.list_outages)
-        outages = [outage for of_cell in found.values() for outage in of_cell]
-        if len(found) > 1:  # each cell finds out by itself, of one account too
-            outages.sort(key=lambda outage: (outage.since, outage.account_id))
-        return CellList(outages, away)
+        return await gateway_outages.list_outages(context.database)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +63,6 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     """List the last requests that gateways rejected, throttled or did not answer."""
 
     action: ClassVar[str] = "provider.errors"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
     account_id: Annotated[int | None, option("Only this account's.", name="account")] = None
     limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20
@@ -79,24 +70,8 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     async def read(self, context: OperationContext) -> list[GatewayErrorView]:
         """Return each account's last errors, newest first."""
         check_list_limit(self.limit)
-        found, away = await ask_cells(
-            dict(context.cells.items()),
-            lambda cell: gateway_calls.list_errors(cell, self.account_id, self.limit),
-        )
-        errors = [error for of_cell in found.values() for error in of_cell]
-        if len(found) > 1:
-            errors = _last_of_each(errors, self.limit)
-        return CellList(map(_view, errors), away)
-
-
-def _last_of_each(errors: list[FailedGatewayCall], limit: int) -> list[FailedGatewayCall]:
-    """Keep the last errors of each account over all cells, newest first."""
-    kept, count = list[FailedGatewayCall](), Counter[int]()
-    for error in sorted(errors, key=lambda error: error.at, reverse=True):
-        count[error.account_id] += 1
-        if count[error.account_id] <= limit:
-            kept.append(error)
-    return kept
+        errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
+        return list(map(_view, errors))
 
 
 def _view(error: FailedGatewayCall) -> GatewayErrorView:

@@ -10,7 +10,7 @@ from payintent.domain.merchant import PaymentMethod
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import QuoteCountry, resolve_quote_country
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.validation import quote_input
 from payintent.payments.merchant_cache import MerchantSetup
@@ -38,8 +38,6 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
     """
 
     action: ClassVar[str] = "quotes.explain"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "payment_id"
     columns = ("method_id", "label", "currency", "offered", "total", "reason")
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
     country: Annotated[str, option("Of the buyer: two capital letters.")]
@@ -51,7 +49,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
         if snapshot is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")
         payment = snapshot.payment
-        setup = await context.merchants.get_of(payment)
+        setup = await context.merchants.get(payment.merchant_id)
         quote_country = resolve_quote_country(
             payment,
             setup.merchant,
@@ -60,7 +58,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
             None,
             await context.policies.restrictions(),
         )
-        silent = await context.accounts.unavailable(payment.id)
+        silent = await context.accounts.unavailable()
         return [
             explanation
             for method in setup.methods

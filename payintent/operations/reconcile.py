@@ -6,7 +6,6 @@ Its payouts are recorded.
 from dataclasses import replace
 from typing import ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import as_utc
@@ -16,7 +15,6 @@ from payintent.reconciliation.compare import (
     compare_file,
     find_accounts,
 )
-from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.storage import reconciliation
 from payintent.storage.database import Tx
 
@@ -34,16 +32,12 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     async def read(self, context: OperationContext) -> ReconciliationResult:
         """Return the differences; nothing is written."""
         comparison = _complete(context, self.comparison)
-        await _require_cells(context)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
-            async with open_compared(context.cells, tx) as compared:
-                result = await compare_file(compared, comparison, None)
-                if not self.foresees_cases:
-                    return result.found
-                opened = 0
-                for cell, new in zip(compared, result.make_cases(compared), strict=True):
-                    opened += await reconciliation.count_new_cases(cell.tx, new)
+            result = await compare_file(tx, comparison, None)
+            if not self.foresees_cases:
+                return result.found
+            opened = await reconciliation.count_new_cases(tx, result.make_cases(tx))
             return replace(result.found, opened=opened)
 
 
@@ -65,15 +59,13 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         )
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown provider or account, and to compare without all cells."""
-        await _require_cells(context)
+        """Refuse an unknown provider or account."""
         await find_accounts(context.database, _complete(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
         """Open the cases, record payouts, and schedule inquiries that may settle differences."""
-        async with open_compared(context.cells, tx) as compared:
-            result = await compare_file(compared, _complete(context, self.comparison), context.who)
-            return await result.write(compared)
+        result = await compare_file(tx, _complete(context, self.comparison), context.who)
+        return await result.write(tx)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Record the counts; the lines stay in the file."""
@@ -83,15 +75,6 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             "opened": result.opened,
             "asked": result.asked,
         }
-
-
-async def _require_cells(context: OperationContext) -> None:
-    """Refuse where a cell is away: what it has would be missing, or unknown."""
-    if away := await find_away(context.cells):
-        raise RefusedError(
-            ErrorCode.SERVICE_UNAVAILABLE,
-            f"cell {', '.join(map(str, away))} does not answer: nothing can be compared without it",
-        )
 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:

@@ -1,6 +1,6 @@
 """Refunds: listed, shown, and approved or rejected by a second operator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -13,11 +13,9 @@ from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, R
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
-from payintent.operations.fields import ListLimit, OfCell, OfMerchantId, argument, option
-from payintent.operations.find_cell import find_cell, require_cell
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
@@ -33,7 +31,6 @@ from payintent.operations.validation import (
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, payments, refund_reviews, refunds, resting_refunds
 from payintent.storage.database import Executor, Tx
-from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
@@ -43,7 +40,6 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     """List refunds, newest first; of those that wait for a person also the oldest first."""
 
     action: ClassVar[str] = "refund.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("id", "status", "step", "merchant_id", "payment_id"),
         *("amount_minor", "currency", "requested_by", "created_at"),
@@ -90,28 +86,18 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         )
         if self.order == "oldest":
             after = parse_before(ids.REFUND, self.after, "after")
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: refund_reviews.list_waiting_refunds(cell, wanted, after, self.limit),
-                self.limit,
-                key=lambda review: review.id,
-                oldest_first=True,
+            records = await refund_reviews.list_waiting_refunds(
+                context.reading, wanted, after, self.limit
             )
         else:
-            found = await merge_lists(
-                dict(context.readings.items()),
-                lambda cell: refund_reviews.list_refunds(cell, wanted, self.limit),
-                self.limit,
-                key=lambda review: review.id,
-            )
-        return CellList(map(refund_view, found), found.cells_away)
+            records = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
+        return list(map(refund_view, records))
 
     async def _payment(self, context: OperationContext) -> UUID | None:
         if self.payment_id is None:
             return None
-        database = context.cells.at(await find_cell(context.cells, self.payment_id))
         parsed = ids.parse_id(ids.PAYMENT, self.payment_id)
-        if parsed is None or await payments.get(database, parsed) is None:
+        if parsed is None or await payments.get(context.database, parsed) is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")
         return parsed
 
@@ -120,8 +106,6 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     """Show one refund, and the money that it gives back."""
 
     action: ClassVar[str] = "refund.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "refund_id"
     refund_id: _RefundId
 
     async def read(self, context: OperationContext) -> RefundView:
@@ -133,8 +117,6 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """Let a refund be sent that waits for a person; who asked for it cannot."""
 
     action: ClassVar[str] = "refund.approve"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -164,8 +146,6 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """End a refund that waits for a person, or was never sent; what it reserved is free again."""
 
     action: ClassVar[str] = "refund.reject"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -204,8 +184,6 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "refund.resend"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "refund_id"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
@@ -262,41 +240,25 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
     What was queued at the moment that was restored may have been sent since. Until it is known what
     became of it, each counts as sent now: a worker asks its gateway, or its chain. It is sent only
     where the gateway does a refund once per id, or where the contract has not done it.
-    Name the cell that was restored: what waits in others was surely not sent.
     """
 
     action: ClassVar[str] = "refund.ask-first"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    cell: OfCell = None
-
-    async def cells_of(self, context: OperationContext) -> Sequence[int]:
-        """Return the cell that is named, which was restored alone; else all."""
-        return context.cells.numbers() if self.cell is None else [self.cell]
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what becomes of the refunds that wait to be sent."""
         del context
-        where = "" if self.cell is None else f" in cell {self.cell}"
         harm = "one that its gateway does not know fails after ten minutes"
         return [
-            f"every refund that waits to be sent{where} is asked about first",
+            "every refund that waits to be sent is asked about first",
             f"{harm}, unless it can be sent twice without harm",
         ]
-
-    async def check(self, context: OperationContext) -> None:
-        """Refuse a cell that is none."""
-        require_cell(context.cells, self.cell)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundsAskedFirst:
         """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""
         del context
         return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
-
-    def combine(self, done: RefundsAskedFirst, batch: RefundsAskedFirst) -> RefundsAskedFirst:
-        """Add up the refunds of two cells."""
-        return RefundsAskedFirst(done.refunds + batch.refunds)
 
     def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
         """Record how many refunds it was."""

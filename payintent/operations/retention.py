@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.retention import RetentionRule
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
-from payintent.operations.find_cell import cell_away
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.storage import retention
 
 _COUNTED_MAX = 100_000
@@ -26,14 +24,15 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
     """Count what each rule of retention takes away when a worker looks next; changes nothing."""
 
     action: ClassVar[str] = "retention.show"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns: ClassVar[tuple[str, ...]] = ("rule", "days", "due", "more")
 
     async def read(self, context: OperationContext) -> list[DueRetention]:
         """Return the rules, each with up to 100,000 rows that it counted."""
         found: list[DueRetention] = []
         for rule, days in context.retention.items():
-            counted = days and await _count(context, rule, days)
+            counted = days and await retention.count_due(
+                context.reading, rule, days, _COUNTED_MAX + 1
+            )
             found.append(
                 DueRetention(
                     rule=rule,
@@ -43,16 +42,3 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
                 )
             )
         return found
-
-
-async def _count(context: OperationContext, rule: RetentionRule, days: int) -> int:
-    """Count what a rule takes away in all cells (`SERVICE_UNAVAILABLE` where one is away)."""
-    counted = 0
-    for number, reading in context.readings.items():
-        try:
-            counted += await retention.count_due(reading, rule, days, _COUNTED_MAX + 1)
-        except StorageUnavailableError as error:
-            if not context.cells.are_several:
-                raise
-            raise cell_away(number, error) from error
-    return counted

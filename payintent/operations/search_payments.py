@@ -12,7 +12,7 @@ from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.list_times import MadeSince, MadeUntil, OlderThan, made_between
 from payintent.operations.validation import (
@@ -22,9 +22,7 @@ from payintent.operations.validation import (
     quote_input,
 )
 from payintent.storage import payer_search, payment_search, payments
-from payintent.storage.cells import Cells
-from payintent.storage.database import Database, Executor
-from payintent.storage.merge_lists import CellList, ask_cells, merge_lists
+from payintent.storage.database import Executor
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
 
 _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
@@ -68,14 +66,6 @@ class PaymentPage:
     following: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _CellPage:
-    """A page of one cell, newest first, and where it has not looked yet; None: it has no more."""
-
-    records: Sequence[PaymentRecord]
-    following: tuple[datetime, UUID] | None
-
-
 _Before = Annotated[
     str | None, option("The next page: payments before this one, the last of a page.")
 ]
@@ -85,7 +75,6 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
     """List payments of all merchants, newest first."""
 
     action: ClassVar[str] = "payment.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (*_COLUMNS, "created_at")
     merchant_id: OfMerchantId = None
     status: Annotated[PaymentStatus | None, option("Of one status.")] = None
@@ -128,21 +117,14 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
     async def read_page(self, context: OperationContext) -> PaymentPage:
         """Return a page, and where the next one begins."""
         await _check(context.database, self.merchant_id, self.limit)
-        scope = await self._scope(context)
-        pages, away = await ask_cells(
-            dict(context.cells.items()), lambda cell: self._read_cell(cell, scope)
-        )
-        return _merge(list(pages.values()), scope.limit, away)
-
-    async def _read_cell(self, database: Executor, scope: PaymentScope) -> _CellPage:
-        found = await self._candidates(database, scope)
-        if found is None:
+        database, scope = context.database, await self._scope(context.database)
+        candidates = await self._candidates(database, scope)
+        if candidates is None:
             return await _look_through(database, scope, self.payer_uid)
-        records = await payment_search.list_records(database, found, scope)
-        return _CellPage(records, _place(records[-1]) if len(records) == self.limit else None)
+        records = await payment_search.list_records(database, candidates, scope)
+        return _page(records, records[-1].id if len(records) == self.limit else None)
 
-    async def _scope(self, context: OperationContext) -> PaymentScope:
-        database = context.database
+    async def _scope(self, database: Executor) -> PaymentScope:
         if self.currency is not None and self.currency not in CURRENCIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"currency {quote_input(self.currency)} is not known"
@@ -168,7 +150,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             chain=self.chain,
             token=self.token,
             unselected=self.unselected,
-            before=await _before(context.cells, self.before),
+            before=await _before(database, self.before),
             limit=self.limit,
         )
 
@@ -208,7 +190,6 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
     """
 
     action: ClassVar[str] = "payment.search"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (*_COLUMNS, "created_at", "found_by")
     text: Annotated[
         str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x…, or a gateway's own.")
@@ -225,45 +206,17 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
             raise RefusedError(ErrorCode.BAD_REQUEST, f"text has 1 to {_TEXT_MAX} characters")
         scope = PaymentScope(
             merchant_id=self.merchant_id,
-            before=await _before(context.cells, self.before),
+            before=await _before(context.database, self.before),
             limit=self.limit,
         )
-        found = await merge_lists(
-            _cells_that_may_have(context.cells, text),
-            lambda cell: _search(cell, text, scope),
-            self.limit,
-            key=lambda payment: (payment[0].created_at, payment[0].id),
-        )
-        return CellList((_listed(record, how) for record, how in found), found.cells_away)
-
-
-def _cells_that_may_have(cells: Cells, text: str) -> dict[int, Database]:
-    """Return the cells to ask for a text: those that it names as an id, else all of them.
-
-    What was made before there were cells is in cell 0, whatever cell its id names by chance.
-    """
-    every = dict(cells.items())
-    if not cells.are_several:
-        return every
-    named: int | None = None
-    seal = cells.control.id_generator.checkout_seal
-    if seal is not None and ids.is_checkout_id(text):
-        named = seal.cell_of(text)
-    elif (session_id := ids.parse_id(ids.SESSION, text)) is not None:
-        named = ids.cell_of_opaque(session_id)
-    else:
-        parsed = (ids.parse_id(prefix, text) for prefix in _PREFIXES.values())
-        if (row_id := next(filter(None, parsed), None)) is not None:
-            return {(number := cells.number_of(row_id)): every[number]}
-    if named is None:
-        return every
-    return {number: every[number] for number in sorted({named, 0}) if number in every}
+        matches = await _search(context.database, text, scope)
+        return [_listed(record, how) for record, how in matches]
 
 
 async def _search(
     database: Executor, text: str, scope: PaymentScope
 ) -> list[tuple[PaymentRecord, str]]:
-    """Find a cell's payments that a text is about, newest first, and what of each it is."""
+    """Find the payments that a text is about, newest first, and what of each it is."""
     found: dict[UUID, str] = {}
     for how, payment_ids in await _find(database, text, scope):
         for payment_id in payment_ids:
@@ -326,41 +279,27 @@ def _read_uuid(text: str) -> UUID | None:
 
 async def _look_through(
     database: Executor, scope: PaymentScope, payer_uid: str | None
-) -> _CellPage:
-    """Read a cell's page; of a narrow scope, payments are looked through, so many at most."""
+) -> PaymentPage:
+    """Read a page; if the scope is narrow, look through a limited number of payments for it."""
     at_once = _LOOKED_AT_ONCE if scope.is_narrow else scope.limit
     rest = replace(scope, limit=at_once)
     records: list[PaymentRecord] = []
     for _ in range(_LOOKED_MAX // _LOOKED_AT_ONCE):
         positions = await payment_search.list_positions(database, rest, payer_uid)
-        found = [payment_id for _, payment_id in positions]
-        records += await payment_search.list_records(database, found, scope)
+        payment_ids = [payment_id for _, payment_id in positions]
+        records += await payment_search.list_records(database, payment_ids, scope)
         if len(records) >= scope.limit:
-            return _CellPage(records[: scope.limit], _place(records[scope.limit - 1]))
+            return _page(records[: scope.limit], records[scope.limit - 1].id)
         if len(positions) < at_once:
-            return _CellPage(records, None)
+            return _page(records, None)
         rest = replace(rest, before=positions[-1])
-    return _CellPage(records, rest.before)
+    return _page(records, rest.before and rest.before[1])
 
 
-def _place(record: PaymentRecord) -> tuple[datetime, UUID]:
-    return record.created_at, record.id
-
-
-def _merge(pages: Sequence[_CellPage], limit: int, away: Sequence[int]) -> PaymentPage:
-    """Merge pages of cells down to the first place behind which one of them has not looked."""
-    ends = [page.following for page in pages if page.following is not None]
-    following = max(ends, default=None)
-    every = [record for page in pages for record in page.records]
-    if len(pages) > 1:
-        reached = (record for record in every if following is None or _place(record) >= following)
-        every = sorted(reached, key=_place, reverse=True)
-        if len(every) > limit:
-            every = every[:limit]
-            following = _place(every[-1])
+def _page(records: Sequence[PaymentRecord], following: UUID | None) -> PaymentPage:
     return PaymentPage(
-        payments=CellList(map(_listed, every), away),
-        following=following and ids.format_id(ids.PAYMENT, following[1]),
+        payments=list(map(_listed, records)),
+        following=following and ids.format_id(ids.PAYMENT, following),
     )
 
 
@@ -369,12 +308,12 @@ async def _check(database: Executor, merchant_id: int | None, limit: int) -> Non
     await check_merchant(database, merchant_id)
 
 
-async def _before(cells: Cells, payment_id: str | None) -> tuple[datetime, UUID] | None:
+async def _before(database: Executor, payment_id: str | None) -> tuple[datetime, UUID] | None:
     """Read where the last page ended; raise `NOT_FOUND` for a payment that there is not."""
     if payment_id is None:
         return None
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    last = await payments.get(cells.of(parsed), parsed) if parsed else None
+    last = await payments.get(database, parsed) if parsed else None
     if last is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
     return last.payment.created_at, last.payment.id

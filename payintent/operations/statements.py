@@ -17,7 +17,7 @@ from payintent.domain.ledger import Fact
 from payintent.domain.money import format_smallest_units
 from payintent.domain.statement import MOVEMENTS, Movement
 from payintent.json_format import format_timestamp
-from payintent.operations.base import OperationContext, OperationHome, ReadOperation
+from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,
@@ -27,9 +27,7 @@ from payintent.operations.validation import (
     read_day,
 )
 from payintent.storage import merchants, statements
-from payintent.storage.cells import Cells
-from payintent.storage.database import Database, Executor
-from payintent.storage.merge_lists import CellList, merge_lists
+from payintent.storage.database import Executor
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
 
 _LINES_AT_ONCE = 5_000
@@ -92,7 +90,6 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     """List statements, newest first."""
 
     action: ClassVar[str] = "statement.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
     merchant_id: OfMerchantId = None
     currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
@@ -114,21 +111,14 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
             until=read_day("until", self.until),
             before=parse_before(ids.STATEMENT, self.before),
         )
-        found = await merge_lists(
-            dict(context.readings.items()),
-            lambda cell: statements.list_statements(cell, wanted, self.limit),
-            self.limit,
-            key=lambda statement: statement.id,
-        )
-        return CellList(map(statement_view, found), found.cells_away)
+        records = await statements.list_statements(context.reading, wanted, self.limit)
+        return list(map(statement_view, records))
 
 
 class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
     """Show one statement."""
 
     action: ClassVar[str] = "statement.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "statement_id"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> StatementView:
@@ -143,8 +133,6 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "statement.export"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "statement_id"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
     format: Annotated[
         Literal[ExportFormat, "pdf"],
@@ -171,18 +159,6 @@ async def known_statement(
         wanted = quote_input(statement_id) if merchant_id is None else "of this id"
         raise RefusedError(ErrorCode.NOT_FOUND, f"no statement {wanted}")
     return found
-
-
-async def own_statement(
-    cells: Cells, statement_id: str, merchant_id: int
-) -> tuple[Database, Statement]:
-    """Return a merchant's statement and the database that has it, which its id names.
-
-    Raises `NOT_FOUND` for any other id, `StorageUnavailableError` where that cell is away.
-    """
-    parsed = ids.parse_id(ids.STATEMENT, statement_id)
-    database = cells.control if parsed is None else cells.of(parsed)
-    return database, await known_statement(database, statement_id, merchant_id)
 
 
 def statement_view(statement: Statement) -> StatementView:

@@ -11,7 +11,7 @@ from payintent.operations.base import OperationContext
 from payintent.operations.callback_secret import add_callback_secret
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.offer_all_methods import offer_all_methods, offer_methods
-from payintent.storage import accounts, merchant_cells, merchants
+from payintent.storage import accounts, merchants
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Tx
 
@@ -45,7 +45,6 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
         return TestSide(side_id, None)
     await ensure_writing_key(context, tx)
     side_id = await merchants.add_test_side(tx, merchant_id)
-    await merchant_cells.place_beside(tx, side_id, merchant_id)
     await _ensure_test_account(context, tx, side_id)
     await offer_all_methods(tx, side_id, livemode=False)
     return TestSide(side_id, await add_callback_secret(context, tx, side_id))

@@ -14,22 +14,19 @@ from payintent.operations.base import (
     BatchOperation,
     ChangeOperation,
     OperationContext,
-    OperationHome,
     ReadOperation,
 )
 from payintent.operations.endpoint_views import EndpointView, read_endpoint_views
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.run_in_cells import ask_in_cells
 from payintent.operations.validation import (
     as_utc,
     check_after,
     check_list_limit,
     check_merchant,
 )
-from payintent.storage import delivery_list, endpoint_list, event_replays, outbox
+from payintent.storage import delivery_list, event_replays, outbox
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
-from payintent.storage.merge_lists import CellList, merge_lists
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -94,7 +91,6 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
     """List events and how far their delivery is, newest first."""
 
     action: ClassVar[str] = "webhooks.list"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
     merchant_id: OfMerchantId = None
     state: Annotated[
@@ -124,20 +120,14 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
             tried=self.tried,
             before=self.before,
         )
-        found = await merge_lists(
-            dict(context.readings.items()),
-            lambda cell: delivery_list.list_deliveries(cell, wanted, self.limit),
-            self.limit,
-            key=lambda delivery: delivery.event_id,
-        )
-        return CellList(map(_delivery, found), found.cells_away)
+        records = await delivery_list.list_deliveries(context.reading, wanted, self.limit)
+        return list(map(_delivery, records))
 
 
 class ListEndpoints(ReadOperation[list[EndpointView]], frozen=True, kw_only=True):
     """List where webhooks go, what waits there, and how the last attempts ended."""
 
     action: ClassVar[str] = "webhooks.endpoints"
-    home: ClassVar[OperationHome] = OperationHome.CELLS
     columns = (
         *("merchant_id", "merchant_name", "callback_url", "pending", "late_s", "dead"),
         *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
@@ -147,22 +137,17 @@ class ListEndpoints(ReadOperation[list[EndpointView]], frozen=True, kw_only=True
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[EndpointView]:
-        """Return the endpoints by the merchant's number, over the cells of each merchant."""
+        """Return the endpoints by the merchant's number."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        places = await endpoint_list.list_places(
-            context.reading, self.merchant_id, self.after, self.limit
-        )
-        return await read_endpoint_views(context.cells, context.readings, places)
+        return await read_endpoint_views(context.reading, self.merchant_id, self.after, self.limit)
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
     """Show an event, its bytes, and every attempt to deliver it."""
 
     action: ClassVar[str] = "webhooks.show"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "event_id"
     event_id: _EventId
 
     async def read(self, context: OperationContext) -> EventAttempts:
@@ -178,8 +163,6 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     """Send one event again, whatever its state, under its own webhook-id."""
 
     action: ClassVar[str] = "webhooks.replay"
-    home: ClassVar[OperationHome] = OperationHome.CELL
-    cell_field: ClassVar[str | None] = "event_id"
     needs_role: ClassVar[Role] = Role.SUPPORT
     event_id: _EventId
 
@@ -220,8 +203,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many events are sent again."""
-        events = sum(await ask_in_cells(context, self, self.total))
-        return [f"{events} events are sent again"]
+        return [f"{await self.total(context)} events are sent again"]
 
     async def total(self, context: OperationContext) -> int:
         """Count the events that did not arrive."""
@@ -229,14 +211,12 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         """Count the events that would be sent again, and their merchants."""
-        found = await ask_in_cells(
-            context, self, lambda there: event_replays.count_missed(there.database, self._missed())
-        )
+        missed = await event_replays.count_missed(context.database, self._missed())
         return {
-            "events": sum(counted.events for counted in found),
-            "merchants": sum(counted.merchants for counted in found),
-            "oldest": min((item.oldest for item in found if item.oldest), default=None),
-            "newest": max((item.newest for item in found if item.newest), default=None),
+            "events": missed.events,
+            "merchants": missed.merchants,
+            "oldest": missed.oldest,
+            "newest": missed.newest,
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
