@@ -5,10 +5,11 @@ The case closes by itself when the payment has ended by what the chain's blocks 
 
 from collections.abc import Awaitable, Callable
 
+from prometheus_client import Gauge
+
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.log import get_logger
-from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
 from payintent.storage import cases
 from payintent.storage.database import Database
@@ -17,18 +18,18 @@ from payintent.storage.onchain.chain_watch import ChainWatch
 
 _CASES_MAX = 100  # opened for one chain, or closed, in one step
 
-WATCHED = ChainGauge("payintent_chain_watched", "1 while a chain is watched, and so offered", min)
-WAITING = ChainGauge(
-    "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", sum
+WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
+WAITING = Gauge(
+    "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", ["chain"]
 )
-AUTOMATIC_GAS_LEFT = ChainGauge(
-    "payintent_chain_auto_refund_gas_left", "Gas of the day left for automatic refunds", min
+AUTOMATIC_GAS_LEFT = Gauge(
+    "payintent_chain_auto_refund_gas_left", "Gas of the day left for automatic refunds", ["chain"]
 )
 _log = get_logger("chain_alarm")
 
 
 def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
-    """Return a step of a cell: it reports each change, opens cases and closes decided ones.
+    """Return a step that reports each change, opens cases and closes decided ones.
 
     The step returns whether there are more cases to open or to close.
     """
@@ -37,7 +38,7 @@ def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
     async def step() -> bool:
         plenty = False
         for watch in await chain_watch.list_watches(database):
-            _report(watch, watched_before.get(watch.chain), database.id_generator.cell)
+            _report(watch, watched_before.get(watch.chain))
             watched_before[watch.chain] = watch.watched
             if not watch.watched:
                 plenty |= await _open_cases(database, watch.chain)
@@ -47,23 +48,21 @@ def chain_alarm(database: Database) -> Callable[[], Awaitable[bool]]:
     return step
 
 
-def _report(watch: ChainWatch, before: bool | None, cell: int) -> None:
-    WATCHED.set(watch.chain, cell, watch.watched)
-    WAITING.set(watch.chain, cell, 0 if watch.watched else watch.sessions)
-    named = {"cell": cell} if cell else {}
+def _report(watch: ChainWatch, before: bool | None) -> None:
+    WATCHED.labels(watch.chain).set(watch.watched)
+    WAITING.labels(watch.chain).set(0 if watch.watched else watch.sessions)
     if watch.watched and before is False:
-        _log.info("chain_watched", chain=watch.chain, **named)
+        _log.info("chain_watched", chain=watch.chain)
     if not watch.watched and before is not False:
-        _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions, **named)
+        _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 
 async def _report_gas(database: Database) -> None:
-    cell = database.id_generator.cell
     for chain, gas_left in (await chain_gas.list_left(database)).items():
         if gas_left is None:
-            AUTOMATIC_GAS_LEFT.forget(chain, cell)
+            AUTOMATIC_GAS_LEFT.remove(chain)
         else:
-            AUTOMATIC_GAS_LEFT.set(chain, cell, gas_left)
+            AUTOMATIC_GAS_LEFT.labels(chain).set(gas_left)
 
 
 async def _open_cases(database: Database, chain: str) -> bool:

@@ -1,9 +1,10 @@
 """Payments seen on a chain that do not become final: an alarm, and after a day a case."""
 
+from prometheus_client import Gauge
+
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.log import get_logger
-from payintent.onchain.chain_gauge import ChainGauge
 from payintent.payments.cases import hand_over_to_operator
 from payintent.storage.database import Database
 from payintent.storage.onchain import pending_transfers
@@ -12,15 +13,15 @@ from payintent.storage.onchain.chains import ChainRecord
 _log = get_logger("overdue")
 _SHOWN_MAX = 100
 
-OVERDUE = ChainGauge(
-    "payintent_chain_overdue", "Payments that were seen and are not final in time", sum
+OVERDUE = Gauge(
+    "payintent_chain_overdue", "Payments that were seen and are not final in time", ["chain"]
 )
 
 
 async def report_overdue_transfers(database: Database, chain: ChainRecord) -> None:
     """Report payments that are not final within the chain's grace time; none ever fails."""
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
-    OVERDUE.set(chain.slug, database.id_generator.cell, len(found))
+    OVERDUE.labels(chain.slug).set(len(found))
     for transfer in found:
         if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
             session = ids.format_id(ids.SESSION, transfer.session_id)

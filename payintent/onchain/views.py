@@ -18,12 +18,10 @@ from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
 from payintent.onchain.wallet_handoff import WalletHandoff
 from payintent.storage import payments, sessions
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
 from payintent.storage.onchain.pending_transfers import SessionTransaction
-from payintent.storage.session_cells import find_session_cell
 
 #: The page stops offering to pay so long before the deadline: transactions take time to be mined.
 LAST_CALL = timedelta(seconds=60)
@@ -82,13 +80,13 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
 
 
 async def session_view(
-    cells: Cells, session_id: UUID | None, handoff: WalletHandoff
+    database: Database, session_id: UUID | None, handoff: WalletHandoff
 ) -> dict[str, Any]:
     """Return a session as wallets need it.
 
     Raises `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
     """
-    snapshot = await _see(cells, session_id)
+    snapshot = await _see(database, session_id)
     amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
@@ -121,13 +119,12 @@ async def session_view(
     }
 
 
-async def find_open_session(cells: Cells, session_id: UUID | None) -> Session:
+async def find_open_session(database: Database, session_id: UUID | None) -> Session:
     """Return a session that transactions may be posted to; raises what `session_view` does."""
-    return (await _see(cells, session_id)).session
+    return (await _see(database, session_id)).session
 
 
-async def _see(cells: Cells, session_id: UUID | None) -> _Seen:
-    database = await find_session_cell(cells, session_id) if session_id else cells.control
+async def _see(database: Database, session_id: UUID | None) -> _Seen:
     session = await sessions.get(database, session_id) if session_id else None
     if session is None or session.quote.provider != PROVIDER:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")

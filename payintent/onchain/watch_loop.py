@@ -1,24 +1,18 @@
-"""The watch loops: one for each cell of each chain with endpoints, in one process at a time.
-
-Each has its own cursor, lock and pauses, in its cell's database: a cell that is away delays itself
-alone, and reads on from its cursor when it is back.
-"""
+"""The watch loops: one for each chain that has endpoints, in one process at a time."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
 from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
 from payintent.domain.evm import ChainHeads, ChainReader
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.rpc import ERRORS
-from payintent.evm.shared_reader import SharedReaders, WatcherReader
 from payintent.log import get_logger
-from payintent.onchain.chain_gauge import ChainGauge
 from payintent.onchain.contract_checks import contracts_match
 from payintent.onchain.overdue_transfers import OVERDUE, report_overdue_transfers
 from payintent.onchain.pending_transfers import PendingTransferScanner
@@ -48,35 +42,28 @@ _LOOKS_WHILE_WATCHED = 3  # two may fail
 _FOLLOW_S = 5.0  # how often another process's lock is tried
 
 FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
-HEAD = ChainGauge("payintent_chain_head", "The newest block that was shown", max)
-LAG = ChainGauge("payintent_chain_lag_seconds", "Age of the last block that was read", max)
+HEAD = Gauge("payintent_chain_head", "The newest block that was shown", ["chain"])
+LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchContext:
-    """What the watch loops of one cell run with; `readers` are those of all cells."""
+    """What the watch loops run with."""
 
     settings: Settings
     database: Database
-    readers: SharedReaders = field(default_factory=SharedReaders)
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
     """Watch one chain until `stop` is set; where another process does, wait for its end."""
-    cell, url = context.database.id_generator.cell, context.database.settings.direct_url
-    named = {"cell": cell} if cell else {}
+    url = context.settings.direct_url
     while not stop.is_set():
         try:
-            async with hold_advisory_lock(url, watch_lock(slug, cell)) as lock:
+            async with hold_advisory_lock(url, f"watch:{slug}") as lock:
                 await _lead(context, slug, stop, lock)
         except (StorageUnavailableError, LockTimeoutError, LockLostError, OSError) as error:
-            _log.warning("watch_deferred", chain=slug, why=type(error).__name__, **named)
+            _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
         await wait_until_stopped(stop, _FOLLOW_S)
-
-
-def watch_lock(slug: str, cell: int) -> str:
-    """Name a watcher's lock; cells may be schemas of one database, which has one set of locks."""
-    return f"watch:{slug}:{cell}" if cell else f"watch:{slug}"
 
 
 async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock) -> None:
@@ -96,13 +83,13 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
             )
     finally:
         await view.close()
-        _forget(slug, context.database.id_generator.cell)
+        _forget(slug)
 
 
-def _forget(slug: str, cell: int) -> None:
+def _forget(slug: str) -> None:
     """Leave the figures of a chain to the process that watches it now."""
     for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
-        gauge.forget(slug, cell)
+        gauge.remove(slug)
 
 
 async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
@@ -119,9 +106,9 @@ class _ReaderHolder:
     context: WatchContext
     slug: str
     made_for: tuple[ChainRecord, "_Offered"] | None = None
-    reader: WatcherReader | None = None
+    reader: RpcChainReader | None = None
 
-    async def open(self) -> tuple[ChainRecord, WatcherReader] | None:
+    async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
         """Return the chain and its reader, once what it offers is what the operator has set."""
         chain = await chains.get_chain(self.context.database, self.slug)
         if chain is None:
@@ -129,10 +116,10 @@ class _ReaderHolder:
         offered = await _read_offered(self.context.database, self.slug)
         if self.made_for != (chain, offered):
             await self.close()
-            self.reader = _open_shared(self.context, chain)
+            self.reader = open_configured_reader(self.context.settings, chain)
             if self.reader is None:
                 return None
-            if misfit := await _find_misfit(self.slug, self.reader.reader, offered):
+            if misfit := await _find_misfit(self.slug, self.reader, offered):
                 await self._halt(misfit, offered)
                 return None
             self.made_for = (chain, offered)
@@ -147,7 +134,7 @@ class _ReaderHolder:
             await chains.lock_cursor(tx, self.slug)
             if await _read_offered(tx, self.slug) == offered:
                 await chains.halt(tx, self.slug, why)
-                HALTED.set(self.slug, self.context.database.id_generator.cell, 1)
+                HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
         """Close the reader's connections."""
@@ -206,8 +193,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await _leave_out_stuck(context, slug, await reader.heads())
-    cell = context.database.id_generator.cell
-    HEAD.set(slug, cell, max(head.latest.number for head in heads))
+    HEAD.labels(slug).set(max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
     try:
         cursor = await watcher.read_final(heads)
@@ -216,7 +202,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: ChainRea
     if cursor is None:
         return False
     if cursor.at is not None:
-        LAG.set(slug, cell, _age_s(cursor.at, max(head.latest.at for head in heads)))
+        LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if away is None and cursor.block < agreed_final_block(heads):
         return True
     await scanner.scan(cursor, heads)
@@ -262,16 +248,6 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
         return True
     newest = max(head.latest.at for head in heads)
     return _age_s(newest, await payments.now(context.database)) <= behind_max_s
-
-
-def _open_shared(context: WatchContext, chain: ChainRecord) -> WatcherReader | None:
-    """Open a chain's reader, which cells share that have the same settings of the chain."""
-    read_by = (chain.slug, chain.network_id, chain.finality, chain.confirmations)
-    return context.readers.open(
-        (*read_by, chain.instant_finality),
-        context.database.id_generator.cell,
-        lambda: open_configured_reader(context.settings, chain),
-    )
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:

@@ -7,10 +7,9 @@ watcher that dies continues after its last commit, and a second one does no harm
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import (
@@ -27,8 +26,6 @@ from payintent.domain.evm import (
 from payintent.domain.onchain import TransferDisposition
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
-from payintent.onchain.cell_logs import logs_of_cell
-from payintent.onchain.chain_gauge import ChainGauge
 from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
@@ -39,7 +36,6 @@ from payintent.storage.onchain import chains, pending_transfers, refund_logs, tr
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
 _log = get_logger("watch")
-_Log = TypeVar("_Log", bound=ContractLog)
 LOGS_MAX = 1_000  # in one transaction
 STRETCHES_MAX = 200  # in one pass: then it is time to see what else is new
 _PENDING_MAX = 1_000  # looked up in one stretch
@@ -54,9 +50,9 @@ RECEIPTS = Counter(
     "payintent_chain_receipts_total", "Finalized logs by what they were", ["chain", "disposition"]
 )
 LATE = Counter("payintent_chain_late_logs_total", "Logs that only a second look found", ["chain"])
-FINAL = ChainGauge("payintent_chain_final", "The newest final block", max)
-CURSOR = ChainGauge("payintent_chain_cursor", "The last block that was read", min)
-HALTED = ChainGauge("payintent_chain_halted", "1 while a person must look", max)
+FINAL = Gauge("payintent_chain_final", "The newest final block", ["chain"])
+CURSOR = Gauge("payintent_chain_cursor", "The last block that was read", ["chain"])
+HALTED = Gauge("payintent_chain_halted", "1 while a person must look", ["chain"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +90,16 @@ class FinalBlockReader:
         Raises `ChainUnavailableError` where no endpoint could supply or prove the next stretch.
         """
         slug, final = self.chain.slug, agreed_final_block(heads)
-        cell = self.database.id_generator.cell
-        FINAL.set(slug, cell, final)
+        FINAL.labels(slug).set(final)
         failures = stretches_read = 0
         doubts: Doubts = {}
         while True:
             contracts = await self._contracts()
             cursor = await chains.get_cursor(self.database, slug)
-            HALTED.set(slug, cell, cursor is not None and cursor.halted is not None)
+            HALTED.labels(slug).set(cursor is not None and cursor.halted is not None)
             if cursor is None or cursor.halted:
                 return None
-            CURSOR.set(slug, cell, cursor.block)
+            CURSOR.labels(slug).set(cursor.block)
             ahead = [head for head in heads if head.final.number > cursor.block]
             if cursor.block >= final or stretches_read == STRETCHES_MAX:
                 return cursor
@@ -143,7 +138,7 @@ class FinalBlockReader:
                 for _ in range(_SECOND_LOOK_STRETCHES_MAX):
                     if (chunk := await anext(found, None)) is None:
                         break
-                    await self._rescue(await self._of_cell(chunk), heads, contracts)
+                    await self._rescue(chunk, heads, contracts)
                     read = chunk.end.number
         except ChainUnavailableError as error:
             _log.warning("second_look_deferred", chain=slug, why=str(error))
@@ -174,16 +169,7 @@ class FinalBlockReader:
         if cursor.hash is not None and (chunk.before is None or chunk.before.hash != cursor.hash):
             await self._doubt(cursor)
             return False
-        chunk = await self._of_cell(chunk)
         return await self._take(_Step(cursor, chunk.end, contracts), chunk, reading)
-
-    async def _of_cell(self, chunk: LogBatch) -> LogBatch:
-        """Leave out the logs that other cells take."""
-        logs = tuple(await self._logs_of_cell(chunk.logs))
-        return replace(chunk, logs=logs, refunds=tuple(await self._logs_of_cell(chunk.refunds)))
-
-    async def _logs_of_cell(self, logs: Sequence[_Log]) -> list[_Log]:
-        return await logs_of_cell(self.database, self.database.id_generator.cell, logs)
 
     async def _stretch(
         self, cursor: ChainCursor, source: ChainHeads, final: int, contracts: Sequence[bytes]
@@ -221,7 +207,7 @@ class FinalBlockReader:
         if others >= min(_VOICES, len(self.reader.names)):
             why = f"block {cursor.block} was final and is another one now"
             _log.error("chain_halted", chain=self.chain.slug, why=why)
-            HALTED.set(self.chain.slug, self.database.id_generator.cell, 1)
+            HALTED.labels(self.chain.slug).set(1)
             await chains.halt(self.database, self.chain.slug, why)
 
     async def _take(self, step: _Step, chunk: LogBatch, reading: _Reading) -> bool:
@@ -285,7 +271,7 @@ class FinalBlockReader:
                 return None
         if proof.absent:
             await pending_transfers.mark_gone(self.database, slug, list(proof.absent))
-        return await self._logs_of_cell(proof.logs)
+        return proof.logs
 
     async def _apply(
         self,
@@ -356,9 +342,8 @@ class FinalBlockReader:
         aside: Doubts = dict.fromkeys(proof.disputed, chunk.endpoint)
         if aside and await has_room(self.database, slug, len(aside)):
             await self._apply([], contracts, None, aside, moves=False)
-        proven = await self._logs_of_cell(proof.logs)
-        for start in range(0, len(proven), LOGS_MAX):
-            late = proven[start : start + LOGS_MAX]
+        for start in range(0, len(proof.logs), LOGS_MAX):
+            late = proof.logs[start : start + LOGS_MAX]
             LATE.labels(slug).inc(await self._apply(late, contracts, None, {}, moves=False))
 
 

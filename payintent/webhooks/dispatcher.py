@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
@@ -43,7 +43,7 @@ class _FinishedAttempt:
 
 
 class Dispatcher:
-    """One process's dispatcher of a cell. `wake` makes it look at once; it polls all the same."""
+    """One process's dispatcher. `wake` makes it look at once; it polls all the same."""
 
     def __init__(
         self,
@@ -52,15 +52,12 @@ class Dispatcher:
         windows: EndpointWindows,
         poll_s: float,
         chance: Callable[[], float] = random.random,
-        *,
-        cell: int = 0,
     ) -> None:
         self._outbox = outbox
         self._sender = sender
         self._windows = windows
         self._poll_s = poll_s
         self._chance = chance
-        self._named = {"cell": cell} if cell else {}
         self._woken = asyncio.Event()
         self._done: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
         self._sending: set[asyncio.Task[None]] = set()
@@ -94,7 +91,7 @@ class Dispatcher:
             while (taken := await self._take()) >= _TAKE_MAX:
                 _log.debug("backlog", taken=taken)
         except Exception as error:  # noqa: BLE001 - one bad round must not end all deliveries
-            _complain("outbox_away", error, self._named)
+            _complain("outbox_away", error)
 
     async def _take(self) -> int:
         merchants = await self._outbox.due_merchants()
@@ -145,7 +142,7 @@ class Dispatcher:
         try:
             await self._outbox.release(merchant_id)
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _complain("outbox_away", error, self._named)
+            _complain("outbox_away", error)
 
     async def _record_forever(self) -> None:
         """Store attempts, in batches of all that are finished."""
@@ -168,7 +165,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - nor one bad record
             if len(results) == 1 or isinstance(error, StorageUnavailableError):
                 # Where the database has not answered nobody knows whether they are stored.
-                _complain("attempts_lost", error, self._named)
+                _complain("attempts_lost", error)
                 return
             for result in results:
                 await self._record([result])
@@ -188,7 +185,7 @@ class Dispatcher:
             if changes:
                 await self._outbox.show_circuits(changes)
         except Exception as error:  # noqa: BLE001 - deliveries go on without it
-            _complain("outbox_away", error, self._named)
+            _complain("outbox_away", error)
 
     def _outcome(self, done: _FinishedAttempt) -> DeliveryResult:
         delivery, attempt = done.delivery, done.attempt
@@ -221,8 +218,8 @@ def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:
     )
 
 
-def _complain(what: str, error: Exception, named: Mapping[str, int]) -> None:
+def _complain(what: str, error: Exception) -> None:
     if isinstance(error, StorageUnavailableError | LockTimeoutError):
-        _log.warning(what, why=str(error) or type(error).__name__, **named)
+        _log.warning(what, why=str(error) or type(error).__name__)
     else:
-        _log.error(what, exc_info=error, **named)
+        _log.error(what, exc_info=error)

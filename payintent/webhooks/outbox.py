@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payintent.domain.delivery import CircuitReport, DeliveryResult, OutgoingDelivery
-from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.log import get_logger
 from payintent.storage import callback_secrets, endpoint_outages, outbox
@@ -24,7 +23,6 @@ class DatabaseOutbox:
     database: Database
     encryption: Encryption
     lease_s: float
-    others: Sequence[Database] = ()  # of other cells, where a merchant may have deliveries too
 
     async def due_merchants(self) -> list[int]:
         """Return the merchants that have due deliveries, the longest waiting first."""
@@ -53,15 +51,9 @@ class DatabaseOutbox:
         await outbox.record(self.database, [self._attempted(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
-        """Make all of a merchant's deliveries due now, those of other cells too."""
-        for database in (self.database, *self.others):
-            try:
-                while await outbox.release(database, merchant_id):
-                    pass
-            except (StorageUnavailableError, LockTimeoutError) as error:
-                cell = database.id_generator.cell
-                named = {"cell": cell} if cell else {}
-                _log.warning("outbox_away", why=str(error) or type(error).__name__, **named)
+        """Make all of a merchant's deliveries due now."""
+        while await outbox.release(self.database, merchant_id):
+            pass
 
     async def show_circuits(self, reports: Sequence[CircuitReport]) -> None:
         """Store the last report of each merchant."""
