@@ -1,15 +1,12 @@
 """Once a day each contract's final logs are compared with captures, refunds and the ledger.
 
 A piece of blocks is read first, then compared in one transaction that also moves the run on: a
-worker that dies goes on after its last piece, and no request is made within a transaction. Where
-there are several cells each compares its own logs before, in a transaction of its own, which may be
-done again: a case is opened once. One that does not answer fails the run, and it is done again.
+worker that dies goes on after its last piece, and no request is made within a transaction.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
@@ -25,14 +22,6 @@ from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
-from payintent.reconciliation.chain_cells import (
-    CellAwayError,
-    add_ledgers,
-    find_last_block,
-    naming_cell,
-    part_piece,
-    sum_ledgers,
-)
 from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
 from payintent.reconciliation.difference_cases import OPENED_MAX, check_count, make_cases
 from payintent.reconciliation.intake import RUNS, SOURCE_FAILURES
@@ -52,7 +41,6 @@ from payintent.storage.onchain.chains import ChainRecord, TokenRecord
 from payintent.storage.reconciliation import ReconciliationScope
 from payintent.storage.reconciliation_blocks import BlockRun, DueContract
 from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd
-from payintent.storage.reconciliation_sums import ReconciliationSum
 
 SOURCE = "chain"
 _log = get_logger("reconciliation")
@@ -63,9 +51,8 @@ class ChainComparison:
     """What contracts' logs are compared with, and what opens the reader of a chain."""
 
     settings: Settings
-    database: Database  # of cell 0, which has the runs as well
+    database: Database
     open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
-    others: Mapping[int, Database] = field(default_factory=dict[int, Database])  # of other cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,21 +60,11 @@ class _Work:
     """A run that is ours, of a contract of a chain."""
 
     database: Database
-    others: Mapping[int, Database]
     reader: ChainReader
     chain: ChainRecord
     contract: DueContract
     tokens: list[TokenRecord]
     claimed: ClaimedRun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """What the comparison of a piece with one cell gave."""
-
-    differences: int
-    opened: int
-    sums: list[ReconciliationSum]
 
 
 async def compare_chain(context: ChainComparison, slug: str) -> None:
@@ -102,7 +79,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
                 return
             guarded = replace(context, database=context.database.guarded_by(lock.prove))
             await compare_contracts(guarded, chain)
-    except (ChainUnavailableError, CellAwayError, LockLostError, OSError) as error:
+    except (ChainUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
         _log.warning("reconciliation_source_unavailable", source=slug, why=str(error))
 
@@ -122,7 +99,6 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
             claimed, run = begun
             work = _Work(
                 database=database,
-                others=context.others,
                 reader=reader,
                 chain=chain,
                 contract=contract,
@@ -143,18 +119,15 @@ async def _begin(
 ) -> tuple[ClaimedRun, BlockRun] | None:
     """Claim the run that is open, or a new one; None where there is nothing to compare."""
     database, run = context.database, contract.open_run
-    if run is not None and run.cell_away is None:
+    if run is not None:
         claimed = await reconciliation_runs.claim(database, _new_run(chain, contract, run))
         return (claimed, run) if claimed.is_ours else None
-    last = await find_last_block(database, context.others, chain.slug)
-    if run is not None:
-        return await _begin_again(database, _new_run(chain, contract, run), run)
+    last = await reconciliation_blocks.find_last_block(database, chain.slug)
     if last is None or last < contract.next_block:
         return None
     holdings = await read_holdings(reader, tokens, contract.receiver, chain.refunders, last)
-    of_others = await sum_ledgers(context.others, chain.slug, contract.receiver, last)
     run = BlockRun(
-        run_id=context.database.id_generator.new_id(),
+        run_id=database.id_generator.new_id(),
         first_block=contract.next_block,
         last_block=last,
         next_block=contract.next_block,
@@ -166,22 +139,9 @@ async def _begin(
         if not claimed.is_ours:
             return None
         entered = await reconciliation_blocks.sum_ledger(tx, chain.slug, contract.receiver, last)
-        balances = make_balances(holdings, add_ledgers([entered, *of_others]), last)
+        balances = make_balances(holdings, entered, last)
         await reconciliation_blocks.add(tx, contract.account_id, run, balances)
     return claimed, run
-
-
-async def _begin_again(
-    database: Database, new: NewRun, run: BlockRun
-) -> tuple[ClaimedRun, BlockRun] | None:
-    """Open a run whose cell did not answer, and claim it: all cells have answered just now."""
-    async with database.transaction() as tx:
-        if await reconciliation_runs.lock_ended(tx, run.run_id) == "failed":
-            await reconciliation_runs.run_again(tx, run.run_id)
-        run = replace(run, cell_away=None)
-        await reconciliation_blocks.advance(tx, run)
-        claimed = await reconciliation_runs.claim(tx, new)
-    return (claimed, run) if claimed.is_ours else None
 
 
 def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun:
@@ -211,8 +171,6 @@ async def _run(work: _Work, run: BlockRun) -> None:
                 WRONG_ANSWERS.labels(work.chain.slug, "logs_left_out").inc()
                 _log.warning("logs_left_out", chain=work.chain.slug, endpoint=piece.left_out_by)
             advanced = await _compare(work, advanced, piece)
-    except CellAwayError as away:
-        await _fail(work, str(away), away.cell)
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
         raise  # its lease ends, and it goes on there
     except RefusedError as refused:
@@ -223,34 +181,27 @@ async def _run(work: _Work, run: BlockRun) -> None:
 
 
 async def _lacks(work: _Work, run: BlockRun, piece: LogPiece) -> bool:
-    """Tell whether a piece lacks captures or refunds of a cell: its endpoint may leave logs out."""
-    parts = await part_piece(work.database, work.others, piece)
-    for cell, database in ((0, work.database), *work.others.items()):
-        lines = make_lines(parts[cell], work.contract.receiver, work.chain.refunders, {}, {})
-        blocks = (run.next_block, piece.last_block)
-        with naming_cell(cell) if cell else nullcontext():
-            if await reconciliation_blocks.is_lacking(
-                database, work.contract.account_id, blocks, lines
-            ):
-                return True
-    return False
+    """Tell whether a piece lacks captures or refunds: its endpoint may leave logs out."""
+    return await reconciliation_blocks.is_lacking(
+        work.database,
+        work.contract.account_id,
+        (run.next_block, piece.last_block),
+        make_lines(piece, work.contract.receiver, work.chain.refunders, {}, {}),
+    )
 
 
 async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | None:
     """Compare a piece, open cases and move on; None: that was the last one, or is another's."""
-    parts = await part_piece(work.database, work.others, piece)
-    compared = await _compare_others(work, run, parts)
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None
-        compared.append(await _compare_in(tx, work, run, parts[0], compared))
-        for of_cell in compared:
-            await reconciliation_runs.add_sums(tx, run.run_id, of_cell.sums)
+        differences = await _find_differences(tx, work, run, piece)
+        check_count(differences)
         run = replace(
             run,
             next_block=piece.last_block + 1,
-            differences=run.differences + sum(each.differences for each in compared),
-            opened=run.opened + sum(each.opened for each in compared),
+            differences=run.differences + differences,
+            opened=run.opened + await _open_cases(tx, work),
         )
         ended = None
         if piece.last_block == run.last_block:
@@ -268,35 +219,8 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     return None
 
 
-async def _compare_others(
-    work: _Work, run: BlockRun, parts: Mapping[int, LogPiece]
-) -> list[_Compared]:
-    """Compare each other cell with its logs, in a transaction of its own."""
-    compared = list[_Compared]()
-    for cell, database in work.others.items():
-        with naming_cell(cell):
-            async with database.transaction() as tx:
-                of_cell = await _compare_in(tx, work, run, parts[cell], compared)
-        compared.append(of_cell)
-    return compared
-
-
-async def _compare_in(
-    tx: Tx, work: _Work, run: BlockRun, piece: LogPiece, before: Sequence[_Compared]
-) -> _Compared:
-    """Compare a cell's part of a piece with that cell, after those before, and open its cases."""
-    sums = await _find_differences(tx, work, run, piece)
-    counts = await reconciliation.count_differences(tx)
-    found = sum(count for (_, what), count in counts.items() if what != "lines")
-    check_count(found + sum(each.differences for each in before))
-    opened = await _open_cases(tx, work)
-    return _Compared(differences=found, opened=opened, sums=sums)
-
-
-async def _find_differences(
-    tx: Tx, work: _Work, run: BlockRun, piece: LogPiece
-) -> list[ReconciliationSum]:
-    """Load a piece's lines, compare them and add up what each side has."""
+async def _find_differences(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> int:
+    """Load a piece's lines, compare them, and add what each side has to the run's sums."""
     account_id, blocks = work.contract.account_id, (run.next_block, piece.last_block)
     kept = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
     currencies = name_tokens(work.tokens) | kept
@@ -316,7 +240,9 @@ async def _find_differences(
     await reconciliation.compare_lines(tx, scope)
     await reconciliation_blocks.find_missing(tx, scope, *blocks)
     await reconciliation_sums.compare_books(tx, scope)
-    return await reconciliation_sums.sum_sides(tx)
+    await reconciliation_runs.add_sums(tx, run.run_id, await reconciliation_sums.sum_sides(tx))
+    counts = await reconciliation.count_differences(tx)
+    return sum(count for (_, what), count in counts.items() if what != "lines")
 
 
 def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[str]:
@@ -353,15 +279,12 @@ async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
     return replace(run, differences=run.differences + len(short), opened=run.opened + len(opened))
 
 
-async def _fail(work: _Work, problem: str, cell_away: int | None = None) -> None:
-    """End a run that cannot be done; where a cell did not answer it is done again."""
+async def _fail(work: _Work, problem: str) -> None:
     run_id: UUID = work.claimed.id
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return
         await reconciliation_runs.end(tx, run_id, RunEnd(status="failed", problem=problem))
-        if cell_away is not None:
-            await reconciliation_blocks.note_cell_away(tx, run_id, cell_away)
     RUNS.labels("failed").inc()
     _log.error("reconciliation_failed", run=str(run_id), problem=problem)
 

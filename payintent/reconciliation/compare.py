@@ -1,15 +1,15 @@
 """A gateway's own list compared with our records, the ledger and what merchants were told."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, islice
+from itertools import islice
 
 from payintent.domain.currencies import MINOR_DECIMALS
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.settlement_file import PayoutLine
+from payintent.id_generator import IdGenerator
 from payintent.reconciliation.difference_cases import (
     DISPUTE_TYPES,
     OPENED_MAX,
@@ -22,7 +22,6 @@ from payintent.reconciliation.listed_payouts import (
     describe_payout,
     make_payout_cases,
 )
-from payintent.reconciliation.over_cells import ComparedCell, part_lines
 from payintent.reconciliation.payout_lines import check_payouts, put_payouts_aside, settle_lines
 from payintent.reconciliation.provider_file import (
     InvalidProviderFileError,
@@ -32,7 +31,6 @@ from payintent.reconciliation.provider_file import (
 from payintent.storage import (
     cases,
     reconciliation,
-    reconciliation_cells,
     reconciliation_disputes,
     reconciliation_orders,
     reconciliation_sums,
@@ -40,8 +38,7 @@ from payintent.storage import (
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
-from payintent.storage.reconciliation_cells import SharedLine
-from payintent.storage.reconciliation_sums import ReconciliationSum, add_sums
+from payintent.storage.reconciliation_sums import ReconciliationSum
 
 #: We learn of money a moment after the gateway took it: what we recorded within so many seconds
 #: after a file's first line may be in the file before.
@@ -96,26 +93,22 @@ class ComparedFile:
     """The result of a comparison, and what its cases are about."""
 
     found: ReconciliationResult
-    differences: Sequence[Sequence[ReconciliationDifference]]  # by cell; as many as become cases
+    differences: Sequence[ReconciliationDifference]  # at most as many as may become cases
     payouts: Sequence[str]  # what each side says of those that we have otherwise
 
-    def make_cases(self, compared: Sequence[ComparedCell]) -> list[list[NewCase]]:
-        """Make a case of each difference, in its cell; refuse more than a day can have."""
+    def make_cases(self, id_generator: IdGenerator) -> list[NewCase]:
+        """Make a case of each difference; refuse more than a day can have."""
         check_count(self.found.found)
-        made = [
-            make_cases(cell.tx.id_generator, self.found.provider, differences)
-            for cell, differences in zip(compared, self.differences, strict=True)
+        return [
+            *make_cases(id_generator, self.found.provider, self.differences),
+            *make_payout_cases(id_generator, self.payouts),
         ]
-        made[0] += make_payout_cases(compared[0].tx.id_generator, self.payouts)
-        return made
 
-    async def write(self, compared: Sequence[ComparedCell]) -> ReconciliationResult:
-        """Open the cases that do not stand yet, and schedule inquiries that may settle some."""
-        opened = inquiries = 0
-        for cell, new in zip(compared, self.make_cases(compared), strict=True):
-            opened += len(await cases.open_cases(cell.tx, new))
-            inquiries += await reconciliation.request_inquiries(cell.tx)
-        return replace(self.found, opened=opened, asked=inquiries)
+    async def write(self, tx: Tx) -> ReconciliationResult:
+        """Open the cases that are not open yet, and schedule inquiries that may settle some."""
+        opened = await cases.open_cases(tx, self.make_cases(tx.id_generator))
+        inquiries = await reconciliation.request_inquiries(tx)
+        return replace(self.found, opened=len(opened), asked=inquiries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,35 +172,30 @@ async def _find_period(
 
 
 async def compare_file(
-    compared: Sequence[ComparedCell], comparison: ReconciliationInput, recorded_by: str | None
+    tx: Tx, comparison: ReconciliationInput, recorded_by: str | None
 ) -> ComparedFile:
-    """Load the file, find the differences, and record its payouts where somebody records them.
+    """Load the file, find the differences, and record its payouts if `recorded_by` is given.
 
-    Raises `InvalidProviderFileError` for a line that cannot be read, or that stands there twice.
+    Raises `InvalidProviderFileError` for a line that cannot be read, or that is repeated.
     """
-    control = compared[0].tx
-    accounts = await find_accounts(control, comparison)
-    payouts = await _load(compared, comparison.file, accounts)
+    accounts = await find_accounts(tx, comparison)
+    payouts = await _load(tx, comparison.file, accounts)
     check_payouts(comparison.provider, comparison.currencies, accounts, payouts)
-    since, until = await _find_period(control, comparison, payouts)
+    since, until = await _find_period(tx, comparison, payouts)
     scope = ReconciliationScope(
         accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
     )
-    doubled = await part_lines(compared, scope) if len(compared) > 1 else {}
-    sides = [
-        await _compare_cell(
-            cell.tx, scope, doubled.get(cell.number, []), is_complete=comparison.lists_disputes
-        )
-        for cell in compared
-    ]
-    counts = sum((side.counts for side in sides), Counter[tuple[str, str]]())
-    settled, sums = await settle_lines(
-        control, comparison.provider, accounts[0], payouts, recorded_by
+    await reconciliation.compare(tx, scope)
+    await reconciliation_disputes.compare(tx, scope, is_complete=comparison.lists_disputes)
+    await reconciliation_sums.compare_books(tx, scope)
+    await reconciliation_disputes.compare_books(tx, scope)
+    counts = await reconciliation.count_differences(tx)
+    differences = await reconciliation.list_differences(tx, OPENED_MAX)
+    settled, payout_sums = await settle_lines(
+        tx, comparison.provider, accounts[0], payouts, recorded_by
     )
-    differences = [side.differences for side in sides]
     subjects = [
-        describe_difference(comparison.provider, found)
-        for found in islice(chain.from_iterable(differences), _TOLD_MAX)
+        describe_difference(comparison.provider, found) for found in differences[:_TOLD_MAX]
     ]
     found = ReconciliationResult(
         provider=comparison.provider,
@@ -221,7 +209,7 @@ async def compare_file(
             if type_ in _TYPES or any(of == type_ for of, _ in counts)
         ],
         payouts=settled.tally,
-        sums=add_sums([side.sums for side in sides]) + sums,
+        sums=await reconciliation_sums.sum_sides(tx) + payout_sums,
         opened=0,
         asked=0,
         differences=[*subjects, *settled.different][:_TOLD_MAX],
@@ -230,52 +218,21 @@ async def compare_file(
     return ComparedFile(found=found, differences=differences, payouts=settled.different)
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """What was found in one cell."""
-
-    counts: Counter[tuple[str, str]]
-    differences: list[ReconciliationDifference]
-    sums: list[ReconciliationSum]
-
-
-async def _compare_cell(
-    tx: Tx, scope: ReconciliationScope, doubled: Sequence[SharedLine], *, is_complete: bool
-) -> _Side:
-    """Compare a cell's lines with its records; those of `doubled` are another cell's as well."""
-    await reconciliation.compare(tx, scope)
-    await reconciliation_disputes.compare(tx, scope, is_complete=is_complete)
-    if doubled:
-        await reconciliation_cells.find_doubled(tx, scope, doubled)
-    await reconciliation_sums.compare_books(tx, scope)
-    await reconciliation_disputes.compare_books(tx, scope)
-    return _Side(
-        Counter(await reconciliation.count_differences(tx)),
-        await reconciliation.list_differences(tx, OPENED_MAX),
-        await reconciliation_sums.sum_sides(tx),
-    )
-
-
-async def _load(
-    compared: Sequence[ComparedCell], file: ProviderFile, accounts: Sequence[int]
-) -> list[PayoutLine]:
-    """Load the lines of payments and refunds into each cell; returns those of payouts."""
-    for cell in compared:
-        await reconciliation.create_tables(cell.tx)
+async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
+    """Load the lines of payments and refunds; returns those of payouts."""
+    await reconciliation.create_tables(tx)
     payouts = dict[str, PayoutLine]()
     lines = put_payouts_aside(file.read(), payouts)
-    # Lines are read in a thread: whoever shares the process is not held up by a long file.
+    # Lines are read in a thread, so that a long file does not hold up the event loop.
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
-        for cell in compared:
-            await reconciliation.add(cell.tx, batch)
+        await reconciliation.add(tx, batch)
     layout = find_layout(file.path, file.layouts)
-    for cell in compared:
-        if layout is not None and layout.names_orders:
-            await reconciliation_orders.resolve_orders(cell.tx, accounts, MINOR_DECIMALS)
-        if again := await reconciliation.list_repeated(cell.tx, _REPEATED_TOLD_MAX):
-            raise InvalidProviderFileError(
-                [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
-            )
+    if layout is not None and layout.names_orders:
+        await reconciliation_orders.resolve_orders(tx, accounts, MINOR_DECIMALS)
+    if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
+        raise InvalidProviderFileError(
+            [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
+        )
     return list(payouts.values())
 
 

@@ -19,11 +19,9 @@ from payintent.reconciliation.compare import (
     ReconciliationResult,
     compare_file,
 )
-from payintent.reconciliation.over_cells import find_away, open_compared
 from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.storage import reconciliation_runs
-from payintent.storage.cells import Cells
 from payintent.storage.database import Database
 from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun, RunEnd
 
@@ -35,29 +33,22 @@ _PROBLEM_CHARS_MAX = 1_000
 RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
 SOURCE_FAILURES = Counter(
     "payintent_reconciliation_source_failures_total",
-    "Looks at a folder, store, reporting API or cell for a comparison that failed",
+    "Looks at a folder, store, reporting API or chain for a comparison that failed",
     ["source"],
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
-    """The cells, layouts and currencies that lists are compared with."""
+    """The database, layouts and currencies that lists are compared with."""
 
-    cells: Cells
+    database: Database
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
     currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
-
-    @property
-    def database(self) -> Database:
-        """Return control's database, which has the runs and the payouts."""
-        return self.cells.control
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
     """Compare each file of a source that has not been; one that fails stops no other."""
-    if await waits_for_cells(context):
-        return
     try:
         async with aclosing(source.walk_files()) as pages:
             async for page in pages:
@@ -77,16 +68,6 @@ async def _take_file(context: ReconciliationContext, source: FileSource, file: F
         _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
     except LockTimeoutError:
         _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
-
-
-async def waits_for_cells(context: ReconciliationContext) -> bool:
-    """Tell whether a cell is away, so that nothing can be compared; the next look tries again."""
-    away = await find_away(context.cells)
-    for cell in away:
-        SOURCE_FAILURES.labels(f"cell {cell}").inc()
-    if away:
-        _log.warning("reconciliation_waits_for_cells", cells=away)
-    return bool(away)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +156,8 @@ async def _compare(
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
             return None
-        async with open_compared(context.cells, tx) as compared:
-            result = await compare_file(compared, comparison, WHO)
-            found = await result.write(compared)
+        compared = await compare_file(tx, comparison, WHO)
+        found = await compared.write(tx)
         ended = RunEnd(
             status="differs" if found.found else "matched",
             since=found.since,

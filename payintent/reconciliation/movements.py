@@ -32,7 +32,6 @@ from payintent.reconciliation.intake import (
     ReconciliationContext,
     compare_list,
     read_digest,
-    waits_for_cells,
 )
 from payintent.reconciliation.listed_payouts import (
     PAYOUTS_MAX,
@@ -79,8 +78,6 @@ class MovementComparison:
 
 async def compare_movements(comparison: MovementComparison) -> None:
     """Compare the days that are over of every live account whose gateway reports."""
-    if await waits_for_cells(comparison.context):
-        return
     accounts, database = comparison.accounts, comparison.context.database
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
@@ -250,13 +247,13 @@ async def _record_outside_refunds(
 
     What cannot be counted now stays a difference of the list.
     """
+    database = comparison.context.database
     for refund in refunds:
-        for database in comparison.context.cells:
-            if not await captures.is_known(database, account.account_id, refund.capture):
-                continue
-            with suppress(EarlyReportError, RefundUnderWayError):
-                async with database.transaction() as tx:
-                    await record_outside_refund(tx, account.account_id, refund)
+        if not await captures.is_known(database, account.account_id, refund.capture):
+            continue
+        with suppress(EarlyReportError, RefundUnderWayError):
+            async with database.transaction() as tx:
+                await record_outside_refund(tx, account.account_id, refund)
 
 
 async def _record_payouts(
