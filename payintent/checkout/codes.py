@@ -17,7 +17,6 @@ from payintent.checkout.wallet_step import wallet_step
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage import payments, sessions
 from payintent.storage.payments import PaymentSnapshot
-from payintent.storage.session_cells import find_session_cell
 
 
 @answers_with_pages
@@ -46,7 +45,7 @@ async def get_open(request: Request) -> Response:
     """`GET /c/wallet/open/{code}`: the page of the session that a wallet's link names."""
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
-    now = await app.service.cells.read_copy(payments.now)
+    now = await payments.now(app.service.database)
     session_id = app.service.wallet_handoff.read(request.path_params["code"], now)
     found = await _find_by_session(app, session_id) if session_id else None
     if found is None:
@@ -56,7 +55,7 @@ async def get_open(request: Request) -> Response:
 
 
 async def _find_by_session(app: AppContext, session_id: UUID) -> PaymentSnapshot | None:
-    database = await find_session_cell(app.service.cells, session_id)
+    database = app.service.database
     session = await sessions.get(database, session_id)
     return await payments.get(database, session.payment_id) if session else None
 

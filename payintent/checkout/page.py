@@ -110,9 +110,10 @@ async def get_return(request: Request) -> Response:
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
-        database = app.service.cells.of(snapshot.payment.id)
         merchant_id = snapshot.payment.merchant_id
-        await ask_on_return(database, app.service.accounts, merchant_id, snapshot.session)
+        await ask_on_return(
+            app.service.database, app.service.accounts, merchant_id, snapshot.session
+        )
     return _to_page(request, snapshot)
 
 
@@ -259,10 +260,9 @@ async def _gateway_step(
     if step["method"] == "POST" and session is not None:
         method_id = session.quote.payment_method_id
         is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
-        database = app.service.cells.of(snapshot.payment.id)
         if is_offered and not (
             _SELECTED in request.query_params
-            and await sessions.note_form_shown(database, session.id)
+            and await sessions.note_form_shown(app.service.database, session.id)
         ):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))

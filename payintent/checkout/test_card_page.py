@@ -30,7 +30,6 @@ from payintent.domain.test_gateway import (
 from payintent.domain.web_origin import web_origin
 from payintent.payments.buyer_simulator import Step
 from payintent.storage import payments, sessions, test_gateway
-from payintent.storage.session_cells import find_session_cell
 from payintent.web.forms import read_form_fields
 
 _UNKNOWN_CARD = "This is no test card. Choose one of the list."
@@ -97,7 +96,7 @@ async def _open(request: Request, app: AppContext) -> _Opened:
 
 
 async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
-    database = await find_session_cell(app.service.cells, session_id)
+    database = app.service.database
     at_gateway = await test_gateway.find_session(database, session_id)
     session = await sessions.get(database, session_id) if at_gateway else None
     snapshot = await payments.get(database, session.payment_id) if session else None

@@ -43,7 +43,7 @@ async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | N
     session_id: str = action["onchain_session"]["session_id"]
     try:
         session = await session_view(
-            service.cells, ids.parse_id(ids.SESSION, session_id), service.wallet_handoff
+            service.database, ids.parse_id(ids.SESSION, session_id), service.wallet_handoff
         )
     except RefusedError:
         return None

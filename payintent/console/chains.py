@@ -2,11 +2,9 @@
 
 import asyncio
 import re
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
-from itertools import chain as chained
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,15 +13,12 @@ from payintent.api.context import AppContext, get_context
 from payintent.api.docs.files import read_document
 from payintent.api.docs.pages import render_markdown
 from payintent.console.access import signed_in
-from payintent.console.listing import note_cells_away
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.console.today_figures import age
 from payintent.evm.chain_reader import Finality
 from payintent.onchain.compare_endpoints import EndpointState
-from payintent.onchain.cursors_over_cells import find_worst_cursors
 from payintent.storage import payments
-from payintent.storage.merge_lists import CellList, ask_cells
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord
 
@@ -53,16 +48,16 @@ async def get_chains(request: Request) -> Response:
     """`GET /chains`: every chain of this installation; endpoints are asked for four seconds."""
     session = await signed_in(request)
     app = get_context(request)
-    database, cells = app.service.database, app.service.cells
+    database = app.service.database
     listed = await chains.list_chains(database)
-    cursors, away = await find_worst_cursors(cells, [chain.slug for chain in listed])
-    watches, _ = await ask_cells(dict(cells.items()), chain_watch.list_watches)
-    sessions = Counter[str]()
-    for watch in chained.from_iterable(watches.values()):
-        sessions[watch.chain] += watch.sessions
-    note_cells_away(request, CellList((), away))
+    sessions = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}
     parts = [
-        _part(chain, cursors.get(chain.slug), sessions[chain.slug], endpoints)
+        _part(
+            chain,
+            await chains.get_cursor(database, chain.slug),
+            sessions.get(chain.slug, 0),
+            endpoints,
+        )
         for chain, endpoints in zip(listed, await _compare_all(app, listed), strict=True)
     ]
     now = await payments.now(database)

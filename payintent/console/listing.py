@@ -12,7 +12,6 @@ from payintent.api.context import get_context
 from payintent.console.sessions import OperatorSession
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.conversion import convert_operation
-from payintent.storage.merge_lists import cells_away
 
 R = TypeVar("R")
 Read = TypeVar("Read", bound=ReadOperation[Any])
@@ -37,15 +36,7 @@ def read_query(request: Request, kind: type[Read], **fixed: object) -> Read:
 
 async def read_list(request: Request, session: OperatorSession, operation: ReadOperation[R]) -> R:
     """Read what a page shows, as the signed-in operator."""
-    result = await get_context(request).service.run_operation(operation, session.actor)
-    note_cells_away(request, result)
-    return result
-
-
-def note_cells_away(request: Request, result: object) -> None:
-    """Let the page say which cells' rows it lacks."""
-    noted: set[int] = request.scope.setdefault("payintent.cells_away", set())
-    noted.update(cells_away(result))
+    return await get_context(request).service.run_operation(operation, session.actor)
 
 
 def typed(request: Request) -> Mapping[str, str]:

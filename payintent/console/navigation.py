@@ -12,7 +12,6 @@ class NavigationEntry:
     label: str
     path: str
     least: Role
-    is_of_several: bool = False  # only where there are several cells
 
 
 NAVIGATION: tuple[NavigationEntry, ...] = (
@@ -26,21 +25,14 @@ NAVIGATION: tuple[NavigationEntry, ...] = (
     NavigationEntry("Approvals", "/approvals", Role.VIEWER),
     NavigationEntry("Gateways", "/gateways", Role.VIEWER),
     NavigationEntry("Chains", "/chains", Role.VIEWER),
-    NavigationEntry("Cells", "/cells", Role.VIEWER, is_of_several=True),
     NavigationEntry("Audit", "/audit", Role.VIEWER),
     NavigationEntry("Operations", "/operations", Role.VIEWER),
 )
 
 
-def shown_to(role: Role | None, *, are_several: bool = False) -> list[NavigationEntry]:
-    """Return the entries that an operator of this role may open, where there are several cells."""
-    return [
-        entry
-        for entry in NAVIGATION
-        if role is not None
-        and role.includes(entry.least)
-        and (are_several or not entry.is_of_several)
-    ]
+def shown_to(role: Role | None) -> list[NavigationEntry]:
+    """Return the entries that an operator of this role may open."""
+    return [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
 
 
 def is_current(entry: NavigationEntry, path: str) -> bool:

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
-from payintent.console.listing import note_cells_away
 from payintent.console.operation_forms import (
     build_form,
     find_wrong_field,
@@ -53,7 +52,6 @@ async def get_operation(request: Request) -> Response:
     try:
         operation = read_operation(kind, typed)
         result = await get_context(request).service.submit(operation, session.actor)
-        note_cells_away(request, result)
     except RefusedError as refused:
         return _form_page(request, session, kind, typed, refused=refused)
     plain = to_plain(result)

@@ -19,13 +19,11 @@ from payintent.console.sessions import OperatorSession
 from payintent.domain import ids
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.cases import ResolveCase
-from payintent.operations.find_cell import find_cell
 from payintent.operations.payment_details import ShowTimeline, payment_summary
 from payintent.operations.payment_timeline import KINDS, TimelineEntry, TimelinePage
 from payintent.operations.payments import CancelPayment, EndPayment, RefundPayment
 from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import payment_history
-from payintent.storage.database import Database
 
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
 #: Details that are shown in words already, or beside them.
@@ -47,8 +45,7 @@ async def get_payment_story(request: Request) -> Response:
     session = await signed_in(request)
     payment_id: str = request.path_params["payment_id"]
     wanted = read_query(request, ShowTimeline, payment_id=payment_id)
-    database = await _database(request, payment_id)
-    payment = await payment_summary(database, payment_id)
+    payment = await payment_summary(get_context(request).service.database, payment_id)
     timeline: TimelinePage = await read_list(request, session, wanted)
     return render(
         request,
@@ -95,16 +92,10 @@ async def _actions(
     return offer(offered)
 
 
-async def _database(request: Request, payment_id: str) -> Database:
-    """Return the database of the cell that has a payment."""
-    cells = get_context(request).service.cells
-    return cells.at(await find_cell(cells, payment_id))
-
-
 async def _event_ids(request: Request, payment_id: str) -> list[UUID]:
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     assert parsed is not None  # noqa: S101 - the payment was read by it
-    database = await _database(request, payment_id)
+    database = get_context(request).service.database
     subjects = await payment_history.list_subject_ids(database, parsed)
     return [subject_id for what, subject_id in subjects if what == "event"]
 

@@ -10,7 +10,6 @@ from payintent.api.errors import http_status
 from payintent.console.access import signed_in
 from payintent.console.listing import (
     ROWS,
-    note_cells_away,
     other_page,
     read_list,
     read_query,
@@ -52,9 +51,8 @@ async def get_payments(request: Request) -> Response:
             shown["page"] = PaymentPage(payments=found, following=following)
         else:
             wanted = read_query(request, ListPayments, limit=ROWS)
-            page = await wanted.read_page(get_context(request).service.operation_context)
-            note_cells_away(request, page.payments)
-            shown["page"] = page
+            context = get_context(request).service.operation_context
+            shown["page"] = await wanted.read_page(context)
     except RefusedError as refused:
         shown["refused"], status = refused.message, http_status(refused)
     following = shown["page"].following

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.api.context import get_context
 from payintent.console.links import find_link
 from payintent.console.navigation import is_current, shown_to
 from payintent.console.results import is_amount, label, show_value, table_columns
@@ -16,10 +15,8 @@ from payintent.console.sessions import OperatorSession
 from payintent.console.static_files import console_file_url, console_style, style_sources
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
-from payintent.operations.cell_views import list_away
 from payintent.operations.fields import summarize
 from payintent.operations.registry import Operation
-from payintent.storage.cells import Cells
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
@@ -68,23 +65,14 @@ def render_part(template_name: str, **fields: Any) -> str:
 
 def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
-    cells = get_context(request).service.cells
-    role = session.actor.role if session else None
-    entries = shown_to(role, are_several=cells.are_several)
+    entries = shown_to(session.actor.role if session else None)
     return {
         "asset": console_file_url,
-        "cells_away": sorted(request.scope.get("payintent.cells_away", ())),
-        "cells_silent": _silent(cells) if session and path != "/cells" else {},
         "navigation": [(entry, is_current(entry, path)) for entry in entries],
         "path": path,
         "session": session,
         "style": console_style,
     }
-
-
-def _silent(cells: Cells) -> dict[int, str]:
-    """Name the cells that do not answer, and for how long they have not."""
-    return {number: _span(int(away_s)) for number, away_s in list_away(cells).items()}
 
 
 def format_moment(moment: datetime) -> str:
@@ -103,7 +91,7 @@ def summary(kind: Operation) -> str:
 
 
 def is_long(value: object) -> bool:
-    """Tell whether a cell holds words or more, which may take several lines."""
+    """Return whether a value holds words or more, which may take several lines."""
     return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
 
 
@@ -114,10 +102,7 @@ def clock(text: str) -> str:
 
 def format_age(at: datetime, now: datetime) -> str:
     """Write how long ago a moment was, in its largest unit: `3 h`."""
-    return _span(max(0, int((now - at).total_seconds())))
-
-
-def _span(seconds: int) -> str:
+    seconds = max(0, int((now - at).total_seconds()))
     for unit, size in _UNITS:
         if seconds >= size:
             return f"{seconds // size} {unit}"

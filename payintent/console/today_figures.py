@@ -78,7 +78,6 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
     sums = figures.sums(period)
     counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
     return {
-        "cells_away": figures.cells_away,
         "counted_until": figures.counted_until,
         "is_behind": figures.read_at - figures.counted_until > _OLD,
         "since": figures.since[period],

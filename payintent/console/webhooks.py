@@ -49,7 +49,6 @@ async def get_webhooks(request: Request) -> Response:
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
         now=await payments.now(get_context(request).service.reading),
         counted_max=COUNTED_MAX,
-        several=get_context(request).service.cells.are_several,
         replay=link_operation(session, ReplayMissedEvents),
         replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
         following=following and other_page(request, after=following),
@@ -102,18 +101,12 @@ def health(endpoint: EndpointView) -> tuple[str, str]:
     if endpoint.open_since is not None:
         return "failing", "bad"
     if not endpoint.attempts:
-        return _untried(endpoint)
+        return ("late", "warn") if _is_late(endpoint) else ("no attempts", "")
     if not endpoint.delivered:
         return "failing", "bad"
     if endpoint.delivered < endpoint.attempts * _HALF or endpoint.last_outcome != "delivered":
         return "unsteady", "warn"
     return ("late", "warn") if _is_late(endpoint) else ("healthy", "good")
-
-
-def _untried(endpoint: EndpointView) -> tuple[str, str]:
-    if endpoint.incomplete:
-        return "not known", "warn"
-    return ("late", "warn") if _is_late(endpoint) else ("no attempts", "")
 
 
 def _is_late(endpoint: EndpointView) -> bool:

@@ -31,7 +31,6 @@ from payintent.storage import (
 )
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_events import EventFilter
-from payintent.storage.merge_lists import merge_lists
 
 _LISTED = 25
 _CALLS = 100
@@ -42,11 +41,8 @@ _KEYS_MAX = 1_000
 async def get_portal_refunds(visit: Visit) -> Response:
     """`GET /merchant/refunds?cursor=`: refunds of the merchant's payments, newest first."""
     before = read_id_cursor(visit.request.query_params.get("cursor"))
-    found = await merge_lists(
-        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
-        lambda cell: merchant_refunds.page(cell, visit.merchant_id, before, _LISTED + 1),
-        _LISTED + 1,
-        key=lambda refund: refund.id,
+    found = await merchant_refunds.page(
+        visit.app.service.database, visit.merchant_id, before, _LISTED + 1
     )
     rows = [
         refund_fields(refund) | {"by": requester(refund.requested_by), "at": refund.created_at}
@@ -58,7 +54,6 @@ async def get_portal_refunds(visit: Visit) -> Response:
         "Refunds",
         rows=rows,
         more=more and urlencode({"cursor": more}),
-        incomplete=bool(found.cells_away),
     )
     return render_portal_page(visit.request, "refunds.html", fields)
 
@@ -68,12 +63,7 @@ async def get_portal_cases(visit: Visit) -> Response:
     """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` gives them."""
     query = {name: value for name, value in visit.request.query_params.items() if value}
     wanted = read_case_filter(query, visit.merchant_id)
-    found = await merge_lists(
-        await visit.app.service.cells.all_with_money(visit.merchant_id),
-        lambda cell: merchant_cases.page(cell, wanted, _LISTED + 1),
-        _LISTED + 1,
-        key=lambda case: case.id,
-    )
+    found = await merchant_cases.page(visit.app.service.database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
@@ -82,7 +72,6 @@ async def get_portal_cases(visit: Visit) -> Response:
         "Cases",
         rows=[case_fields(case) for case in found[:_LISTED]],
         more=more,
-        incomplete=bool(found.cells_away),
         filters={name: query.get(name, "") for name in ("status", "kind")},
         statuses=STATUSES,
         kinds=list(CaseKind),
@@ -100,12 +89,7 @@ async def get_portal_events(visit: Visit) -> Response:
     wanted = EventFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    found = await merge_lists(
-        await visit.app.service.cells.all_of_merchant(visit.merchant_id),
-        lambda cell: merchant_events.page(cell, wanted, _LISTED + 1),
-        _LISTED + 1,
-        key=lambda event: event.event_id,
-    )
+    found = await merchant_events.page(visit.app.service.database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].event_id)})
@@ -115,7 +99,6 @@ async def get_portal_events(visit: Visit) -> Response:
         "Events",
         rows=rows,
         more=more,
-        incomplete=bool(found.cells_away),
         state=state or "",
         states=outbox.STATES,
     )
@@ -126,7 +109,7 @@ async def get_portal_events(visit: Visit) -> Response:
 async def get_event(visit: Visit) -> Response:
     """`GET /merchant/events/{event_id}`: an event, its bytes, and every attempt with its answer."""
     event_id = _event_id(visit)
-    database = visit.app.service.cells.of(event_id)
+    database = visit.app.service.database
     event = await merchant_events.get(database, visit.merchant_id, event_id)
     delivery = await merchant_events.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:
@@ -206,17 +189,11 @@ async def get_calls(visit: Visit) -> Response:
     """`GET /merchant/calls?failed=`: the last hundred API calls, or those that were refused."""
     failed = bool(visit.request.query_params.get("failed"))
     service = visit.app.service
-    calls = await merge_lists(
-        await service.cells.all_of_merchant(visit.merchant_id),
-        lambda cell: api_calls.list_last(cell, visit.merchant_id, _CALLS, failed=failed),
-        _CALLS,
-        key=lambda call: call.at,
-    )
+    calls = await api_calls.list_last(service.database, visit.merchant_id, _CALLS, failed=failed)
     fields = fields_of(
         visit,
         "API calls",
         calls=calls,
-        incomplete=bool(calls.cells_away),
         failed=failed,
         days=service.settings.api_calls_days,
     )

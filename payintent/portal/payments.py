@@ -22,15 +22,13 @@ from payintent.domain.member import MemberRight
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.search_payments import ListedPayment, SearchPayments
 from payintent.payments.create_refund import CreateRefundRequest
-from payintent.payments.list_over_cells import list_over_cells
-from payintent.payments.lookup import list_payment_refunds
+from payintent.payments.lookup import list_merchant_payments, list_payment_refunds
 from payintent.payments.serialization import payment_fields, refund_fields
 from payintent.portal.rendering import render_portal_page
 from payintent.portal.story import read_story, requester
 from payintent.portal.visits import Visit, fields_of, member_page, redirect
 from payintent.storage import merchant_cases
 from payintent.storage.merchant_cases import CaseFilter
-from payintent.storage.merge_lists import cells_away
 from payintent.storage.payments import PaymentSnapshot
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -69,15 +67,14 @@ async def get_portal_payments(visit: Visit) -> Response:
     text = query.get("q", "").strip()
     problem = None
     try:
-        rows, more, is_whole = await (_search(visit, text) if text else _list(visit))
+        rows, more = await (_search(visit, text) if text else _list(visit))
     except RefusedError as refused:
-        rows, more, is_whole, problem = [], None, True, refused
+        rows, more, problem = [], None, refused
     fields = fields_of(
         visit,
         "Payments",
         rows=rows,
         more=more,
-        incomplete=not is_whole,
         text=text,
         filtering=any(name in query for name in (_ASKED, *_FILTERS)),
         filters={name: _shown(name, query.get(name, "")) for name in _FILTERS},
@@ -124,16 +121,15 @@ async def post_refund_form(visit: Visit) -> Response:
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
-async def _list(visit: Visit) -> tuple[list[_Row], str | None, bool]:
+async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
     service, query = visit.app.service, visit.request.query_params
     given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
     wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
-    page = await list_over_cells(service.cells, service.readings, wanted)
-    rows = [_row(snapshot) for snapshot in page.payments]
-    if page.following is None:
-        return rows, None, page.is_whole
-    more = urlencode(given | {"cursor": write_time_cursor(*page.following)})
-    return rows, more, page.is_whole
+    snapshots, following = await list_merchant_payments(service.database, service.reading, wanted)
+    rows = [_row(snapshot) for snapshot in snapshots]
+    if following is None:
+        return rows, None
+    return rows, urlencode(given | {"cursor": write_time_cursor(*following)})
 
 
 def _shown(name: str, text: str) -> str:
@@ -161,7 +157,7 @@ def _read_day(text: str, later: int) -> date:
         raise RefusedError(ErrorCode.BAD_REQUEST, "A day is written as 2026-11-23.") from None
 
 
-async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None, bool]:
+async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
     """Find the merchant's own payments by any id, an order, a buyer or a transaction."""
     service = visit.app.service
     before = visit.request.query_params.get("before") or None
@@ -173,8 +169,8 @@ async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None, bool
     found = await search.read(service.operation_context)
     rows = [_found_row(payment) for payment in found[:_LISTED]]
     if len(found) <= _LISTED:
-        return rows, None, not cells_away(found)
-    return rows, urlencode({"q": text, "before": rows[-1].id}), not cells_away(found)
+        return rows, None
+    return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
 def _row(snapshot: PaymentSnapshot) -> _Row:
@@ -224,7 +220,7 @@ async def _payment_page(
     visit: Visit, snapshot: PaymentSnapshot, refused: RefusedError | None = None
 ) -> Response:
     payment = snapshot.payment
-    database = visit.app.service.cells.of(payment.id)
+    database = visit.app.service.database
     refunds, _ = await list_payment_refunds(database, payment.id, None, _REFUNDS_MAX)
     cases = await merchant_cases.page(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX

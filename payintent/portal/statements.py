@@ -12,20 +12,18 @@ from payintent.api.pagination import (
 )
 from payintent.api.statements import balance_fields, read_statement_currency
 from payintent.domain.member import MemberRight
-from payintent.domain.statement import Movement, series_of, words_of
+from payintent.domain.statement import Movement, words_of
 from payintent.operations.statements import (
     PDF_LINES_MAX,
     draw_pdf,
     export_lines,
+    known_statement,
     line_view,
-    own_statement,
     statement_view,
 )
-from payintent.payments.statements_over_cells import list_balances, list_statements_over_cells
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import Visit, fields_of, member_page
 from payintent.storage import statements
-from payintent.storage.database import Database
 from payintent.storage.statements import Statement, StatementFilter
 
 _LISTED = 25
@@ -35,26 +33,25 @@ _LINES = 100
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
     """`GET /merchant/statements?currency=&cursor=`: what is owed now; statements, newest first."""
-    cells, query = visit.app.service.cells, visit.request.query_params
+    database, query = visit.app.service.database, visit.request.query_params
     currency = read_statement_currency(query.get("currency") or None)
     wanted = StatementFilter(
         merchant_id=visit.merchant_id,
         currency=currency,
         before=read_id_cursor(query.get("cursor")),
     )
-    found = await list_statements_over_cells(cells, wanted, _LISTED + 1)
+    found = await statements.list_statements(database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         kept = {"currency": currency} if currency else {}
         more = urlencode(kept | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
-    balances = None if found.cells_away else await list_balances(cells, visit.merchant_id)
+    balances = await statements.list_balances(database, visit.merchant_id)
     fields = fields_of(
         visit,
         "Statements",
         rows=[statement_view(statement) for statement in found[:_LISTED]],
         more=more,
-        incomplete=bool(found.cells_away),
-        balances=balances and [balance_fields(balance) for balance in balances],
+        balances=[balance_fields(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
         currencies=sorted({balance.currency for balance in balances or found}),
@@ -65,7 +62,7 @@ async def get_portal_statements(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statement(visit: Visit) -> Response:
     """`GET /merchant/statements/{statement_id}?cursor=`: a statement and a page of its lines."""
-    database, statement = await _own_statement(visit)
+    database, statement = visit.app.service.database, await _own_statement(visit)
     skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
     lines = await statements.list_lines(database, statement, skipped, _LINES + 1)
     more = None
@@ -78,8 +75,7 @@ async def get_portal_statement(visit: Visit) -> Response:
         f"Statement of {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
-        series=series_of(view.id),
-        lines=[(line, words_of(view.id, line.fact, line.id)) for line in views],
+        lines=[(line, words_of(line.fact)) for line in views],
         more=more,
         has_pdf=not await statements.list_lines(database, statement, PDF_LINES_MAX, 1),
     )
@@ -89,7 +85,7 @@ async def get_portal_statement(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_csv(visit: Visit) -> Response:
     """`GET /merchant/statements/{statement_id}/lines.csv`: all lines of a statement, to keep."""
-    database, statement = await _own_statement(visit)
+    database, statement = visit.app.service.database, await _own_statement(visit)
     return StreamingResponse(
         export_lines(database, statement, "csv"),
         headers=HEADERS | _to_keep(statement, "csv"),
@@ -100,7 +96,7 @@ async def get_statement_csv(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_pdf(visit: Visit) -> Response:
     """`GET /merchant/statements/{statement_id}/statement.pdf`: all of a statement, to print."""
-    database, statement = await _own_statement(visit)
+    database, statement = visit.app.service.database, await _own_statement(visit)
     return Response(
         await draw_pdf(database, statement),
         headers=HEADERS | _to_keep(statement, "pdf"),
@@ -113,6 +109,6 @@ def _to_keep(statement: Statement, ending: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-async def _own_statement(visit: Visit) -> tuple[Database, Statement]:
+async def _own_statement(visit: Visit) -> Statement:
     statement_id: str = visit.request.path_params["statement_id"]
-    return await own_statement(visit.app.service.cells, statement_id, visit.merchant_id)
+    return await known_statement(visit.app.service.database, statement_id, visit.merchant_id)
