@@ -179,10 +179,9 @@ class Service:
         operation: ReadOperation[R] | ChangeOperation[R],
         actor: Actor,
         show_progress: ShowProgress | None = None,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> R | Proposal:
         """Run an operation, or store it as a proposal until another operator approves it."""
-        return await submit(self.operation_context, operation, actor, show_progress, warn)
+        return await submit(self.operation_context, operation, actor, show_progress)
 
     async def describe(self, operation: ChangeOperation[Any], actor: Actor) -> list[str]:
         """Describe what an operation would change; raises where it would be refused."""

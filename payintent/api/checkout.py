@@ -99,7 +99,7 @@ async def patch_checkout(request: Request) -> Response:
 
 async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
     """Return the checkout as the buyer may read it."""
-    merchant = (await app.service.merchants.get_of(snapshot.payment)).merchant
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     urls = app.service.urls
     fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, urls)
     fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"

@@ -80,7 +80,6 @@ async def run_operation_route(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
     app, operator = await _operated(request)
     kind = find_operation(request.path_params["subject"], request.path_params["verb"])
-    warnings: list[str] = []
     wanted = "GET" if issubclass(kind, ReadOperation) else "POST"
     if request.method != wanted:
         answer = error_response(ErrorCode.BAD_REQUEST, f"{kind.action} takes {wanted}", 405)
@@ -99,14 +98,11 @@ async def run_operation_route(request: Request) -> Response:
         if dry_run is not False:
             raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
         actor = replace(operator, why=why)
-        result = await app.service.submit(operation, actor, warn=warnings.append)
+        result = await app.service.submit(operation, actor)
     if isinstance(result, Proposal):
         return json_response({"approval": to_json_value(proposal_view(result))}, 202)
     shown = to_json_value(result)
-    if not isinstance(shown, list):
-        fields: dict[str, Any] = shown or {}
-        return json_response({**fields, "warnings": warnings} if warnings else fields)
-    return json_response({"data": shown})
+    return json_response({"data": shown} if isinstance(shown, list) else shown or {})
 
 
 async def _operated(request: Request) -> tuple[AppContext, Actor]:

@@ -23,7 +23,7 @@ from payintent.domain.money import parse_amount, trim_zeros
 from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, PaymentTerms
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create import OPERATION, CreatedPayment
+from payintent.payments.create import OPERATION, CreatedPayment, replay_create
 from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.serialization import payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
@@ -125,10 +125,10 @@ async def _create(
         wanted = _accept(app, merchant, sent)
     except RefusedError:
         # A key that has a result is replayed, whatever these checks say by now.
-        found = await app.service.payment_creator.find(sent.attempt)
-        if found is None:
+        created = await replay_create(app.service.database, sent.attempt)
+        if created is None:
             raise
-        return found
+        return created
 
     async def work() -> CreatedPayment:
         return await app.service.fraud_screening.create_payment(wanted)
@@ -150,10 +150,10 @@ async def _replayed(
     except RateLimitExceededError:
         raise exceeded from None
     sent = await _read(request, app, merchant)
-    found = await app.service.payment_creator.find(sent.attempt)
-    if found is None:
+    created = await replay_create(app.service.database, sent.attempt)
+    if created is None:
         raise exceeded
-    return found
+    return created
 
 
 def _pegged(body: schemas.CreatePaymentBody) -> bool:

@@ -162,7 +162,7 @@ class _OfferedQuotes:
 
 
 async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
-    merchant = (await app.service.merchants.get_of(snapshot.payment)).merchant
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     address = read_page_url(request, snapshot.payment.checkout_id)
     language = page_language(request, merchant.locale)
     view = await checkout.checkout_view(app, snapshot)

@@ -107,7 +107,7 @@ async def _blocked(request: Request) -> Response:
     snapshot = await app.service.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]
     )
-    merchant = (await app.service.merchants.get_of(snapshot.payment)).merchant
+    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     language = page_language(request, merchant.locale)
     fields = common_fields(language) | {
         "title": language.t("blocked"),

@@ -102,7 +102,7 @@ async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
     snapshot = await payments.get(database, session.payment_id) if session else None
     if at_gateway is None or session is None or snapshot is None:
         return None
-    setup = await app.service.merchants.get_of(snapshot.payment)
+    setup = await app.service.merchants.get(snapshot.payment.merchant_id)
     base, stored = app.service.settings.checkout_base, at_gateway.return_url
     path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # of our page, not a merchant's
     present = base + stored[path:] if base and path >= 0 else stored

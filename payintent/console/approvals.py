@@ -63,16 +63,15 @@ async def post_decision(request: Request) -> Response:
     note = form.get("note", "").strip()
     fields = {"approval_id": request.path_params["approval_id"], "note": note}
     actor = replace(session.actor, why=note)
-    warnings: list[str] = []
     try:
         operation = read_operation(kind, fields)
         service = get_context(request).service
-        result = await service.submit(operation, actor, warn=warnings.append)
+        result = await service.submit(operation, actor)
     except RefusedError as refused:
         if refused.code is ErrorCode.NOT_FOUND:
             raise
         return await _approval_page(request, session, note, refused)
-    return render_done(request, kind, result, back="/approvals", warnings=warnings)
+    return render_done(request, kind, result, back="/approvals")
 
 
 async def _approval_page(

@@ -1,6 +1,6 @@
 """A page for every operation: its form, a dry run, a confirmation, and what it gave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -84,7 +84,6 @@ def render_done(
     kind: Operation,
     result: object,
     back: str | None = None,
-    warnings: Sequence[str] = (),
 ) -> Response:
     """Show what a change gave, or that it waits for a second person."""
     if isinstance(result, Proposal):
@@ -98,7 +97,6 @@ def render_done(
         result=plain,
         secret=has_secret(plain),
         back=back,
-        warnings=warnings,
     )
 
 
@@ -125,9 +123,7 @@ async def _run_step(
             again=typed_again(kind, typed),
             why=actor.why,
         )
-    warnings: list[str] = []
-    result = await service.submit(operation, actor, warn=warnings.append)
-    return render_done(request, kind, result, warnings=warnings)
+    return render_done(request, kind, await service.submit(operation, actor))
 
 
 def _find_allowed(request: Request, session: OperatorSession) -> Operation:
