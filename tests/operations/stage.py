@@ -32,7 +32,6 @@ from payintent.storage import captures, operator_identities, refunds
 from payintent.storage.operator_identities import NewSignIn
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
-from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
 from tests.support.fakes import captured
@@ -239,14 +238,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "dispute.list": {"merchant_id": "$old_merchant", "status": "ALL", "limit": 5},
     "payer.export": {"merchant_id": "$old_merchant", "payer_uid": "buyer-1", "limit": 5},
     "payer.erase": {"merchant_id": "$old_merchant", "payer_uid": "buyer-6"},
-    "cell.list": {},
-    "cell.show": {"number": 0},
-    "cell.add": {"number": 2},
-    "cell.drain": {"number": 2, "undo": False},
-    "cell.close": {"number": 2},
-    "merchant.move": {"merchant_id": "$old_merchant", "to": 0},
-    "cell.copy-anew": {},
-    "cell.take-back": {"number": 2},
     "retention.show": {},
     "ledger.show": {"merchant_id": "$old_merchant", "currency": "THB"},
     "ledger.check": {},
@@ -378,11 +369,6 @@ class Stage:
         """Give an operation that can be done once those before it in the table were."""
         return msgspec.convert(self.fields(action), OPERATIONS[action])
 
-    async def before(self, action: str) -> None:
-        """Let happen what an operation mends."""
-        if action == "cell.take-back":
-            await lose_changes(self.world.service.settings)
-
     async def perform(
         self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA
     ) -> Any:
@@ -405,7 +391,6 @@ async def agreed(
 async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
     """Open the world's installation once more, as one that is no sandbox."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
-    settings = with_new_cell(settings, 2)
     with contract_node() as url:
         service = await open_service(with_node(settings, url), {"fake": world.gateway})
         try:
@@ -416,7 +401,6 @@ async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
 
 async def make_stage(world: World, service: Service) -> Stage:
     """Arrange whatever the examples name."""
-    await make_new_cell(world.service.settings)
     tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id

@@ -9,7 +9,6 @@ from typing import Any
 from payintent.config import Settings
 from payintent.service import Service, open_service
 from tests.operations.stage import Stage, make_stage, out_of_the_sandbox
-from tests.support.cell_schema import with_second_cell
 from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -47,7 +46,7 @@ async def _arrange(
     settings: Settings, ids: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     gateway = FakeGateway()
-    service = await open_service(with_second_cell(settings), {"fake": gateway})
+    service = await open_service(settings, {"fake": gateway})
     world = World(service=service, gateway=gateway, **ids)
     async with out_of_the_sandbox(world) as production:
         stage = await make_stage(world, production)

@@ -47,7 +47,6 @@ def test_there_is_an_example_of_every_operation() -> None:
 
 async def test_every_change_writes_one_line_and_a_read_none(stage: Stage) -> None:
     for action in EXAMPLES:
-        await stage.before(action)
         before = await _lines(stage.world)
         operation = stage.example(action)
         result = await stage.perform(operation)
@@ -101,7 +100,6 @@ async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
 ) -> None:
     secrets, told = {SECRET}, ""
     for action in EXAMPLES:
-        await stage.before(action)
         result = await stage.perform(stage.example(action))
         shown = vars(result) if isinstance(result, SimpleNamespace) else to_json_value(result)
         if isinstance(stage.example(action), ChangeOperation):

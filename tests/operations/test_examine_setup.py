@@ -71,9 +71,9 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
     world: World, context: OperationContext, role: str
 ) -> None:
-    control = context.cells.control
+    database = context.database
     given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
-    control.settings = control.settings.model_copy(update=given)
+    database.settings = database.settings.model_copy(update=given)
     [finding, _] = await examine_setup(context)
     text = "admins whose token works: 0"
     if role == "admin":

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import asyncpg
@@ -18,11 +18,13 @@ from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.domain.operator import Role
 from payintent.encryption import EncryptionKeyError, callback_secret_context, first_account_place
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor, OperationContext
 from payintent.operations.chains import AddContract
 from payintent.operations.keyring import RotateKeyring, ShowKeyring
+from payintent.operations.ledger_adjustment import AdjustLedger
 from payintent.operations.merchants import (
     CreatedMerchant,
     CreateMerchant,
@@ -32,6 +34,7 @@ from payintent.operations.merchants import (
 from payintent.service import Service, open_service
 from payintent.storage import callback_secrets
 from payintent.storage.database import Tx
+from payintent.storage.proposals import Proposal
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.http_server import clean_up
@@ -312,6 +315,25 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
             await ring.open("b")
         await _rotate(service)
         assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
+
+
+async def test_a_proposal_waits_for_a_rotation_and_its_key_is_needed_again(ring: Ring) -> None:
+    service = await ring.open("b", "a")
+    other = await ring.open("a", "b")
+    fee = AdjustLedger(
+        debit="bank", credit="fee_income", amount_minor="500", currency="THB", note="a fee"
+    )
+    async with _held_half_way(ring.world, service) as rotating:
+        proposing = asyncio.create_task(other.submit(fee, replace(_ADA, role=Role.ADMIN)))
+        await _waiting(ring.world, 2)
+        assert not proposing.done()
+    await rotating
+    assert isinstance(await proposing, Proposal)
+    for writer, needed in ("test", {"b", "test"}), ("b", {"b"}):
+        [row] = await ring.world.rows("SELECT sealed FROM proposal")
+        assert ring.world.service.encryption.key_name_of(row["sealed"]) == writer
+        assert await ring.needed() == needed
+        await _rotate(service)
 
 
 _opened: ContextVar[asyncio.Event] = ContextVar("_opened")

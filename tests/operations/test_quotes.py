@@ -53,7 +53,9 @@ async def offers(world: World, payment: Payment, country: str) -> list[tuple[int
     service = world.service
     query = QuoteQuery(restrictions=await service.policies.restrictions(), country=country)
     snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-    found = await list_quotes(service.cells, service.merchants, service.accounts, snapshot, query)
+    found = await list_quotes(
+        service.database, service.merchants, service.accounts, snapshot, query
+    )
     return [(quote.payment_method_id, quote.price.currency) for quote in found.offers]
 
 

@@ -244,18 +244,6 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payout.record", {"amount": "0"}, _BAD, "amount must be above zero, with at most 2"),
     ("payout.record", {"currency": "XXX"}, _BAD, "'XXX' is not known"),
     ("payout.record", {"reference": "transfer 1"}, _CONFLICT, "'transfer 1' is recorded already"),
-    ("cell.show", {"number": 1}, _UNKNOWN, "no cell 1"),
-    ("cell.add", {"number": 0}, _BAD, "cell 0 has what operators set up"),
-    ("cell.add", {"number": 3}, _BAD, "does not say where cell 3 is"),
-    ("cell.drain", {"number": 0}, _BAD, "cell 0 has what operators set up"),
-    ("cell.drain", {"number": 2}, _UNKNOWN, "no cell 2"),
-    ("cell.close", {"number": 2}, _UNKNOWN, "no cell 2"),
-    ("merchant.move", {"to": 3}, _UNKNOWN, "no cell 3"),
-    ("merchant.move", {"to": 1024}, _BAD, "a cell is from 0 to 1023"),
-    ("cell.copy-anew", {"number": 1}, _UNKNOWN, "no cell 1"),
-    ("cell.copy-anew", {"number": 0}, ErrorCode.BAD_REQUEST, "cell 0 has no copies"),
-    ("cell.take-back", {"number": 0}, _BAD, "cell 0 has what operators set up"),
-    ("cell.take-back", {"number": 3}, _BAD, "does not say where cell 3 is"),
     ("payout.record", {"amount": "999999"}, _REFUSED, "merchant 1 is owed .* not 999999.00"),
     ("payout.import", {"lines": []}, _BAD, "lines must begin with merchant,amount"),
     ("payout.import", {"lines": ["merchant"]}, _BAD, "lines must begin with merchant,amount"),
@@ -309,7 +297,6 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
     ("refund.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
-    ("refund.ask-first", {"cell": 1}, _UNKNOWN, "no cell 1"),
     ("refund.reject", {"note": ""}, _BAD, "note has 1 to 500 characters"),
     ("webhooks.show", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
@@ -346,7 +333,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
-    never |= {"ledger.check", "ledger.backfill", "retention.show", "cell.list"}
+    never |= {"ledger.check", "ledger.backfill", "retention.show", "refund.ask-first"}
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 

@@ -6,7 +6,7 @@ import json
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.operations.webhooks import BATCH, ReplayedEvents, ReplayMissedEvents
 from tests.support.rows import write_payments
-from tests.support.world import World
+from tests.support.world import ACTOR, World
 
 COUNT = 2 * BATCH + 1
 
@@ -59,6 +59,18 @@ async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World
     assert [json.loads(line["details"])["events"] for line in lines] == [BATCH, BATCH, 1]
     again = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
     assert again == ReplayedEvents(events=0, first_event_id=None, last_event_id=None)
+
+
+async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: World) -> None:
+    await miss(world, 5)
+    [row] = await world.rows(
+        "SELECT min(occurred_at) AS oldest, max(occurred_at) AS newest FROM event"
+    )
+    missed = ReplayMissedEvents(merchant_id=world.merchant_id)
+    foreseen = await world.service.foresee(missed, ACTOR)
+    counted = {"events": 5, "merchants": 1, **row}
+    assert foreseen == {"dry_run": True, "action": missed.action, **counted}
+    assert "pending" not in await states(world)
 
 
 async def test_of_two_who_replay_at_once_each_event_is_replayed_by_one(world: World) -> None:

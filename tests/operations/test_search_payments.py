@@ -1,6 +1,7 @@
 """Payments are found by whatever is known of one, and listed a page at a time."""
 
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -151,6 +152,7 @@ async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: Worl
         {},
         {"status": PaymentStatus.PAID},
         {"payer_uid": "ann"},
+        {"amount_min": Decimal(1)},
         {"merchant_id": world.merchant_id, "status": PaymentStatus.PENDING, "payer_uid": "bob"},
     ):
         whole = await listed(world, limit=1000, **wanted)
@@ -165,6 +167,20 @@ async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: Worl
     assert await listed(world, limit=1000) == [
         ids.format_id(ids.PAYMENT, row["id"]) for row in rows
     ]
+
+
+@pytest.mark.parametrize("amount_min", [None, Decimal(1)], ids=["all", "looked through"])
+async def test_pages_have_every_payment_once_while_others_are_created(
+    world: World, amount_min: Decimal | None
+) -> None:
+    created = [await world.create() for _ in range(10)]
+    pages: list[str] = []
+    while page := await listed(
+        world, limit=3, before=pages[-1] if pages else None, amount_min=amount_min
+    ):
+        pages += page
+        await world.create()
+    assert pages == [name(payment) for payment in reversed(created)]
 
 
 async def test_what_has_waited_long_is_listed_by_its_age(world: World) -> None:

@@ -78,7 +78,6 @@ async def test_exactly_these_operations_wait_for_another_person(
 ) -> None:
     waiting: set[str] = set()
     for action in EXAMPLES:
-        await stage.before(action)
         done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
         if isinstance(done, Proposal):
             waiting.add(action)
