@@ -9,7 +9,6 @@ from itertools import islice
 from payintent.domain.currencies import MINOR_DECIMALS
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.settlement_file import PayoutLine
-from payintent.id_generator import IdGenerator
 from payintent.reconciliation.difference_cases import (
     DISPUTE_TYPES,
     OPENED_MAX,
@@ -96,17 +95,17 @@ class ComparedFile:
     differences: Sequence[ReconciliationDifference]  # at most as many as may become cases
     payouts: Sequence[str]  # what each side says of those that we have otherwise
 
-    def make_cases(self, id_generator: IdGenerator) -> list[NewCase]:
+    def make_cases(self, tx: Tx) -> list[NewCase]:
         """Make a case of each difference; refuse more than a day can have."""
         check_count(self.found.found)
         return [
-            *make_cases(id_generator, self.found.provider, self.differences),
-            *make_payout_cases(id_generator, self.payouts),
+            *make_cases(tx.id_generator, self.found.provider, self.differences),
+            *make_payout_cases(tx.id_generator, self.payouts),
         ]
 
     async def write(self, tx: Tx) -> ReconciliationResult:
         """Open the cases that are not open yet, and schedule inquiries that may settle some."""
-        opened = await cases.open_cases(tx, self.make_cases(tx.id_generator))
+        opened = await cases.open_cases(tx, self.make_cases(tx))
         inquiries = await reconciliation.request_inquiries(tx)
         return replace(self.found, opened=len(opened), asked=inquiries)
 
