@@ -90,7 +90,6 @@ AWAY = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
 _PAGE = (200, {}, {"data": [PAYMENT], "next_cursor": "2"})
 _LAST_PAGE = (200, {}, {"data": [PAYMENT]})
-_INCOMPLETE = (200, {}, {"data": [], "next_cursor": "3", "incomplete": True})
 
 
 #: Which call is made, what the server answers, how the call ends, and how often it was sent.
@@ -117,7 +116,6 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("replay", ["reset"], ["NoAnswerError", None], 1),
     ("replay", [AWAY], ["ServiceError", None], 1),
     ("iterate", [_PAGE, AWAY, _LAST_PAGE], "11", 3),
-    ("iterate", [_PAGE, _INCOMPLETE], ["IncompleteListError", None], 2),
 ]
 
 

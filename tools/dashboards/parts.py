@@ -87,10 +87,7 @@ DATABASE = [
     Panel(
         "Requests refused",
         "reqps",
-        {
-            "{{code}}": rate("payintent_database_refusals_total", "code"),
-            "cell {{cell}} is away": rate("payintent_cell_turned_away_total", "cell"),
-        },
+        {"{{code}}": rate("payintent_database_refusals_total", "code")},
     ),
     Panel(
         "Statements of lists",

@@ -43,7 +43,6 @@ OVERVIEW = [
             "PENDING past its time": most("payintent_pending_overdue_seconds"),
             "webhook past its time": most("payintent_webhook_overdue_seconds"),
             "mail": most("payintent_mail_overdue_seconds"),
-            "copies of cell {{cell}}": "max by (cell) (payintent_cell_copy_lag_seconds)",
         },
     ),
     Panel("Open cases", "short", _OPEN),
@@ -54,7 +53,6 @@ OVERVIEW = [
             "accounts of the ledger that differ": most("payintent_ledger_imbalance_accounts"),
             "defects": "sum(increase(payintent_bugs_total[1h]))",
             "defects of workers": "sum(increase(payintent_worker_failures_total[1h]))",
-            "cell {{cell}} is away": "1 - min by (cell) (payintent_cell_up)",
         },
     ),
     Panel(

@@ -308,11 +308,7 @@ def _list(path: str, kind: type[T], query: Mapping[str, str]) -> Call[Page[T]]:
         if not isinstance(page.get("data"), list):
             raise UnreadableAnswerError("no list: there is no data")
         data = [decode(kind, item) for item in page["data"]]
-        return Page(
-            data=data,
-            next_cursor=page.get("next_cursor"),
-            incomplete=page.get("incomplete") is True,
-        )
+        return Page(data=data, next_cursor=page.get("next_cursor"))
 
     return Call(method="GET", path=path, read=read, query=query)
 

@@ -13,7 +13,6 @@ import httpx
 from payintent_sdk import calls
 from payintent_sdk.calls import Call
 from payintent_sdk.connections import AsyncConnections, Connections
-from payintent_sdk.errors import IncompleteListError
 from payintent_sdk.events import EventFeed, FeedEvent
 from payintent_sdk.models import Page
 from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
@@ -85,7 +84,7 @@ def _pages(build: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[_Resource,
     @wraps(build)
     def method(self: _Resource, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         while True:
-            page = _whole(self._client.send(build(*args, **kwargs)))
+            page = self._client.send(build(*args, **kwargs))
             yield from page.data
             if page.next_cursor is None:
                 return
@@ -110,7 +109,7 @@ def _async_pages(
         self: _AsyncResource, /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[T]:
         while True:
-            page = _whole(await self._client.send(build(*args, **kwargs)))
+            page = await self._client.send(build(*args, **kwargs))
             for item in page.data:
                 yield item
             if page.next_cursor is None:
@@ -118,13 +117,6 @@ def _async_pages(
             kwargs["cursor"] = page.next_cursor
 
     return method
-
-
-def _whole(page: Page[T]) -> Page[T]:
-    """Return a page that lacks nothing: what one lacks would not be on the pages behind it."""
-    if page.incomplete:
-        raise IncompleteListError
-    return page
 
 
 def _following(

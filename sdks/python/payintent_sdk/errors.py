@@ -23,16 +23,6 @@ class UnreadableAnswerError(PayintentError):
     """What came is no answer of the service: the page of another server, for example."""
 
 
-class IncompleteListError(PayintentError):
-    """A part of the service does not answer, and the next page lacks what that has.
-
-    `iterate` has given what comes before it. Read the list again later.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("a part of the service does not answer: read the list again later")
-
-
 class PaymentDeniedError(PayintentError):
     """The fraud rules deny this payment: nothing was created, and the key stays used."""
 

@@ -227,7 +227,6 @@ class Statement:
     closing: str
     created_at: datetime
     chain: str | None = None
-    series: int | None = None  # each has its own numbers and balances; 0 where there is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +265,6 @@ class StatementWithLines:
     created_at: datetime
     lines: list[StatementLine]
     chain: str | None = None
-    series: int | None = None  # each has its own numbers and balances; 0 where there is none
     next_cursor: str | None = None
 
 
@@ -289,11 +287,7 @@ class AdvancedTestClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Generic[T]):
-    """One page of a list; `next_cursor` is None on the last one.
-
-    An `incomplete` one lacks what a part of the service has that does not answer: read it again.
-    """
+    """One page of a list; `next_cursor` is None on the last one."""
 
     data: list[T]
     next_cursor: str | None = None
-    incomplete: bool = False

@@ -19,17 +19,6 @@ export class NoAnswerError extends PayintentError {}
 /** What came is no answer of the service: the page of another server, for example. */
 export class UnreadableAnswerError extends PayintentError {}
 
-/**
- * A part of the service does not answer, and the next page lacks what that has.
- *
- * `iterate` has given what comes before it. Read the list again later.
- */
-export class IncompleteListError extends PayintentError {
-  constructor() {
-    super("a part of the service does not answer: read the list again later");
-  }
-}
-
 /** The fraud rules deny this payment: nothing was created, and the key stays used. */
 export class PaymentDeniedError extends PayintentError {
   constructor(readonly decision: FraudDecision) {

@@ -192,8 +192,6 @@ export interface Statement {
   closing: string;
   created_at: string;
   chain?: string;
-  /** Each has its own numbers and balances; 0 where there is none. */
-  series?: number;
 }
 
 /** What one payment, refund, dispute, case, adjustment or payout moved. */
@@ -238,6 +236,4 @@ export interface AdvancedTestClock {
 export interface Page<T> {
   data: T[];
   next_cursor?: string;
-  /** `true`: it lacks what a part of the service has that does not answer. Read it again. */
-  incomplete?: boolean;
 }

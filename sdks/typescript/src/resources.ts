@@ -2,7 +2,7 @@
 
 import type { Call, KeyedOptions, RequestOptions } from "./calls.js";
 import { checkAmount, get, list, part, post } from "./calls.js";
-import { IncompleteListError, PaymentDeniedError } from "./errors.js";
+import { PaymentDeniedError } from "./errors.js";
 import type { EventFeed, FeedEvent, ReplayedEvent } from "./events.js";
 import type * as models from "./models.js";
 import type * as parameters from "./parameters.js";
@@ -29,9 +29,7 @@ type PageOf<T> = (cursor: { cursor?: string }) => Promise<models.Page<T>>;
 async function* eachOf<T>(page: PageOf<T>): AsyncGenerator<T, void, undefined> {
   let cursor: { cursor?: string } = {};
   for (;;) {
-    const { data, next_cursor, incomplete } = await page(cursor);
-    // What this page lacks would not be on the pages behind it either.
-    if (incomplete === true) throw new IncompleteListError();
+    const { data, next_cursor } = await page(cursor);
     yield* data;
     if (next_cursor === undefined) return;
     cursor = { cursor: next_cursor };
