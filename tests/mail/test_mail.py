@@ -53,7 +53,7 @@ def settings(settings: Settings, server: SmtpServer) -> Settings:
 
 
 def mail_sender(service: Service) -> MailSender:
-    return open_mail_sender(service, service.cells.control, SmtpClient(service.settings))
+    return open_mail_sender(service, SmtpClient(service.settings))
 
 
 async def _work(world: World) -> bool:

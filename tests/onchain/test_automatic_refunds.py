@@ -276,7 +276,7 @@ async def test_what_people_ask_for_takes_nothing_of_the_budget(on_chain: Ground)
 
 
 def _gas_left() -> float | None:
-    [metric] = AUTOMATIC_GAS_LEFT.gauge.collect()
+    [metric] = AUTOMATIC_GAS_LEFT.collect()
     values = [sample.value for sample in metric.samples if sample.labels["chain"] == "native"]
     return values[0] if values else None
 

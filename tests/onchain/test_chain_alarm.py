@@ -257,5 +257,5 @@ async def test_an_open_session_says_why_it_cannot_be_paid(api: Api) -> None:
 
 def _figures() -> tuple[float, float]:
     """Give whether the chain is watched, and how many sessions wait for it."""
-    shown = [gauge.gauge.labels("native")._value.get() for gauge in (WATCHED, WAITING)]
+    shown = [gauge.labels("native")._value.get() for gauge in (WATCHED, WAITING)]
     return shown[0], shown[1]

@@ -45,7 +45,6 @@ class _Worker:
         self._env = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": settings.database_url,
-            "PAYINTENT_CELLS": settings.cells.get_secret_value(),
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
             "PAYINTENT_RPC_NATIVE": settings.rpc_native.get_secret_value(),

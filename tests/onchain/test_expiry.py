@@ -200,7 +200,7 @@ async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_ca
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.turn()
-    waiting = OVERDUE.gauge.labels("native")
+    waiting = OVERDUE.labels("native")
     for passed_s, overdue, cases in (
         (TTL_S + 1, 0, []),
         (600, 1, []),

@@ -5,7 +5,6 @@ import pytest
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.chains import ResumeChain
 from payintent.operations.merchants import SetMerchantProfile
-from tests.support.cell_schema import one_cell
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
 from tests.support.world import Api
@@ -21,7 +20,6 @@ async def halted(ground: ChainWorld) -> ChainWorld:
     return ground
 
 
-@one_cell("`GET /v1/chains` tells of the cursor of cell 0, which nobody watches in this run")
 async def test_a_reorg_below_finality_halts_the_chain_and_it_stays_halted(
     ground: ChainWorld, api: Api
 ) -> None:

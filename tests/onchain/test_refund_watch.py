@@ -15,7 +15,6 @@ from payintent.onchain.watcher import LATE
 from payintent.operations.chains import AddContract, SetChain
 from payintent.storage.onchain import refund_logs
 from payintent_sandbox.chains.deploy import PLANS, deploy
-from tests.support.cell_schema import one_cell
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import Mood, RefundWorld, refunding
@@ -137,7 +136,6 @@ async def test_a_stranger_who_writes_our_refunds_id_settles_nothing(
     await still_ours_to_send(refunding, payment, refund)
 
 
-@one_cell("the copier lets another cell classify logs again; this run has none")
 async def test_a_refund_by_an_account_that_is_listed_later_counts_from_then_on(
     refunding: RefundWorld,
 ) -> None:

@@ -391,7 +391,7 @@ async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) 
 
 
 async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
-    ledger = DatabaseOnchainRecords(refunding.ground.world.service.cells)
+    ledger = DatabaseOnchainRecords(refunding.ground.world.service.database)
     refund_id = uuid4()
     asked = [await ledger.claim_for_sender(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
     assert asked == [True, False, True]

@@ -191,7 +191,6 @@ def worker(settings: Settings, url: str, log: Path) -> Iterator[processes.Proces
     """Run a real worker that watches a chain."""
     environment = {
         "DATABASE_URL": settings.database_url,
-        "PAYINTENT_CELLS": settings.cells.get_secret_value(),
         "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
         "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
         "PAYINTENT_SANDBOX": "true",

@@ -7,7 +7,6 @@ from typing import Any
 
 from payintent.service import Service, open_service
 from payintent.storage.database import Tx
-from tests.support.cell_schema import is_citus
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
@@ -16,10 +15,6 @@ _BLOCKED = """
     FROM pg_stat_activity
     WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
 """
-
-
-#: Who waits on a node of a Citus cluster waits for no one at its coordinator.
-BLOCKED_ON_NODES = "SELECT count(*) FROM citus_lock_waits"
 
 
 class _RolledBack(Exception):  # noqa: N818
@@ -74,10 +69,9 @@ async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncItera
 async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
     """Wait until so many backends are blocked by another; a task that ended did not wait."""
     watcher = await world.other_connection()
-    blocked = BLOCKED_ON_NODES if is_citus() else _BLOCKED
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while await watcher.fetchval(blocked) < len(tasks):
+            while await watcher.fetchval(_BLOCKED) < len(tasks):
                 for task in tasks:
                     assert not task.done(), f"it did not wait: {task}"
                 await asyncio.sleep(0.002)

@@ -20,7 +20,6 @@ from payintent.storage.database import Database
 from payintent.storage.driver import connect_as
 from tests.payments.staging import held, until_waiting
 from tests.payments.test_receive_callback import selected
-from tests.support.cell_schema import is_citus
 from tests.support.database_proxy import freezable
 from tests.support.fakes import captured, declined
 from tests.support.patience import PATIENCE_S
@@ -46,7 +45,7 @@ def told(session_id: UUID, report: SessionReport) -> VerifiedCallback:
 
 def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback) -> Tasks:
     """Start callbacks in one batch: they gather behind one that is run alone."""
-    nobodys = world.id_generator.new_session_id()  # but of the same cell
+    nobodys = world.id_generator.new_session_id()
     leading = VerifiedCallback(id=f"leads {uuid4()}", session_id=nobodys)
     return [
         asyncio.create_task(receiver.receive(world.account_id, callback, b"{}"))
@@ -213,8 +212,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
         await until_waiting(world, tasks[0])
         tasks += start(world, other, *reversed(callbacks))[1:]
         await until_waiting(world, tasks[0], tasks[-1])
-        if not is_citus():  # where who waits for whom is known on the node alone
-            assert len(await world.rows(_BLOCKERS)) == 2  # the second waits for the first
+        assert len(await world.rows(_BLOCKERS)) == 2  # the second waits for the first
         await first.roll_back()
         results = await asyncio.gather(*tasks)
     assert [result.fresh for result in results] == [True] * 3 + [False] * 3

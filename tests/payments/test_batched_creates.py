@@ -10,17 +10,11 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import CreatePaymentRequest
-from payintent.payments import write_payments
 from payintent.payments.create import CreatedPayment
 from payintent.storage import new_payments, payments
 from payintent.storage.new_payments import NewPayment
 from tests.payments.staging import held, until_waiting
-from tests.support.cell_schema import one_cell
 from tests.support.world import World
-
-pytestmark = pytest.mark.usefixtures("dialect")
-
-_GATHERS = one_cell("merchants' places are found first, in batches of their own, which form others")
 
 
 async def create_together(
@@ -46,7 +40,6 @@ async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
         return error
 
 
-@_GATHERS
 async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
     alone = await world.service.payment_creator.create(world.request(country="TH"))
     requests = [world.request(country=country) for country in ("TH", None, "JP")]
@@ -124,17 +117,15 @@ async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: Wor
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
     batches[1].reverse()
     written = await asyncio.gather(
-        *(write_payments.write_batch(database, batch) for batch in batches)
+        *(new_payments.create_batch(database, batch) for batch in batches)
     )
     assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
 
 
-@_GATHERS
 async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
-    monkeypatch.setattr(write_payments, "LOCK_TIMEOUT_MS", 60_000)
     requests = [world.request() for _ in range(3)]
     async with held(
         world, lambda tx: new_payments.create(tx, new_payment(world, requests[0]))

@@ -21,7 +21,6 @@ from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, Gate
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.open_session import SELECTIONS_MAX
 from payintent.storage import sessions
-from payintent.storage.cells import ByCell
 from tests.payments.test_expire import ask_all
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured
@@ -95,7 +94,7 @@ async def come_back(world: World, session_id: UUID) -> int:
 def two_calls_at_once(world: World) -> None:
     """Let buyers make us call each account twice, and then once a second."""
     accounts = world.service.accounts
-    accounts.buyer_calls = ByCell(BuyerCalls(world.database, RateLimit(1, 2), frozenset()))
+    accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
 
 
 async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
@@ -243,13 +242,6 @@ async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(worl
         assert await refusal(calls, buyer_call(0)) is ErrorCode.RATE_LIMITED
         assert await refusal(calls, buyer_call(1)) is None
     assert await refusal(calls, buyer_call(0, CROWD)) is None
-
-
-@pytest.mark.parametrize(
-    ("cells", "share"), [(1, RateLimit(100, 500)), (3, RateLimit(33, 166)), (900, RateLimit(1, 1))]
-)
-def test_cells_share_an_accounts_limit(cells: int, share: RateLimit) -> None:
-    assert RateLimit(100, 500).shared_by(cells) == share
 
 
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:

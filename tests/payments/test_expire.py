@@ -107,7 +107,7 @@ async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(
     await world.move_clock(TTL_S)
     times = [1, 1]  # the third event gets no id, nor does a later one
     with monkeypatch.context() as patch:
-        patch.setattr(world.database, "id_generator", IdGenerator(times.pop, world.cell))
+        patch.setattr(world.database, "id_generator", IdGenerator(times.pop))
         with pytest.raises(IndexError):
             await expire_due_pending(world.database, 1)
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
@@ -154,7 +154,7 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
         asked = QuoteQuery(restrictions=Restrictions())
         with pytest.raises(RefusedError) as refused:
             await list_quotes(
-                service.cells,
+                service.database,
                 service.merchants,
                 service.accounts,
                 seen,
@@ -308,7 +308,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
         round(settings[name].default * 1_000) for name in ("expire_every_s", "inquire_every_s")
     )
     assert service.settings.closing_patience_s == settings["closing_patience_s"].default
-    inquirers = session_inquirers(service, await service.cells.of_merchant(world.merchant_id))
+    inquirers = session_inquirers(service)
     now_ms = round(clock.monotonic() * 1_000)
     expire_at, inquire_at = now_ms, now_ms
     while now_ms < latest_ms:

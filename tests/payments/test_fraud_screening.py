@@ -28,7 +28,6 @@ from payintent.storage.database import Database
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.new_payments import NewPayment
 from tests.payments.staging import held, until_waiting
-from tests.support.cells import Alone
 from tests.support.workers import prune_all
 from tests.support.world import World, patient
 
@@ -55,7 +54,7 @@ def clock() -> Clock:
 @pytest.fixture
 def known(world: World, clock: Clock) -> PolicyCache:
     """What a process knows that looks again after a second."""
-    return PolicyCache(Alone(world.database), 1.0, clock)
+    return PolicyCache(world.database, 1.0, clock)
 
 
 def _payer(value: str = "buyer-1") -> AddFraudRule:
@@ -117,7 +116,7 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     brief = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     ended = Database(brief)
     await ended.close()
-    known = PolicyCache(Alone(ended), 1.0)
+    known = PolicyCache(ended, 1.0)
     told = await asyncio.gather(*(known.rules() for _ in range(20)), return_exceptions=True)
     assert {type(one) for one in told} == {StorageUnavailableError}
     assert len({id(one) for one in told}) == 1
@@ -150,7 +149,6 @@ async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: 
         await another.service.fraud_screening.screen_checkout(payment, None, None)
 
 
-@pytest.mark.usefixtures("dialect")
 async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
     """Staged: the first holds its count open, the second waits, and then counts the first."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
@@ -164,7 +162,6 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
             await second
 
 
-@pytest.mark.usefixtures("dialect")
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
     ids = world.id_generator
@@ -179,7 +176,6 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     assert await _kept(world) == (0, 0)
 
 
-@pytest.mark.usefixtures("dialect")
 async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: World) -> None:
     """Two processes, of which one does not know the rule yet."""
     request = world.request()

@@ -33,7 +33,6 @@ from payintent.service import open_service
 from payintent.storage import gateway_calls
 from payintent.workers import run_loops
 from tests.gateways.speaking import reply, speaking
-from tests.support.cells import Alone
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
@@ -47,7 +46,7 @@ async def accounts(world: World) -> AsyncIterator[GatewayAccounts]:
     http = GatewayHttpClient(timeout_s=5, answer_bytes_max=1_000)
     service = world.service
     gateways = {"fake": SimulatorGateway(http)}
-    yield GatewayAccounts(service.cells, service.encryption, gateways)
+    yield GatewayAccounts(service.database, service.encryption, gateways)
     await http.close()
 
 
@@ -167,7 +166,7 @@ async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: W
             statements += 1
             return await world.rows(query, *args)
 
-    log = GatewayCallLog(Alone(Counting()))
+    log = GatewayCallLog(Counting())
     for _ in range(NOTED_MAX + 10):
         log.note(about(payment, world.account_id), None, log.now_s())
     await log.flush()

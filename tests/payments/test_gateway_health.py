@@ -30,7 +30,6 @@ from payintent.payments.gateway_health import (
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.payments.send_refund import UNSENT_WAIT_MAX_S
 from payintent.service import Service, open_service
-from payintent.storage.cells import ByCell
 from tests.payments.refund_gateway import GONE, SILENT
 from tests.payments.refunding import asked, auto_refund, paid, work
 from tests.payments.test_expire import ask_all
@@ -321,7 +320,7 @@ async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> N
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
     seen = await world.see(payment)
     ask = QuoteQuery(restrictions=await service.policies.restrictions())
-    quotes = await list_quotes(service.cells, service.merchants, service.accounts, seen, ask)
+    quotes = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
     return [one.payment_method_id for one in quotes.offers]
 
 
@@ -334,10 +333,10 @@ async def silent_selections(world: World) -> None:
         assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
 
 
-async def until_known(service: Service, cell: int) -> None:
+async def until_known(service: Service) -> None:
     """Wait until a process has heard of an outage: it looks once a second."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await service.accounts.health.at(cell).unavailable_channels():
+        while not await service.accounts.health.unavailable_channels():
             await asyncio.sleep(0.02)
 
 
@@ -348,7 +347,7 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
     payment = await world.create()
     assert await quoted(other, world, payment) == [world.card, world.transfer]
     await silent_selections(world)
-    await until_known(other, world.cell)
+    await until_known(other)
     for service in (world.service, other):
         assert await quoted(service, world, payment) == []
     asked_before = len(world.gateway.created)
@@ -362,7 +361,7 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
 async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unasked(
     world: World, clock: StoppedClock
 ) -> None:
-    world.service.accounts.health = ByCell(GatewayHealth(world.database, clock.monotonic))
+    world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
     await silent_selections(world)
     made = [await world.create() for _ in range(4)]
     await clock.move(PAUSE_S * 1000)

@@ -50,14 +50,11 @@ from payintent.storage import ledger_check, sessions
 from tests.domain.test_payment import EXPECTED
 from tests.payments.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.payments.test_expire import sweep
-from tests.support.cell_schema import are_wanted, is_citus
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-#: A run with a second cell is of the same rules once more.
-_EXAMPLES = 15 if are_wanted() else 40
-settings.register_profile("history", max_examples=_EXAMPLES, stateful_step_count=30, **_SAID)
+settings.register_profile("history", max_examples=40, stateful_step_count=30, **_SAID)
 settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)
 PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
 
@@ -103,28 +100,6 @@ LOG = (
     """,
     "ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only",
 )
-#: On Citus triggers are made on the node, and run with the path of whoever sent the statement.
-UNSAFE = "SET citus.enable_unsafe_triggers = on"
-#: And the schema is used for another test later.
-UNLOG = (
-    "DROP FUNCTION log_step() CASCADE",
-    "DROP FUNCTION log_given() CASCADE",
-    "DROP TABLE step",
-    "DROP TABLE given",
-    "ALTER TABLE ledger_entry ENABLE TRIGGER ledger_append_only",
-)
-PATHS = """
-    DO $$
-    DECLARE
-        trigger text;
-    BEGIN
-        FOREACH trigger IN ARRAY ARRAY ['log_step()', 'log_given()'] LOOP
-            EXECUTE format(
-                'ALTER FUNCTION %s SET search_path = %I, pg_temp', trigger, current_schema()
-            );
-        END LOOP;
-    END $$
-"""
 PAYMENTS_MAX = 6
 SESSIONS = """
     SELECT s.id
@@ -204,7 +179,7 @@ class History(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
-        self.world.service.accounts.health = self.world.service.cells.each(GatewayHealth)
+        self.world.service.accounts.health = GatewayHealth(self.world.database)
         gateway = self.world.gateway
         gateway.answer_create = accept
         gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
@@ -733,14 +708,12 @@ def stage(settings: Settings) -> Iterator[type[History]]:
     async def open_world() -> World:
         gateway = TalkingGateway()
         world = await make_world(await open_service(settings, {"fake": gateway}), gateway)
-        await execute(world, *((UNSAFE, *LOG, PATHS) if is_citus() else LOG))
+        await execute(world, *LOG)
         return world
 
     with asyncio.Runner() as runner:
         world = runner.run(open_world())
         yield type("Staged", (History,), {"world": world, "run": staticmethod(runner.run)})
-        if is_citus():
-            runner.run(execute(world, UNSAFE, *UNLOG))
         runner.run(world.service.close())
 
 

@@ -1,9 +1,7 @@
 """Every flow of docs/ledger.md is done by the service, and makes the page's entries."""
 
-import itertools
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +131,10 @@ FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
 
 
 async def _tables(world: World) -> list[str]:
-    """Write the entries, and the accounts with both their sides, as the page has them.
-
-    They are those of all cells: payouts of gateways are in control's ledger.
-    """
-    query = "SELECT fact, debit, credit, amount, created_at FROM ledger_entry ORDER BY ctid"
-    found = [await database.fetch(query) for database in world.service.cells]
-    rows = sorted(itertools.chain(*found), key=itemgetter("created_at"))
+    """Write the entries, and the accounts with both their sides, as the page has them."""
+    rows = await world.rows(
+        "SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY created_at, ctid"
+    )
     table = ["| Fact | Debit | Credit | Amount |", "|---|---|---|--:|"]
     sides: dict[str, list[int]] = {}
     for row in rows:
@@ -167,8 +162,7 @@ async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> 
     shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
     tables = "\n".join(await _tables(world))
     assert tables in shown, tables
-    for database in world.service.cells:
-        assert await ledger_check.find_differences(database) == []
+    assert await ledger_check.find_differences(world.database) == []
 
 
 def test_the_page_shows_every_flow_and_names_every_fact() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.storage import configuration
-from tests.support.cells import Alone
 from tests.support.world import World
 
 _ROWS = """
@@ -45,7 +44,7 @@ async def another_process(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 
 def another_cache(world: World) -> MerchantCache:
-    return MerchantCache(Alone(world.database), world.service.accounts)
+    return MerchantCache(world.database, world.service.accounts)
 
 
 async def test_a_merchant_that_has_not_changed_is_not_read_again(world: World) -> None:

@@ -70,13 +70,13 @@ async def _paid(world: World, reference: str) -> None:
 async def _begun(world: World, path: Path) -> NewRun:
     """Claim a file's run, as a worker does that dies afterwards."""
     new = NewRun(
-        id=world.service.cells.control.id_generator.new_id(),
+        id=world.service.database.id_generator.new_id(),
         account_id=world.account_id,
         source="folder",
         name=path.name,
         sha256=intake.read_digest(path),
     )
-    assert (await reconciliation_runs.claim(world.service.cells.control, new)).is_ours
+    assert (await reconciliation_runs.claim(world.service.database, new)).is_ours
     return new
 
 
@@ -192,7 +192,7 @@ async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts) == ("running", 1)
     [[file]] = [page async for page in FolderSource(str(tmp_path)).walk_files()]
-    await reconciliation_runs.mark_taken(world.service.cells.control, file, new.id)
+    await reconciliation_runs.mark_taken(world.service.database, file, new.id)
     await world.rows(_LEFT)
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts, run.opened) == ("differs", 2, 1)
@@ -202,7 +202,7 @@ async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
     world: World, put: Put
 ) -> None:
     new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
-    database = world.service.cells.control
+    database = world.service.database
     await world.rows(_LEFT)
     async with database.transaction() as tx:
         mine = reconciliation_runs.ClaimedRun(id=new.id, attempts=1, has_ended=False, is_ours=True)

@@ -8,7 +8,6 @@ import pytest
 
 from payintent.storage import outbox
 from payintent.storage.overview import COUNTED_MAX, WaitingFigures, read_overview
-from tests.support.cell_schema import not_on_citus
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.world import World
 
@@ -53,7 +52,6 @@ async def _explain(
     return await plan(raw, recorder)
 
 
-@not_on_citus("the coordinator's plan says nothing of a node's")
 async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
     world: World, raw: asyncpg.Connection
 ) -> None:

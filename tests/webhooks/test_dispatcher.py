@@ -35,9 +35,7 @@ from payintent.webhooks.endpoint_windows import (
 from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
-from tests.payments.staging import BLOCKED_ON_NODES
 from tests.support import processes
-from tests.support.cell_schema import is_citus, one_cell
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
@@ -323,7 +321,6 @@ def environment(world: World) -> dict[str, str]:
     settings = world.service.settings
     return {
         "DATABASE_URL": settings.database_url,
-        "PAYINTENT_CELLS": settings.cells.get_secret_value(),
         "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
         "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
         "PAYINTENT_SANDBOX": "true",
@@ -440,9 +437,7 @@ async def waiting(world: World) -> int:
     Not by `pg_stat_activity`: a waiter that wakes to look again shows no wait for a moment.
     """
     [row] = await world.rows(
-        BLOCKED_ON_NODES
-        if is_citus()
-        else "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+        "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
         "WHERE NOT l.granted AND a.datname = current_database()"
     )
     return row["count"]
@@ -596,7 +591,6 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     assert (await world.perform(ReplayMissedEvents(since=between))).events == 1
 
 
-@one_cell("its merchants are written past the service, which a cell with copies refuses")
 async def test_merchants_that_do_not_answer_hide_no_other_however_many(
     world: World, shop: Shop
 ) -> None:
