@@ -2,7 +2,7 @@
 
 import secrets as chance
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -110,25 +110,21 @@ async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> 
 async def _run_batches(
     context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
 ) -> R:
-    """Run all batches; their rows are counted first if there is a display and more than one."""
-    total = await operation.total(context) if show_progress else 0
-    if show_progress is None or total <= operation.batch_size:
-        return await _run_each_batch(context, operation, lambda _: None)
-    with show_progress(operation.action, total) as advance:
-        return await _run_each_batch(context, operation, advance)
-
-
-async def _run_each_batch(
-    context: OperationContext, operation: BatchOperation[R], advance: Callable[[int], None]
-) -> R:
+    """Run all batches; a display shows their progress if there is more than one."""
+    display: AbstractContextManager[Callable[[int], None]] = nullcontext(lambda _: None)
+    if show_progress is not None:
+        total = await operation.total(context)
+        if total > operation.batch_size:
+            display = show_progress(operation.action, total)
     result: R | None = None
     following: BatchOperation[R] | None = operation
-    while following is not None:
-        async with context.database.transaction() as tx:
-            batch = await run(context, tx, following, {})
-        advance(following.count(batch))
-        result = batch if result is None else following.combine(result, batch)
-        following = following.following(batch)
+    with display as advance:
+        while following is not None:
+            async with context.database.transaction() as tx:
+                batch = await run(context, tx, following, {})
+            advance(following.count(batch))
+            result = batch if result is None else following.combine(result, batch)
+            following = following.following(batch)
     assert result is not None  # noqa: S101 - there is a first batch
     return result
 
