@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from payintent.domain.cell_addresses import parse_cell_addresses
 from payintent.domain.event import FEED_DAYS
 from payintent.domain.rate_limit import RateLimit
 from payintent.domain.retention import RetentionRule
@@ -18,7 +17,6 @@ from payintent.setting_types import (
     Base,
     Batch,
     CaFile,
-    Cells,
     ClaimRoles,
     Count,
     Days,
@@ -76,9 +74,7 @@ class Settings(BaseSettings):
     )
     database_read_lag_max_s: Age = 5.0  # how old what a list shows may be
     database_pooled: bool = False  # behind PgBouncer: no statement cache
-    #: The databases of other cells than 0, as JSON; their URLs hold passwords.
-    cells: Cells = SecretStr("")
-    #: Of one `api` or `worker`, for each cell; its processes share them.
+    #: Of one `api` or `worker`; its processes share them.
     database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32
     database_acquire_timeout_s: Timeout = 5.0
     database_statement_timeout_ms: Milliseconds = 5_000
@@ -289,23 +285,6 @@ class Settings(BaseSettings):
         """Return the settings of one of so many processes of one `api` or `worker`."""
         connections = self.database_connections_of(processes)
         return self.model_copy(update={"database_connections_max": connections})
-
-    @property
-    def other_cells(self) -> dict[int, Self]:
-        """Return the settings of each cell but 0, by number: the same but for its databases."""
-        addresses = parse_cell_addresses(self.cells.get_secret_value())
-        return {
-            number: self.model_copy(
-                update={
-                    "database_url": address.url,
-                    "database_direct_url": address.direct_url,
-                    "database_read_url": address.read_url,
-                    "database_pooled": address.pooled,
-                    "cells": SecretStr(""),
-                }
-            )
-            for number, address in addresses.items()
-        }
 
     @property
     def direct_url(self) -> str:

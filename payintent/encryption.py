@@ -11,7 +11,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from payintent.config import Settings
-from payintent.domain.checkout_seal import CheckoutSeal
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -38,10 +37,6 @@ class Encryption:
     def digest(self, text: str) -> bytes:
         """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
         return hmac.digest(self._pepper, text.encode(), "sha256")
-
-    def checkout_seal(self) -> CheckoutSeal:
-        """Return what seals cells in checkout ids, under a key that no digested text can give."""
-        return CheckoutSeal(hmac.digest(self._pepper, b"\0checkout cells", "sha256"))
 
     def search_digest(self, text: str, kind: str) -> str:
         """Digest what an encrypted value is found by, under a key of the ring's first key."""

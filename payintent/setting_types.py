@@ -4,9 +4,8 @@ import ssl
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from payintent.domain.cell_addresses import parse_cell_addresses
 from payintent.domain.claim_roles import parse_claim_roles
 from payintent.domain.ip_address import Network, parse_ip_network
 from payintent.domain.mail import is_mail_address
@@ -77,11 +76,6 @@ def _check_mail_address(address: str) -> str:
 
 def _check_claim_roles(text: str) -> str:
     parse_claim_roles(text)
-    return text
-
-
-def _check_cells(text: SecretStr) -> SecretStr:
-    parse_cell_addresses(text.get_secret_value())
     return text
 
 
@@ -170,7 +164,6 @@ Origin = Annotated[str, AfterValidator(_check_origin)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
 Folder = Annotated[str, AfterValidator(_check_folder)]
 Issuer = Annotated[str, AfterValidator(_check_issuer)]
-Cells = Annotated[SecretStr, AfterValidator(_check_cells)]
 ClaimRoles = Annotated[str, AfterValidator(_check_claim_roles)]
 MailHost = Annotated[str, AfterValidator(_check_mail_host)]
 MailAddress = Annotated[str, AfterValidator(_check_mail_address)]

@@ -72,10 +72,6 @@ class StorageFullError(StorageUnavailableError):
     """The database has no space left; this attempt was not stored."""
 
 
-class CellRestsError(StorageUnavailableError):
-    """The cell has not answered others of late; this attempt was not begun."""
-
-
 class PermissionDeniedError(Exception):
     """The database role may not do what a statement needs; the message names the object."""
 

@@ -1,8 +1,4 @@
-"""Ids: prefixed base62 texts in the API, UUIDs inside.
-
-Every new id says in 10 bits in which cell its row is, because an id can never change later.
-Checkout ids have it sealed (`checkout_seal.py`).
-"""
+"""Ids: prefixed base62 texts in the API, UUIDs inside."""
 
 import re
 from uuid import UUID
@@ -17,16 +13,10 @@ _PAIRS = [high + low for high in BASE62 for low in BASE62]  # half as many divis
 _VALUES = {pair: value for value, pair in enumerate(_PAIRS)}
 _MAX = 1 << 128
 
-CELL_BITS = 10
-CELL_MAX = (1 << CELL_BITS) - 1
-TIMED_RANDOM_BITS = 64
-OPAQUE_RANDOM_BITS = 90
-_TIMED_VERSION = 8  # ids without a cell have version 7
+TIMED_RANDOM_BITS = 74
+_VERSION = 7
 _VARIANT = 0b10
-#: Ids without a cell are random: one in 268 million of them has these bits, and cell 0 is asked
-#: where no other cell is or has it.
-_OPAQUE_MARK = 0x9C3_E51B
-_OPAQUE_MARK_BITS = 28
+_LOW_BITS = 62  # of the random bits, behind the variant
 
 PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
 APPROVAL, STATEMENT = "appr", "stmt"
@@ -68,36 +58,19 @@ def is_checkout_id(raw: str) -> bool:
     return _CHECKOUT_ID.fullmatch(raw) is not None
 
 
-def make_timed_id(unix_ms: int, cell: int, random_bits: int) -> UUID:
-    """Build an id that sorts by time: a UUIDv8 (RFC 9562) of 48 bits of time, cell and chance."""
-    high = (unix_ms & 0xFFFF_FFFF_FFFF) << 80 | _TIMED_VERSION << 76 | cell << 66
-    low = _VARIANT << 62 | random_bits & 0x3FFF_FFFF_FFFF_FFFF
-    return UUID(int=high | (random_bits >> 62 & 0b11) << 64 | low)
+def make_timed_id(unix_ms: int, random_bits: int) -> UUID:
+    """Build a UUIDv7 (RFC 9562), which sorts by time: 48 bits of time, then 74 random bits."""
+    high = (unix_ms & 0xFFFF_FFFF_FFFF) << 16 | _VERSION << 12 | random_bits >> _LOW_BITS & 0xFFF
+    low = _VARIANT << _LOW_BITS | random_bits & (1 << _LOW_BITS) - 1
+    return UUID(int=high << 64 | low)
 
 
 def unix_ms_of_timed(value: UUID) -> int:
-    """Return when a timed id was made, in Unix milliseconds of the clock that it was made by.
+    """Return when a timed id was created, in Unix milliseconds of its creator's clock.
 
-    The ids from before (UUIDv7) have it at the same place.
+    The UUIDv8 of releases before have the time at the same place.
     """
     return value.int >> 80
-
-
-def make_opaque_id(cell: int, random_bits: int) -> UUID:
-    """Build an id that reveals no time: 90 random bits, a mark and the cell."""
-    marked = random_bits << _OPAQUE_MARK_BITS | _OPAQUE_MARK
-    return UUID(int=marked << CELL_BITS | cell)
-
-
-def cell_of_timed(value: UUID) -> int:
-    """Return the cell that an id of `make_timed_id` names; 0 for one from before."""
-    return value.int >> 66 & CELL_MAX if value.version == _TIMED_VERSION else 0
-
-
-def cell_of_opaque(value: UUID) -> int:
-    """Return the cell that an id of `make_opaque_id` names; 0 for one from before."""
-    marked = value.int >> CELL_BITS & (1 << _OPAQUE_MARK_BITS) - 1 == _OPAQUE_MARK
-    return value.int & CELL_MAX if marked else 0
 
 
 def mask_checkout_id(checkout_id: str) -> str:

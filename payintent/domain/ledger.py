@@ -35,14 +35,11 @@ class Fact(StrEnum):
     GATEWAY_PAYOUT = "gateway_payout"
     PAYOUT = "payout"
     ADJUSTMENT = "adjustment"
-    CELL_TRANSFER = "cell_transfer"  # a merchant that was moved is owed it by its new cell now
 
 
 FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
 BANK = "bank"
-#: What cells owe each other: zero over all cells. No adjustment has it.
-CELL_CLEARING = "cell_clearing"
 _PAYABLE = "merchant_payable"
 #: Accounts without a number, and those that have a gateway's account or a merchant.
 _SINGLE = "fee_income|tax_payable|bank"

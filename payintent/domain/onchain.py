@@ -295,7 +295,7 @@ class OnchainRecords(Protocol):
         """Record that a signer is about to be asked; False where another sender was before."""
         ...
 
-    async def spend_automatic_gas(self, refund_id: UUID, chain: str, gas: int) -> bool:
+    async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
         """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
         ...
 

@@ -18,10 +18,6 @@ class RateLimit:
     per_s: int
     burst: int
 
-    def shared_by(self, count: int) -> "RateLimit":
-        """Return the part of each of so many that spend apart: one a second at least."""
-        return RateLimit(max(1, self.per_s // count), max(1, self.burst // count))
-
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from enum import StrEnum
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from payintent.domain import ids
 from payintent.domain.ledger import Fact
 
 
@@ -46,10 +44,10 @@ MOVEMENTS = {
     Fact.DISPUTE_WON: Movement.DISPUTES,
     Fact.DISPUTE_LOST: Movement.DISPUTES,
     Fact.ADJUSTMENT: Movement.ADJUSTMENTS,
-    Fact.CELL_TRANSFER: Movement.ADJUSTMENTS,  # zero over the statements of both cells
     Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # of the merchant's own account
     Fact.PAYOUT: Movement.PAYOUTS,
 }
+_CHARGED = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +69,9 @@ def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
     return moved
 
 
-def series_of(statement_id: str) -> int:
-    """Return in which series of its merchant a statement is: each cell has one by itself."""
-    parsed = ids.parse_id(ids.STATEMENT, statement_id)
-    return 0 if parsed is None else ids.cell_of_timed(parsed)
-
-
-def words_of(statement_id: str, fact: str, line_id: str) -> str:
-    """Say for people what a line of a statement is about."""
-    if fact != _CARRIED:
-        return fact.replace("_", " ")
-    # The id of what was carried is of the cell that it was carried from.
-    is_former = ids.cell_of_timed(UUID(line_id)) == series_of(statement_id)
-    return f"{'to' if is_former else 'from'} another series"
-
-
-_CARRIED = "cell_transfer"  # the fact by which cells carry what a merchant is owed
-_CHARGED = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
+def words_of(fact: str) -> str:
+    """Return the name of a ledger fact for people, such as `refund reserved`."""
+    return fact.replace("_", " ")
 
 
 def end_of_day(day: date, zone: str) -> datetime:

@@ -13,7 +13,6 @@ from contextvars import Context
 from typing import Generic, TypeVar
 
 from payintent.domain.errors import StorageUnavailableError
-from payintent.storage.cell_gate import CellGate
 
 #: How long a batch waits for a row that another transaction holds, before it is taken apart.
 LOCK_TIMEOUT_MS = 50
@@ -54,7 +53,7 @@ class Batcher(Generic[Item, Result]):
 
     `identities` of an item are what it shares with no other one of its batch. What takes longer
     than `late_s`, such as what waits for a lock, holds up those behind it no more: the next batch
-    starts beside it. What waits here for a cell waits in its `gate`, if it has one.
+    starts beside it.
     """
 
     def __init__(
@@ -64,23 +63,18 @@ class Batcher(Generic[Item, Result]):
         identities: Callable[[Item], Collection[Hashable]] = lambda _: (),
         size_max: int = _SIZE_MAX,
         late_s: float = _LATE_S,
-        gate: CellGate | None = None,
     ) -> None:
         self._alone = alone
         self._together = together
         self._identities = identities
         self._size_max = size_max
         self._late_s = late_s
-        self._gate = gate
         self._waiting: deque[_Member[Item, Result]] = deque()
         self._under_way: set[asyncio.TimerHandle] = set()  # what those that wait, wait for
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, item: Item) -> Result:
         """Run an item now, or in the next batch; raises what running it raises."""
-        if self._gate is not None and not self._gate.is_inside():
-            with self._gate.enter():
-                return await self.run(item)
         if not self._under_way:
             turn = self._begin()
             try:
@@ -113,11 +107,8 @@ class Batcher(Generic[Item, Result]):
     def _start_next(self) -> None:
         if len(self._under_way) < _UNDER_WAY_MAX and (batch := self._take()):
             # No request's log fields, and no transaction, belong to a batch.
-            context = Context()
-            if self._gate is not None:  # its members are counted there
-                context.run(self._gate.let_in)
             task = asyncio.get_running_loop().create_task(
-                self._run(batch, self._begin()), context=context
+                self._run(batch, self._begin()), context=Context()
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

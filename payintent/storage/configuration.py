@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.errors import StorageUnavailableError
-from payintent.storage.cells import Cells
 from payintent.storage.database import Executor
 from payintent.storage.onchain.chain_watch import WATCHED
 
@@ -39,17 +37,6 @@ async def get_version(database: Executor) -> ConfigurationVersion:
     )
     assert row is not None  # noqa: S101 - the table has one row
     return ConfigurationVersion(row["version"], tuple(row["watched_chains"]))
-
-
-async def list_watched_chains(cells: Cells, merchant_id: int) -> tuple[str, ...]:
-    """List the chains that a merchant's cell watches; while that is away, those that cell 0 does.
-
-    Each cell has watchers of its own: a method on a chain is offered where the merchant's watch it.
-    """
-    try:
-        return (await get_version(await cells.of_merchant(merchant_id))).watched_chains
-    except StorageUnavailableError:
-        return (await get_version(cells.control)).watched_chains
 
 
 async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:

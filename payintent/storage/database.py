@@ -16,7 +16,6 @@ from payintent.domain.errors import (
 )
 from payintent.encryption import load_encryption
 from payintent.id_generator import IdGenerator
-from payintent.storage.cell_gate import CellGate
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
@@ -42,8 +41,6 @@ in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
 _ANSWER_S = 1.0  # beyond the time that the server gives a statement
-#: Refuses a connection by a `ConnectionError`.
-ConnectionCheck = Callable[[Connection], Awaitable[None]]
 
 _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
@@ -78,7 +75,7 @@ class Tx:
         self._connection = connection
         self._pool = pool
         self.payer_sealing = payer_sealing
-        self.id_generator = id_generator  # of the database's cell: makes the ids of its rows
+        self.id_generator = id_generator
         self.wakes_delivery = False  # set where an event is recorded
         self.after_commit: list[Callable[[], None]] = []  # called once it has committed
 
@@ -113,12 +110,7 @@ class Tx:
 
 
 class Database:
-    """A pool of connections; each statement outside `transaction` commits by itself.
-
-    It is the database of one cell: the rows that are made in it have ids of its generator.
-    """
-
-    gate: CellGate | None = None  # of a cell beside others
+    """A pool of connections; each statement outside `transaction` commits by itself."""
 
     def __init__(
         self,
@@ -126,14 +118,11 @@ class Database:
         process: str = "payintent",
         pool: ConnectionPool | None = None,
         id_generator: IdGenerator | None = None,
-        check: ConnectionCheck | None = None,
     ) -> None:
-        """Take what a new connection has to prove before it is used (`check`), if anything."""
         self.settings = settings
         self.id_generator = id_generator or IdGenerator()
-        self._pool = pool or _open_pool(settings, process, check)
+        self._pool = pool or _open_pool(settings, process)
         self._payer_sealing: PayerSealing | None = None  # made when it is needed first
-        self._is_distributed: bool | None = None  # not asked yet
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
 
@@ -144,15 +133,6 @@ class Database:
             encryption = load_encryption(self.settings)
             self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
         return self._payer_sealing
-
-    async def is_distributed(self) -> bool:
-        """Tell whether it is of a Citus cluster; the database is asked once."""
-        if self._is_distributed is None:
-            row = await self.row(
-                "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS answer"
-            )
-            self._is_distributed = row is not None and bool(row["answer"])
-        return self._is_distributed
 
     async def open(self) -> None:
         """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
@@ -289,24 +269,13 @@ def _translate_error(error: BaseException) -> Exception:
     )
 
 
-def _open_pool(settings: Settings, process: str, check: ConnectionCheck | None) -> ConnectionPool:
+def _open_pool(settings: Settings, process: str) -> ConnectionPool:
     pooled = settings.database_pooled
     server_settings = {"application_name": process}
     if not pooled:
         server_settings |= _server_settings(settings)
-
-    async def connect() -> Connection:
-        connection = await connect_as(settings.database_url, server_settings, pooled=pooled)
-        if check is not None:
-            try:
-                await check(connection)
-            except BaseException:
-                connection.terminate()
-                raise
-        return connection
-
     return ConnectionPool(
-        connect,
+        lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
         settings.database_connections_max,
         _deadline_s(settings),
     )

@@ -1,18 +1,17 @@
 """The hosts of a database URL, tried one by one: the driver has one timeout for all of them.
 
-What a person may read of a URL is said here too: where it leads, and nothing of who signs in.
+`name_hosts` writes them for operators, without the login.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 #: What is shown of a URL that may be read otherwise than it was meant.
 NOT_READABLE = "not readable"
 
-_KEPT_MAX = 4_096  # URLs of one process: each cell has up to three, and there are 1,024 cells
+_KEPT_MAX = 4_096  # URLs of one process, which has up to three
 _PORT = "5432"  # PostgreSQL's, where a URL names none
 _PORT_MAX = 65_535
 _NO_HOST = "localhost"  # where a URL names none the driver tries sockets' folders, and this
@@ -22,21 +21,6 @@ _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")  # of a socket
 _NUMBER = re.compile(r"[0-9]{1,5}")
 _DATABASE = re.compile(r"[\w.$+ -]*")
 _SCHEMA = re.compile(r'[\w.$", -]*')
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseAddress:
-    """Where a URL leads: what of it may be shown."""
-
-    hosts: tuple[str, ...]  # with their ports; of a socket its folder
-    database: str  # empty: named as who signs in
-    schema: str  # the search_path; empty: that of the role
-
-    def __str__(self) -> str:
-        """Write it for a person: `one:5432, two:5432/payintent, schema cell_1`."""
-        database = f"/{self.database}" if self.database else ""
-        schema = f", schema {self.schema}" if self.schema else ""
-        return ", ".join(self.hosts) + database + schema
 
 
 class DatabaseHosts:
@@ -67,8 +51,13 @@ def database_hosts(url: str) -> DatabaseHosts:
     return DatabaseHosts(_split(url))
 
 
-def read_address(url: str) -> DatabaseAddress | None:
-    """Read where a URL leads, as the driver reads it; None where that may not be what was meant.
+def name_hosts(url: str) -> str:
+    """Name a URL's hosts for an operator, such as `db.example.com:5432`, without the login."""
+    return ", ".join(_list_hosts(url)) or NOT_READABLE
+
+
+def _list_hosts(url: str) -> list[str]:
+    """List a URL's hosts as the driver reads them; empty if that may not be what was meant.
 
     In a password an unquoted `/`, `?`, `#` or `@` ends the login: the driver takes the rest for a
     host, a port, a database or a setting, and so would whoever shows those.
@@ -77,29 +66,18 @@ def read_address(url: str) -> DatabaseAddress | None:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError:
-        return None
+        return []
     login, at, authority = parts.netloc.rpartition("@")
     if parts.scheme not in _SCHEMES or "#" in url or "@" in login or url.count("@") > len(at):
-        return None
+        return []
     if "service" in query:  # the address is in a file
-        return None
+        return []
     database = unquote(parts.path.removeprefix("/"))
     if not parts.path:
         database = query.get("dbname") or query.get("database", "")
     hosts, schema = _read_hosts(authority, query), query.get("search_path", "")
     may_be = _DATABASE.fullmatch(database) and _SCHEMA.fullmatch(schema)
-    return DatabaseAddress(tuple(hosts), database, schema) if hosts and may_be else None
-
-
-def name_hosts(url: str) -> str:
-    """Name a URL's hosts for a person, such as `db.example.com:5432`: no login, no database."""
-    address = read_address(url)
-    return ", ".join(address.hosts) if address else NOT_READABLE
-
-
-def name_database(url: str) -> str:
-    """Name a URL's hosts, database and schema for a person: no login, no settings."""
-    return str(read_address(url) or NOT_READABLE)
+    return hosts if may_be else []
 
 
 def _read_hosts(authority: str, query: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from uuid import UUID
 from payintent.domain.dispute import Dispute
 from payintent.domain.gateway import DisputedFunds, DisputeState
 from payintent.storage import ledger
-from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.database import Row, Tx
 
 _COLUMNS = """
     d.id, d.capture_id, d.case_id, d.account_id, d.reference, d.state, d.funds, d.amount_minor,
@@ -28,12 +28,6 @@ async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
         account_id,
         reference,
     )
-    return _dispute(row) if row else None
-
-
-async def find_by_case(database: Executor, case_id: UUID) -> Dispute | None:
-    """Read the dispute that a case is about."""
-    row = await database.row("SELECT" + _COLUMNS + "FROM dispute d WHERE d.case_id = $1", case_id)
     return _dispute(row) if row else None
 
 

@@ -40,7 +40,7 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.SerializationError,  # of a replica: the statement was in the way of its replay
     asyncpg.DiskFullError,
-    asyncpg.InternalServerError,  # a coordinator of Citus lost the node, or the server has a fault
+    asyncpg.InternalServerError,  # the server has a fault
     OSError,  # includes TimeoutError: no connection in time
 )
 INTERNAL: type[BaseException] = asyncpg.InternalServerError

@@ -78,16 +78,6 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
     )
 
 
-async def note_writing_key(tx: Tx, name: str, mark: str) -> None:
-    """Record that a key writes as a process starts, which operators have not set up.
-
-    So it does not keep `cell take-back` from taking back what they have, after a restore.
-    """
-    # As a migration does: it is copied, and `changed_at` stays.
-    await tx.fetch("SELECT set_config('payintent.copied_by', 'migration', true)")
-    await record_writing_key(tx, name, mark)
-
-
 async def lock_writing_key(tx: Tx, name: str) -> bool:
     """Tell whether a key is in use; it cannot be retired until this transaction ends."""
     row = await tx.row(

@@ -1,11 +1,8 @@
-"""How the endpoint of each merchant's webhooks does: what waits, its circuit, its last answers.
-
-A merchant that was moved has deliveries in each of its cells, and each has its own circuit.
-"""
+"""State of each merchant's webhook endpoint: pending deliveries, circuit, last answers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
@@ -39,8 +36,8 @@ class EndpointPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellEndpoint:
-    """How an endpoint does as one cell has it: what waits, its circuit, its last attempts."""
+class EndpointState:
+    """An endpoint's pending deliveries, its circuit breaker and its last attempts."""
 
     pending: int  # counted up to `COUNTED_MAX`, as `dead` and `skipped` are
     late_s: int | None  # for how long the first of them has been due
@@ -56,25 +53,6 @@ class CellEndpoint:
     trips: int  # how often it opened in a row
     open_detail: str | None  # what the attempt that opened it came to
     answers: list[EndpointAnswer]  # the last five, newest first
-
-
-#: An endpoint of which no cell has anything.
-NOTHING = CellEndpoint(
-    pending=0,
-    late_s=None,
-    dead=0,
-    skipped=0,
-    attempts=0,
-    delivered=0,
-    median_ms=None,
-    p95_ms=None,
-    slowest_ms=None,
-    open_since=None,
-    open_until=None,
-    trips=0,
-    open_detail=None,
-    answers=[],
-)
 
 
 _ENDPOINTS: LiteralString = """
@@ -163,10 +141,10 @@ _ANSWERS: LiteralString = """
 
 
 async def list_places(
-    control: Executor, merchant_id: int | None, after: int, limit: int
+    database: Executor, merchant_id: int | None, after: int, limit: int
 ) -> list[EndpointPlace]:
     """List where merchants' webhooks go by the merchant's number, from one on or of one alone."""
-    rows = await control.fetch(
+    rows = await database.fetch(
         """
         SELECT id AS merchant_id, name AS merchant_name, callback_url
         FROM merchant
@@ -181,8 +159,8 @@ async def list_places(
     return [EndpointPlace(**row) for row in rows]
 
 
-async def read_states(database: Executor, merchant_ids: Sequence[int]) -> dict[int, CellEndpoint]:
-    """Read how the endpoints of some merchants do in one cell."""
+async def read_states(database: Executor, merchant_ids: Sequence[int]) -> dict[int, EndpointState]:
+    """Read the state of some merchants' endpoints."""
     if not merchant_ids:
         return {}
     rows = await database.fetch(
@@ -190,39 +168,6 @@ async def read_states(database: Executor, merchant_ids: Sequence[int]) -> dict[i
     )
     answers = await _list_answers(database, merchant_ids)
     return {row["merchant_id"]: _state(row, answers[row["merchant_id"]]) for row in rows}
-
-
-def add_states(states: Sequence[CellEndpoint]) -> CellEndpoint:
-    """Make one of what the cells of a merchant have, the present cell's first.
-
-    What waits is added up; attempts and their times are those of the first cell that has any.
-    """
-    if len(states) < 2:  # noqa: PLR2004 - nothing to add
-        return states[0] if states else NOTHING
-    tried = next((state for state in states if state.attempts), states[0])
-    open_ones = [state for state in states if state.open_since is not None]
-    circuit = max(open_ones, key=_open_until_s, default=tried)
-    answers = sorted(
-        (answer for state in states for answer in state.answers),
-        key=lambda answer: answer.at,
-        reverse=True,
-    )
-    return replace(
-        tried,
-        pending=min(COUNTED_MAX, sum(state.pending for state in states)),
-        dead=min(COUNTED_MAX, sum(state.dead for state in states)),
-        skipped=min(COUNTED_MAX, sum(state.skipped for state in states)),
-        late_s=max((state.late_s for state in states if state.late_s is not None), default=None),
-        open_since=circuit.open_since,
-        open_until=circuit.open_until,
-        trips=circuit.trips,
-        open_detail=circuit.open_detail,
-        answers=answers[:_ANSWERS_MAX],
-    )
-
-
-def _open_until_s(state: CellEndpoint) -> float:
-    return state.open_until.timestamp() if state.open_until else 0.0
 
 
 async def _list_answers(
@@ -242,7 +187,7 @@ async def _list_answers(
     return found
 
 
-def _state(row: Row, answers: list[EndpointAnswer]) -> CellEndpoint:
+def _state(row: Row, answers: list[EndpointAnswer]) -> EndpointState:
     fields = dict(row)
     del fields["merchant_id"]
-    return CellEndpoint(**fields, answers=answers)
+    return EndpointState(**fields, answers=answers)

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 
 from payintent.log import get_logger
-from payintent.storage.cells import ByCell
 from payintent.storage.driver import GONE, Connection, connect
 from payintent.waiting import wait_until_stopped
 
@@ -22,11 +21,10 @@ _log = get_logger("wake")
 
 
 class EventNotifier:
-    """Notifies dispatchers in all processes of a cell's recorded event, or listens for that."""
+    """Notifies dispatchers in all processes of a recorded event, or listens for that."""
 
-    def __init__(self, url: str, *, cell: int = 0) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._named = {"cell": cell} if cell else {}
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -47,7 +45,7 @@ class EventNotifier:
                 try:
                     await self._listen_once(callback)
                 except GONE as error:
-                    _log.warning("listener_lost", why=type(error).__name__, **self._named)
+                    _log.warning("listener_lost", why=type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._listeners.remove(callback)
@@ -80,23 +78,7 @@ class EventNotifier:
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
         except GONE as error:
-            _log.warning("notifier_lost", why=type(error).__name__, **self._named)
+            _log.warning("notifier_lost", why=type(error).__name__)
         finally:
             if connection is not None:
                 await connection.close()
-
-
-class EventNotifiers(ByCell[EventNotifier]):
-    """The notifier of each cell, with a connection of its own: one that is away silences no other.
-
-    Where cells are schemas of one database they share the channel, which only wakes more often.
-    """
-
-    async def listen(self, callback: Callable[[], None]) -> None:
-        """Call `callback` for each wake-up of any cell; runs until cancelled."""
-        await asyncio.gather(*(notifier.listen(callback) for notifier in self))
-
-    async def close(self) -> None:
-        """Cancel the tasks that send notifications, and wait for their end."""
-        for notifier in self:
-            await notifier.close()

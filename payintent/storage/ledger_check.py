@@ -109,13 +109,6 @@ _FACTS: LiteralString = (
         FROM gateway_payout g
         JOIN provider_account a ON a.id = g.account_id
         WHERE g.reversed_at IS NULL
-        UNION ALL
-        SELECT CASE side WHEN 1 THEN 'merchant_payable:' || t.merchant_id ELSE 'cell_clearing' END,
-            t.currency, t.chain,
-            CASE WHEN t.from_cell = i.cell THEN side ELSE -side END * t.amount_minor
-        FROM cell_transfer t
-        CROSS JOIN installation i
-        CROSS JOIN (VALUES (1), (-1)) AS s (side)
     )
     """
 )

@@ -1,6 +1,5 @@
 """What an operator sees of the whole installation, in one statement: figures, and what waits."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString, TypeVar
@@ -87,14 +86,6 @@ class Overview:
 
 
 T = TypeVar("T")
-
-
-def worst_chains(figures: Iterable[ChainFigure]) -> list[ChainFigure]:
-    """Keep of each chain the cell that needs a look most: halted, unwatched, or furthest behind."""
-    worst: dict[str, ChainFigure] = {}
-    for figure in sorted(figures, key=lambda each: (each.halted is None, each.watched, each.block)):
-        worst.setdefault(figure.chain, figure)
-    return sorted(worst.values(), key=lambda each: each.chain)
 
 
 async def read_overview(

@@ -1,6 +1,5 @@
 """Payouts: what the operator paid to its merchants; never more than a merchant is owed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
@@ -125,21 +124,6 @@ async def find_standing(
         reference,
     )
     return None if row is None else _record(row)
-
-
-async def list_standing(
-    database: Executor, merchant_id: int, references: Sequence[str]
-) -> list[PayoutRecord]:
-    """List the payouts of a merchant with some of the bank's references; none is reversed."""
-    rows = await database.fetch(
-        _SELECT
-        + "WHERE p.merchant_id = $1 AND p.reference = ANY($2::text[]) AND p.reversed_at IS NULL"
-        + " ORDER BY p.id LIMIT $3",
-        merchant_id,
-        list(references),
-        len(references),
-    )
-    return [_record(row) for row in rows]
 
 
 async def list_payouts(database: Executor, wanted: PayoutFilter, limit: int) -> list[PayoutRecord]:

@@ -1,6 +1,5 @@
 """Rate limits and their buckets: GCRA, one statement for many requests."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payintent.domain.rate_limit import RateLimit
@@ -99,19 +98,6 @@ async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
     )
     await _forget(tx, merchant_id, kind)
     return row is not None
-
-
-async def fill_buckets(cell: Tx, keys: Sequence[str]) -> None:
-    """Let buckets of a cell start full whose limits have changed; keys are rows as JSON."""
-    if keys:
-        await cell.fetch(
-            """
-            DELETE FROM rate_state AS s
-            USING jsonb_populate_recordset(NULL::rate_limit, $1::jsonb) AS k
-            WHERE s.merchant_id = k.merchant_id AND s.class = k.class
-            """,
-            f"[{','.join(keys)}]",
-        )
 
 
 async def list_limits(

@@ -24,15 +24,11 @@ class BlockRun:
     next_block: int
     differences: int
     opened: int
-    cell_away: int | None = None  # the run failed because this cell did not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract whose logs are to be compared: its run that is open, or where the next begins.
-
-    A run that failed because a cell did not answer is open.
-    """
+    """A contract whose logs are to be compared: its run that is open, or where the next begins."""
 
     account_id: int
     address: bytes
@@ -75,9 +71,8 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
         """
         SELECT k.account_id, k.address, k.receiver,
             coalesce(n.next_block, k.deployed_block) AS start,
-            n.status = 'running' OR n.cell_away IS NOT NULL AS is_open,
-            n.run_id, n.first_block, n.last_block, n.next_block, n.differences, n.opened,
-            n.cell_away
+            n.status = 'running' AS is_open,
+            n.run_id, n.first_block, n.last_block, n.next_block, n.differences, n.opened
         FROM chain_contract k
         JOIN provider_account a ON a.id = k.account_id AND a.livemode
         LEFT JOIN LATERAL (
@@ -85,12 +80,11 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
             FROM reconciliation_blocks b
             JOIN reconciliation_run r ON r.id = b.run_id
             WHERE b.account_id = k.account_id
-            ORDER BY r.status = 'running' OR b.cell_away IS NOT NULL DESC, b.last_block DESC,
-                b.first_block DESC
+            ORDER BY r.status = 'running' DESC, b.last_block DESC, b.first_block DESC
             LIMIT 1
         ) n ON true
         WHERE k.chain = $1 AND (n.run_id IS NULL OR n.status = 'running'
-            OR n.cell_away IS NOT NULL OR n.created_at <= clock() - make_interval(hours => $2))
+            OR n.created_at <= clock() - make_interval(hours => $2))
         ORDER BY k.account_id
         LIMIT $3
         """,
@@ -98,10 +92,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
         _DUE_HOURS,
         _CONTRACTS_MAX,
     )
-    columns = (
-        *("run_id", "first_block", "last_block", "next_block", "differences", "opened"),
-        "cell_away",
-    )
+    columns = ("run_id", "first_block", "last_block", "next_block", "differences", "opened")
     return [
         DueContract(
             account_id=row["account_id"],
@@ -165,21 +156,13 @@ async def advance(tx: Tx, run: BlockRun) -> None:
     await tx.fetch(
         """
         UPDATE reconciliation_blocks
-        SET next_block = $2, differences = $3, opened = $4, cell_away = $5
+        SET next_block = $2, differences = $3, opened = $4
         WHERE run_id = $1
         """,
         run.run_id,
         run.next_block,
         run.differences,
         run.opened,
-        run.cell_away,
-    )
-
-
-async def note_cell_away(tx: Tx, run_id: UUID, cell: int) -> None:
-    """Note which cell a run failed for: it is done again."""
-    await tx.fetch(
-        "UPDATE reconciliation_blocks SET cell_away = $2 WHERE run_id = $1", run_id, cell
     )
 
 

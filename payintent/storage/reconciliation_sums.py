@@ -1,13 +1,8 @@
 """What the ledger and the merchants have of the records that a gateway's list is about."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import chain
 from typing import LiteralString
 
-from payintent.domain.money import EXACT
 from payintent.storage import ledger
 from payintent.storage.database import Tx
 from payintent.storage.reconciliation import ReconciliationScope
@@ -183,38 +178,3 @@ async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
         _SUMS_MAX,
     )
     return [ReconciliationSum(**row) for row in rows]
-
-
-def add_sums(by_cell: Sequence[Sequence[ReconciliationSum]]) -> list[ReconciliationSum]:
-    """Add up what each side says in several cells, by type and currency."""
-    if len(by_cell) == 1:
-        return list(by_cell[0])
-    grouped = defaultdict[tuple[str, str], list[ReconciliationSum]](list)
-    for side in chain.from_iterable(by_cell):
-        grouped[side.type, side.currency].append(side)
-    return [_added(group) for _, group in sorted(grouped.items())]
-
-
-def _added(group: Sequence[ReconciliationSum]) -> ReconciliationSum:
-    gateway, service, ledger, merchants = (
-        _total(getattr(side, name) for side in group)
-        for name in ("gateway", "service", "ledger", "merchants")
-    )
-    return ReconciliationSum(
-        type=group[0].type,
-        currency=group[0].currency,
-        lines=sum(side.lines for side in group),
-        records=sum(side.records for side in group),
-        gateway=gateway,
-        service=service,
-        ledger=ledger,
-        merchants=merchants,
-    )
-
-
-def _total(amounts: Iterable[str]) -> str:
-    total = Decimal()
-    for amount in amounts:
-        total = EXACT.add(total, Decimal(amount))
-    text = format(total, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -73,18 +73,6 @@ async def get(database: Executor, session_id: UUID) -> Session | None:
     return from_row(row) if row else None
 
 
-async def is_known(database: Executor, session_id: UUID) -> bool:
-    """Tell whether a database has a session of this id."""
-    return await database.row("SELECT FROM session WHERE id = $1", session_id) is not None
-
-
-async def are_known(database: Executor, session_ids: Sequence[UUID]) -> list[bool]:
-    """Tell of each id whether a database has a session of it."""
-    rows = await database.fetch("SELECT id FROM session WHERE id = ANY($1)", list(session_ids))
-    found = {row["id"] for row in rows}
-    return [session_id in found for session_id in session_ids]
-
-
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
     """List a payment's sessions, oldest first."""
     rows = await database.fetch(
@@ -144,11 +132,6 @@ async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
     await tx.fetch(
         "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
     )
-
-
-async def mark_ended(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
-    """End a session on the provider's word."""
-    await mark_all_ended(tx, {session_id: outcome}, now)
 
 
 async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:

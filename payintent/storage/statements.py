@@ -1,6 +1,6 @@
 """Statements of merchants, and the entries of the ledger that are in none yet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import LiteralString
@@ -107,7 +107,7 @@ _SELECT: LiteralString = (
     """
 )
 
-#: What is owed: $1 the account, $2 its merchant, $3 the cells that are summed.
+#: The balances: $1 the account, $2 its merchant.
 _BALANCES: LiteralString = """
     WITH closed AS (
         SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
@@ -133,13 +133,6 @@ _BALANCES: LiteralString = """
             WHERE e.merchant_id = $2 AND e.entry_number >= b.next_number
                 AND (e.entry_number > b.closed_number OR e.created_at >= b.closed_at)
                 AND $1 IN (e.debit, e.credit)
-            UNION ALL
-            SELECT t.currency, coalesce(t.chain, ''),
-                CASE t.from_cell WHEN i.cell THEN t.amount_minor ELSE -t.amount_minor END
-            FROM cell_transfer t
-            CROSS JOIN installation i
-            WHERE t.merchant_id = $2
-                AND t.from_cell = ANY($3::smallint[]) AND t.to_cell = ANY($3::smallint[])
         ) parts
         GROUP BY currency, chain
     )
@@ -292,20 +285,9 @@ async def list_lines(
     ]
 
 
-async def list_balances(
-    database: Executor, merchant_id: int, summed_cells: Sequence[int] = ()
-) -> list[MerchantBalance]:
-    """Return what a merchant is owed in each currency: its last statements, and what came since.
-
-    What was carried between two of `summed_cells` is left out: who sums them may find it in neither
-    of the two, or in both, as it is carried meanwhile.
-    """
-    rows = await database.fetch(
-        _BALANCES,
-        f"merchant_payable:{merchant_id}",
-        merchant_id,
-        list(summed_cells),
-    )
+async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
+    """Return a merchant's balance in each currency: its last statement and later entries."""
+    rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
     return [
         MerchantBalance(
             currency=row["currency"],

@@ -1,8 +1,4 @@
-"""The clock of a test merchant (table `test_clock`): its times are moved, and no other's.
-
-Each cell notes by how much its own rows were moved. Where the clock stands is what cell 0 notes,
-wherever the merchant is: another cell moves its rows by what it lacks of that.
-"""
+"""The clock of a test merchant (table `test_clock`): advancing it moves this merchant's times."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -19,15 +15,6 @@ class MovedTimes:
     refunds: int
     deliveries: int
 
-    def __add__(self, other: "MovedTimes") -> "MovedTimes":
-        """Add what was moved in another cell."""
-        return MovedTimes(
-            payments=self.payments + other.payments,
-            sessions=self.sessions + other.sessions,
-            refunds=self.refunds + other.refunds,
-            deliveries=self.deliveries + other.deliveries,
-        )
-
 
 async def get(database: Executor, merchant_id: int) -> int:
     """Return by how many seconds a merchant has moved its clock on."""
@@ -37,8 +24,9 @@ async def get(database: Executor, merchant_id: int) -> int:
     return row["advanced_s"] if row else 0
 
 
-async def advance(tx: Tx, merchant_id: int, seconds: int) -> int:
-    """Note that the clock is moved on, and lock it; returns by how much it is in all."""
+async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, MovedTimes]:
+    """Advance a merchant's clock and move its times; returns its total advance in seconds too."""
+    # The row is locked until the end, so advances of one clock run one after another.
     row = await tx.row(
         """
         INSERT INTO test_clock AS c (merchant_id, advanced_s)
@@ -51,36 +39,11 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> int:
         seconds,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the written row
-    return row["advanced_s"]
+    return row["advanced_s"], await _move_times(tx, merchant_id, seconds)
 
 
-async def lock(tx: Tx, merchant_id: int) -> int:
-    """Return by how much the clock is moved on, and let nobody move it until this ends."""
-    row = await tx.row(
-        "SELECT advanced_s FROM test_clock WHERE merchant_id = $1 FOR UPDATE", merchant_id
-    )
-    return row["advanced_s"] if row else 0
-
-
-async def catch_up(tx: Tx, merchant_id: int, advanced_s: int) -> MovedTimes:
-    """Move a cell's rows by what they lack of where the clock stands, and note that."""
-    await tx.fetch(
-        """
-        INSERT INTO test_clock (merchant_id, advanced_s)
-        VALUES ($1, 0)
-        ON CONFLICT (merchant_id) DO NOTHING
-        """,
-        merchant_id,
-    )
-    lacks = advanced_s - await lock(tx, merchant_id)
-    if lacks <= 0:
-        return MovedTimes(payments=0, sessions=0, refunds=0, deliveries=0)
-    await advance(tx, merchant_id, lacks)
-    return await move_times(tx, merchant_id, lacks)
-
-
-async def move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
-    """Bring forward whatever a test merchant waits for; locks in the order of all locks."""
+async def _move_times(tx: Tx, merchant_id: int, seconds: int) -> MovedTimes:
+    """Move all due times of a test merchant; locks are taken in the order of all locks."""
     payments = await tx.row(_PAYMENTS, merchant_id, seconds)
     sessions = await tx.row(_SESSIONS, merchant_id, seconds)
     refunds = await tx.row(_REFUNDS, merchant_id, seconds)

@@ -12,9 +12,7 @@ from payintent.domain.test_gateway import (
     TestSessionStatus,
     close,
 )
-from payintent.storage.cells import Cells
-from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.session_cells import find_session_cell
+from payintent.storage.database import Database, Executor, Row, Tx
 
 _SESSION = """
     session_id, account_id, amount_minor, currency, return_url, expires_at, status, card,
@@ -37,14 +35,13 @@ class LockedTestSession:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTestGatewayRecords:
-    """Implements `TestGatewayRecords` on the databases of all cells."""
+    """Implements `TestGatewayRecords` on the database."""
 
-    cells: Cells
+    database: Database
 
     async def open_session(self, session: TestSession) -> TestSession:
         """Store a session; gives the stored one where there is one of this id."""
-        database = await find_session_cell(self.cells, session.session_id)
-        async with database.transaction() as tx:
+        async with self.database.transaction() as tx:
             await _add_session(tx, session)
             stored = await lock_session(tx, session.session_id)
         assert stored is not None  # noqa: S101 - it is there by now
@@ -52,14 +49,12 @@ class DatabaseTestGatewayRecords:
 
     async def find_session(self, account_id: int, session_id: UUID) -> TestSession | None:
         """Read a session as it is now; None where this account has none of this id."""
-        database = await find_session_cell(self.cells, session_id)
-        found = await find_session(database, session_id)
+        found = await find_session(self.database, session_id)
         return found if found and found.account_id == account_id else None
 
     async def close_session(self, account_id: int, session_id: UUID) -> TestSession | None:
         """Close a session that waits for its buyer's card; gives it as it is afterwards."""
-        database = await find_session_cell(self.cells, session_id)
-        async with database.transaction() as tx:
+        async with self.database.transaction() as tx:
             locked = await lock_session(tx, session_id)
             if locked is None or locked.session.account_id != account_id:
                 return None
@@ -71,8 +66,7 @@ class DatabaseTestGatewayRecords:
         self, account_id: int, session_id: UUID, refund_id: UUID, amount_minor: int
     ) -> TestGatewayRefund | None:
         """Store a refund, once for its id; None where so much is not left to be refunded."""
-        database = await find_session_cell(self.cells, session_id)
-        async with database.transaction() as tx:
+        async with self.database.transaction() as tx:
             locked = await lock_session(tx, session_id)
             if locked is None or locked.session.account_id != account_id:
                 return None
@@ -96,7 +90,7 @@ class DatabaseTestGatewayRecords:
 
     async def find_refund(self, account_id: int, refund_id: UUID) -> TestGatewayRefund | None:
         """Read a refund as it is now; None where this account has none of this id."""
-        return await _find_refund(self.cells.of(refund_id), account_id, refund_id)
+        return await _find_refund(self.database, account_id, refund_id)
 
 
 async def find_session(database: Executor, session_id: UUID) -> TestSession | None:

@@ -1,4 +1,4 @@
-"""The gas that automatic refunds may use on each chain in a day, UTC; each cell counts its own."""
+"""The gas that automatic refunds may use on each chain in a day, UTC."""
 
 from payintent.storage.database import Executor
 

@@ -13,45 +13,42 @@ from payintent.domain.onchain import (
     TransferDisposition,
 )
 from payintent.domain.onchain_refund import OnchainRefundFacts
-from payintent.storage.cells import Cells
-from payintent.storage.database import Executor, Row
+from payintent.storage.database import Database, Executor, Row
 from payintent.storage.onchain import chain_gas, refund_logs
 from payintent.storage.onchain.pending_transfers import MISMATCHES_MAX, POSTED_MAX
-from payintent.storage.session_cells import find_session_cell
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOnchainRecords:
-    """Implements `OnchainRecords` on the databases of all cells."""
+    """Implements `OnchainRecords` on the database."""
 
-    cells: Cells
+    database: Database
 
     async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
         """Return the facts of a session; None where it is not an on-chain one."""
-        return await get_evidence(await find_session_cell(self.cells, session_id), session_id)
+        return await get_evidence(self.database, session_id)
 
     async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
         """Return the facts of a refund; None where its money did not come by a chain."""
-        database = self.cells.of(request.refund_id)
-        return await refund_logs.get_refund_facts(database, account_id, request)
+        return await refund_logs.get_refund_facts(self.database, account_id, request)
 
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
         """Record that a signer is about to be asked; False where another sender was before."""
-        return await refund_logs.claim_for_sender(self.cells.of(refund_id), refund_id, sender)
+        return await refund_logs.claim_for_sender(self.database, refund_id, sender)
 
-    async def spend_automatic_gas(self, refund_id: UUID, chain: str, gas: int) -> bool:
+    async def spend_automatic_gas(self, chain: str, gas: int) -> bool:
         """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
-        return await chain_gas.spend(self.cells.of(refund_id), chain, gas)
+        return await chain_gas.spend(self.database, chain, gas)
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Store the transaction hash that a signer returned."""
-        await refund_logs.set_transaction_hash(self.cells.of(refund_id), refund_id, tx_hash)
+        await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
         """Count a transaction whose revert is final, once; returns the refund's count of them."""
-        return await refund_logs.note_reverted(self.cells.of(refund_id), refund_id, tx_hash)
+        return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:

@@ -173,18 +173,6 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
     )
 
 
-async def reset_dispositions_of_ours(tx: Tx) -> None:
-    """Classify again the logs whose senders are ours in a cell's new copies of chains."""
-    await tx.fetch(
-        """
-        UPDATE chain_refund AS l
-        SET disposition = NULL
-        FROM chain h
-        WHERE h.slug = l.chain AND l.disposition = 'foreign' AND l.sender = ANY(h.refunders)
-        """
-    )
-
-
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:
