@@ -148,8 +148,7 @@ class OnchainGateway:
             return _too_costly(facts, f"it needs {gas.gas} gas")
         if not facts.automatic or not isinstance(gas, int):
             return gas
-        refund_id = UUID(bytes=call.refund_id)
-        if not await self._ledger.spend_automatic_gas(refund_id, facts.chain, gas):
+        if not await self._ledger.spend_automatic_gas(facts.chain, gas):
             return _too_costly(facts, f"the gas of the day is used up on {facts.chain}")
         return gas
 

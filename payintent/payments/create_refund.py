@@ -4,7 +4,6 @@ Everything is reserved in the transaction that accepts the refund; a worker send
 two refunds, however parallel, can refund more than was captured.
 """
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from decimal import ROUND_DOWN, Decimal
@@ -40,7 +39,6 @@ from payintent.storage.refunds import NewRefund
 OPERATION = "refund"
 _BY_OPERATOR = "operator_refund"
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
-_ZERO = re.compile(r"0(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

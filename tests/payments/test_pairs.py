@@ -162,10 +162,7 @@ class Pair:
             await sessions.request_inquiry(self.world.database, session_id)
             await ask_all(self.world)
             # One that has ended is asked by nobody, but its chain is watched for ever.
-            payment_id = await sessions.find_payment_id(
-                self.world.database, session_id, side.account_id
-            )
-            assert payment_id is not None
+            payment_id = (await self.world.session(session_id))["payment_id"]
             async with self.world.database.transaction() as tx:
                 await settle_session(tx, payment_id, session_id, report)
 
