@@ -108,7 +108,7 @@ async def test_a_callback_that_is_too_large_is_refused_before_it_is_read(api: Ap
 async def test_a_callback_about_nothing_we_know_is_kept_and_acknowledged(api: Api) -> None:
     assert (await callback(api, uuid4(), captured())).status == 200
     assert (await callback(api, None, None, callback_id="ping")).status == 200
-    rows = await api.world.service.cells.control.fetch(
+    rows = await api.world.service.database.fetch(
         "SELECT callback_id, applied_at FROM callback ORDER BY callback_id"
     )
     assert [(row["callback_id"], row["applied_at"] is None) for row in rows] == [

@@ -279,7 +279,7 @@ async def test_a_process_listens_on_one_connection_and_on_none_while_nobody_look
         await running.watched_by(0)
         await listeners(0)
         async with asyncio.timeout(PATIENCE_S):
-            while api.world.service.event_notifiers.at(0)._listeners:
+            while api.world.service.event_notifier._listeners:
                 await asyncio.sleep(LOOK_S)  # the server ends a connection before its client does
 
 
@@ -335,7 +335,6 @@ async def test_sigterm_ends_a_process_at_once_though_streams_are_open(world: Wor
         env={
             "PATH": os.environ["PATH"],
             "DATABASE_URL": settings.database_url,
-            "PAYINTENT_CELLS": settings.cells.get_secret_value(),
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
             "PAYINTENT_DRAIN_S": "0",

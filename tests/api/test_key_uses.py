@@ -26,7 +26,7 @@ def authenticator(world: World, uses: KeyUses) -> Authenticator:
     service = world.service
     attempts = Attempts(service.settings, ViewerReader(service.settings))
     return Authenticator(
-        service.cells, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
+        service.database, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
     )
 
 

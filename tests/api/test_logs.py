@@ -29,7 +29,6 @@ class _Process:
         self._env = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": settings.database_url,
-            "PAYINTENT_CELLS": settings.cells.get_secret_value(),
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
             "PAYINTENT_LOG_LEVEL": "DEBUG",

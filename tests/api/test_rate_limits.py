@@ -24,7 +24,6 @@ from payintent.domain.price import TaxManager
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database, Row
-from tests.support.cells import Alone
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
@@ -53,7 +52,7 @@ async def clock(world: World) -> StoppedClock:
 
 @pytest.fixture
 def limiter(world: World, clock: StoppedClock) -> MerchantRateLimiter:
-    return MerchantRateLimiter(Alone(world.database), world.service.settings, clock.monotonic)
+    return MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
 
 
 async def passes(
@@ -164,7 +163,7 @@ async def test_two_processes_together_let_through_the_limit_within_a_tenth(
 ) -> None:
     limit, seconds, step_ms = RateLimit(per_s=500, burst=1_000), 10, 10
     processes = [
-        MerchantRateLimiter(Alone(world.database), world.service.settings, clock.monotonic)
+        MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
         for _ in range(2)
     ]
     holder, passed = holder_of(7, limit), 0
@@ -182,7 +181,7 @@ async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)
-    limiter = MerchantRateLimiter(Alone(database), world.service.settings, clock.monotonic)  # type: ignore[arg-type]
+    limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
     holder = holder_of(7, RateLimit(per_s=500, burst=1_000))
     told = [_left(await limiter.take(holder, CREATE)) for _ in range(100)]
     assert told == list(range(999, 899, -1))
@@ -212,7 +211,7 @@ async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_ba
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)
-    limiter = MerchantRateLimiter(Alone(database), world.service.settings, clock.monotonic)  # type: ignore[arg-type]
+    limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
     holder = holder_of(7, RateLimit(per_s=500, burst=20))
     assert [await passes(limiter, holder) for _ in range(20)] == [True] * 20
     database.asked = 0
@@ -265,7 +264,7 @@ async def test_outside_the_sandbox_the_installations_limits_hold(
     world: World, clock: StoppedClock
 ) -> None:
     settings = world.service.settings.model_copy(update={"sandbox": False})
-    limiter = MerchantRateLimiter(Alone(world.database), settings, clock.monotonic)
+    limiter = MerchantRateLimiter(world.database, settings, clock.monotonic)
     anybody = holder_of(7, None)
     assert limiter.get_limit(anybody, CREATE) == RateLimit(per_s=500, burst=1_000)
     assert limiter.get_limit(anybody, READ) == RateLimit(per_s=1_000, burst=2_000)
@@ -279,7 +278,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
 ) -> None:
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 300})
     database = Counting(Database(settings))
-    limiter = MerchantRateLimiter(Alone(database), settings, clock.monotonic)  # type: ignore[arg-type]
+    limiter = MerchantRateLimiter(database, settings, clock.monotonic)  # type: ignore[arg-type]
     holder = holder_of(7, RateLimit(per_s=1, burst=10))
     assert await passes(limiter, holder)
     database.asked = 0
@@ -299,7 +298,7 @@ async def test_twenty_thousand_merchants_are_kept_and_no_more(
     world: World, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limits, "_KEPT_MAX", 3)
-    limiter = MerchantRateLimiter(Alone(world.database), world.service.settings, clock.monotonic)
+    limiter = MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
     for merchant_id in range(10):
         assert await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
         assert not await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))

@@ -304,7 +304,7 @@ async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world
     service = world.service
     attempts = Attempts(service.settings, ViewerReader(service.settings))
     keeping = Authenticator(
-        service.cells,
+        service.database,
         service.encryption,
         service.accounts,
         attempts,

@@ -21,7 +21,6 @@ from payintent.payments.expire import expire_due_pending
 from payintent.payments.overview_cache import Period
 from payintent.service import Service
 from payintent.storage import hourly_figures
-from payintent.storage.cells import ByCell
 from payintent.storage.database import Executor, Row
 from payintent.storage.replica import ReadDatabase
 from tests.console.visitor import Visitor, signed_in, words
@@ -213,7 +212,7 @@ class TestShared:
     @pytest.fixture
     def operated(self, world: World) -> Service:
         counted = CountedReads(world.service.reading)
-        return replace(world.service, readings=ByCell(counted))
+        return replace(world.service, reading=counted)
 
     async def test_twenty_viewers_with_streams_cost_one_statement_a_second(
         self, operator: Api, operated: Service

@@ -61,7 +61,6 @@ def variables_of(settings: Settings) -> dict[str, str]:
         "PAYINTENT_SANDBOX": "true",
         "PAYINTENT_REQUEST_WAIT_S": str(settings.request_wait_s),
         "PAYINTENT_DRAIN_S": str(settings.drain_s),
-        "PAYINTENT_CELLS": settings.cells.get_secret_value(),
     }
 
 

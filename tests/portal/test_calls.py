@@ -13,7 +13,6 @@ from payintent.service import Service
 from payintent.storage import api_calls
 from payintent.storage.database import Database
 from tests.portal.person import member, words
-from tests.support.cells import Alone
 from tests.support.patience import PATIENCE_S
 from tests.support.workers import prune_all
 from tests.support.world import Api, World, free_port
@@ -108,7 +107,7 @@ async def test_while_the_database_is_away_they_are_dropped(any_settings: Setting
     log.note(_scope(1), 200, b"x", time.monotonic())
     nowhere = {"database_url": f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"}
     database = Database(any_settings.model_copy(update=nowhere))
-    await CallLogWriter(log, Alone(database), {}).flush()
+    await CallLogWriter(log, database, {}).flush()
     await database.close()
     assert REGISTRY.get_sample_value(_DROPPED) == before + 1
 
@@ -119,7 +118,7 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
     log = CallLog()
     for _ in range(5):
         log.note(_scope(world.merchant_id), 200, b"x", time.monotonic())
-    await CallLogWriter(log, Alone(service.database), {}).flush()
+    await CallLogWriter(log, service.database, {}).flush()
     await world.move_clock(7 * _DAY_S - 60)
     assert await api_calls.delete_old(service.database, 7, 100) == 0
     await world.move_clock(7 * _DAY_S + 60)

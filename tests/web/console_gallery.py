@@ -58,7 +58,6 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
     "gateways": ConsolePage("/gateways"),
     "gateways-support": ConsolePage("/gateways", operator="Sam"),
     "chains": ConsolePage("/chains"),
-    "cells": ConsolePage("/cells"),
     "operations": ConsolePage("/operations"),
     "operation-list": ConsolePage("/operations/payment/list"),
     "operation-record": ConsolePage("/operations/merchant/show?merchant_id={merchant}"),

@@ -20,8 +20,6 @@ IN_THE_DOCS = {
     "merchant": 1_000,
     "gateways": 700,
 }
-#: And those of several cells.
-IN_THE_DOCS_OF_CELLS = {"cells": 1_660}
 _COLOURS = 64  # enough for pages, and a third of the bytes
 
 

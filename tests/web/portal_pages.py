@@ -15,7 +15,6 @@ from payintent.storage import outbox
 from payintent.storage.outbox import AttemptRecord
 from tests.api.refunding import send
 from tests.portal.arrange import close_a_day
-from tests.support.cells import Alone
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -125,4 +124,4 @@ async def _calls(world: World) -> None:
             scope["payintent.error_code"] = code
         log.note(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
     routes: dict[object, str] = {"POST": "/v1/payments", "GET": "/v1/payments/{payment_id}"}
-    await CallLogWriter(log, Alone(world.database), routes).flush()
+    await CallLogWriter(log, world.database, routes).flush()

@@ -11,14 +11,8 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from payintent.domain.member import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
-from tests.web.console_cells import open_cells
 from tests.web.console_gallery import CONSOLE_PAGES, open_console
-from tests.web.console_shots import (
-    IN_THE_DOCS,
-    IN_THE_DOCS_OF_CELLS,
-    shoot_console,
-    shoot_for_the_docs,
-)
+from tests.web.console_shots import IN_THE_DOCS, shoot_console, shoot_for_the_docs
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.portal_pages import FINANCE_PAGES, PAGES, arrange_portal, sign_in_by_link
 from tests.web.states import STATES
@@ -30,7 +24,6 @@ _CONSOLE = "console-"  # what the name of a page of the console begins with
 _USUAL_PX = 640
 _WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
-_CELLS = "cells"  # in place of a state: the console's page of cells, where one is away
 _DOCS = "docs"  # the pictures of `docs/console.md`, which are kept
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -122,14 +115,6 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
                         count += await shoot_for_the_docs(
                             console, browser, _DOCS_FOLDER, IN_THE_DOCS
                         )
-            if _CELLS in wanted or _DOCS in wanted:
-                async with open_cells(server_url) as console:
-                    if _CELLS in wanted:
-                        count += await shoot_console(console, browser, folder, ["cells"])
-                    if _DOCS in wanted:
-                        count += await shoot_for_the_docs(
-                            console, browser, _DOCS_FOLDER, IN_THE_DOCS_OF_CELLS
-                        )
         finally:
             await browser.close()
     return count
@@ -137,7 +122,7 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
 
 def main() -> None:
     """Take pictures of all states, or of those that are named."""
-    names = [*STATES, _PORTAL, _CELLS, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
+    names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
     wanted = sys.argv[1:] or names
     if unknown := set(wanted) - {*names, _DOCS}:
         sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")
