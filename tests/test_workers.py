@@ -1,258 +1,174 @@
-"""A worker's loops over two cells: what is away delays its own work alone, and catches up."""
+"""A worker whose database is unreachable for a while catches up, and does nothing twice."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from prometheus_client import Gauge
 from structlog.testing import capture_logs
 
-from payintent.domain.errors import CellRestsError, StorageUnavailableError
+from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.payments.inquire_sessions import SessionInquirer
-from payintent.payments.leased_tasks import AccountLoads, LeasedTaskRunner
+from payintent.payments.leased_tasks import LeasedTaskRunner
 from payintent.payments.send_refund import RefundSender
-from payintent.storage import outbox
-from payintent.worker_metrics import CELL_UP, DELIVERIES, WaitingMeasures
+from payintent.service import Service, open_service
 from payintent.worker_steps import refund_submitters, session_inquirers
-from payintent.workers import outbox_of
-from tests.payments.refunding import asked
-from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import copy_tables
-from tests.support.databases import Databases
+from tests.payments.refunding import asked, paid
+from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
 from tests.support.patience import until
-from tests.support.two_cells import TwoCells, two_cells
 from tests.support.workers import working
 from tests.support.world import World
 
-pytestmark = OF_CELLS
 _OFTEN_S = 0.05
-_ENDS = ["EXPIRED", "PAID", "REFUNDED"]
+_STEPS = ("expire_every_s", "inquire_every_s", "refund_every_s", "webhook_poll_s")
 
 
 @dataclass
-class Shops:
-    """Two merchants, one in each cell, and what their common endpoint was told."""
+class Shop:
+    """The merchant's endpoint: the ids of the webhooks that it received."""
 
-    url: str
-    merchants: Sequence[int]
-    came: Counter[str]
-
-    def told(self, payment: Payment) -> int:
-        """Count the webhooks of a payment's merchant that came."""
-        return self.came[f"/{payment.merchant_id}"]
+    received: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
-async def two(world: World, databases: Databases) -> AsyncIterator[TwoCells]:
-    often = ("expire_every_s", "inquire_every_s", "refund_every_s", "webhook_poll_s")
-    more = {"database_acquire_timeout_s": 0.5, "database_statement_timeout_ms": 1_000}
-    async with two_cells(world, databases, **dict.fromkeys(often, _OFTEN_S), **more) as made:
-        yield made
+async def proxy(world: World) -> AsyncIterator[DatabaseProxy]:
+    made = DatabaseProxy(world.service.settings.database_url)
+    await made.start()
+    yield made
+    await made.stop()
 
 
 @pytest.fixture
-async def shops(two: TwoCells) -> AsyncIterator[Shops]:
-    other = (await two.world.other_merchant()).merchant.id
-    came: Counter[str] = Counter()
-    ids = set[str]()
+async def worker(world: World, proxy: DatabaseProxy) -> AsyncIterator[Service]:
+    """The service of a worker, which reaches its database through the proxy."""
+    settings = world.service.settings.model_copy(
+        update=dict.fromkeys(_STEPS, _OFTEN_S)
+        | {
+            "database_url": proxy.url,
+            "database_acquire_timeout_s": 0.5,
+            "database_statement_timeout_ms": 1_000,
+        }
+    )
+    service = await open_service(settings, {"fake": world.gateway})
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def shop(world: World) -> AsyncIterator[Shop]:
+    made = Shop()
 
     async def receive(request: web.Request) -> web.Response:
-        assert request.headers["webhook-id"] not in ids, "a webhook came twice"
-        ids.add(request.headers["webhook-id"])
-        came[request.path] += 1
+        made.received.append(request.headers["webhook-id"])
         return web.Response()
 
     app = web.Application()
-    app.router.add_post("/{merchant}", receive)
+    app.router.add_post("/hooks", receive)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    merchants = (other, two.world.merchant_id)
-    for merchant_id in merchants:
-        address = f"{url}/{merchant_id}"
-        await two.world.perform(SetCallbackUrl(merchant_id=merchant_id, callback_url=address))
-    await copy_tables(two.world.service.cells)
-    yield Shops(url, merchants, came)
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/hooks"
+    await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url))
+    yield made
     await clean_up(runner)
 
 
-async def _work(two: TwoCells, cell: int, shops: Shops) -> list[Payment]:
-    """Let a cell have a payment to end, one to ask its gateway about, and one to refund."""
-    world, merchant_id = two.world, shops.merchants[cell]
-    database = world.service.cells.at(cell)
-    [method] = await world.service.cells.control.fetch(
-        "SELECT id FROM payment_method WHERE merchant_id = $1 ORDER BY position LIMIT 1",
-        merchant_id,
-    )
-    expiring, asked_about, refunded = [
-        await world.create(merchant_id=merchant_id) for _ in range(3)
-    ]
-    session = (await world.select(refunded, method["id"])).session
-    report = captured(159000, reference=f"cap-{refunded.id}")
-    assert (await two.tell(session_id=session.id, report=report)).payment_id == refunded.id
+async def _arrange_work(world: World) -> list[Payment]:
+    """Create a payment to expire, a session to inquire about and a refund; nothing is due yet."""
+    expiring, inquired = await world.create(), await world.create()
+    refunded = await paid(world)
     await asked(world, refunded)
-    await world.select(asked_about, method["id"])
-    await database.fetch("UPDATE refund SET next_at = clock() + interval '1 day'")
-    await database.fetch("UPDATE delivery SET next_at = clock() + interval '1 day'")
-    return [expiring, asked_about, refunded]
+    await world.select(inquired)
+    await world.rows("UPDATE session SET inquire_at = clock() + interval '1 day'")
+    await world.rows("UPDATE refund SET next_at = clock() + interval '1 day'")
+    await world.rows("UPDATE delivery SET next_at = clock() + interval '1 day'")
+    return [expiring, inquired, refunded]
 
 
-async def _make_due(two: TwoCells, cell: int, payments: Sequence[Payment]) -> None:
-    """Let all of it be due now, past the proxy before the cell."""
-    connection = await two.direct(cell)
-    await connection.execute(
-        "UPDATE payment SET expires_at = clock() WHERE id = $1", payments[0].id
-    )
-    await connection.execute("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-    await connection.execute("UPDATE refund SET next_at = clock()")
-    await connection.execute("UPDATE delivery SET next_at = clock()")
-    await connection.close()
+async def _make_due(world: World, payments: Sequence[Payment]) -> None:
+    await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", payments[0].id)
+    await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
+    await world.rows("UPDATE refund SET next_at = clock()")
+    await world.rows("UPDATE delivery SET next_at = clock()")
 
 
-async def _are_done(two: TwoCells, cell: int, payments: Sequence[Payment], shops: Shops) -> bool:
-    """Tell whether a cell's payments have ended, and their merchant was told of every event."""
-    database = two.world.service.cells.at(cell)
-    try:
-        rows = await database.fetch(
-            "SELECT status FROM payment WHERE id = ANY($1) ORDER BY status",
-            [one.id for one in payments],
-        )
-        [events] = await database.fetch("SELECT count(*) AS n FROM event")
-    except CellRestsError:  # it is back, and nobody has found out yet
-        return False
-    ended = [row["status"] for row in rows] == _ENDS
-    return ended and shops.told(payments[0]) == events["n"] >= len(_ENDS)
+async def _event_ids(world: World) -> list[str]:
+    return sorted(str(row["id"]) for row in await world.rows("SELECT id FROM event"))
 
 
-async def _is_noted(two: TwoCells) -> bool:
-    return bool(await two.world.service.cells.control.fetch("SELECT FROM cell_process"))
-
-
-@pytest.mark.parametrize("away", [0, 1])
 @pytest.mark.parametrize("frozen", [False, True])
-async def test_a_cell_that_is_away_delays_its_own_work_alone(
-    two: TwoCells, shops: Shops, away: int, frozen: bool
+async def test_work_that_comes_due_during_an_outage_is_done_after_it_and_once(
+    world: World, worker: Service, proxy: DatabaseProxy, shop: Shop, frozen: bool
 ) -> None:
-    two.world.gateway.answer_inquire = captured(159000, reference="by inquiry")
-    payments = {cell: await _work(two, cell, shops) for cell in (0, 1)}
-    goes_on = 1 - away
-    async with working(two.world.service):
-        await until(lambda: _is_noted(two), "the worker has begun")
-        await two.away(away, frozen=frozen)
-        for cell in (0, 1):
-            await _make_due(two, cell, payments[cell])
-        await until(
-            lambda: _are_done(two, goes_on, payments[goes_on], shops),
-            f"the work of cell {goes_on} is done",
-        )
-        assert shops.told(payments[away][0]) == 0
-        await two.back(away)
-        await until(lambda: _are_done(two, away, payments[away], shops), f"cell {away} catches up")
-    assert shops.told(payments[away][0]) == shops.told(payments[goes_on][0])
+    world.gateway.answer_inquire = captured(159000, reference="by inquiry")
+    payments = await _arrange_work(world)
+
+    async def is_done() -> bool:
+        statuses = [await world.status(payment) for payment in payments]
+        ids = await _event_ids(world)
+        return statuses == ["EXPIRED", "PAID", "REFUNDED"] and len(shop.received) >= len(ids) >= 3
+
+    with capture_logs() as lines:
+        async with working(worker):
+            if frozen:
+                proxy.freeze()
+            else:
+                await proxy.stop()
+            await _make_due(world, payments)
+            await until(
+                lambda: {line.get("step") for line in lines} >= {"expire", "inquire", "refund"},
+                "every step is deferred",
+            )
+            assert shop.received == []
+            if frozen:
+                proxy.thaw()
+            else:
+                await proxy.start()
+            await until(is_done, "the worker catches up")
+    assert sorted(shop.received) == await _event_ids(world)
+    assert {line["event"] for line in lines if "step" in line} == {"step_deferred"}
 
 
-async def test_what_waits_is_measured_over_all_cells_and_one_that_is_away_keeps_no_other(
-    two: TwoCells, shops: Shops
-) -> None:
-    measures = WaitingMeasures(two.world.service.readings)
-    for cell in (0, 1):
-        await _work(two, cell, shops)
-        await measures.measure(cell)
-    assert _value(DELIVERIES.labels("pending")) == 2
-    assert [_value(CELL_UP.labels(cell)) for cell in ("0", "1")] == [1, 1]
-    await two.away(0)
-    with pytest.raises(StorageUnavailableError):
-        await measures.measure(0)
-    await two.world.rows("UPDATE delivery SET state = 'dead'")
-    await measures.measure(1)
-    assert [_value(DELIVERIES.labels(state)) for state in ("pending", "dead")] == [1, 1]
-    assert [_value(CELL_UP.labels(cell)) for cell in ("0", "1")] == [0, 1]
+async def test_an_account_with_fifty_calls_under_way_gets_no_more() -> None:
+    go_on = asyncio.Event()
+    claims: list[Sequence[int]] = []
 
-
-def _value(gauge: Gauge) -> float:
-    return gauge._value.get()
-
-
-async def test_an_account_has_no_more_calls_at_once_for_more_cells() -> None:
-    loads, go_on = AccountLoads(), asyncio.Event()
-    asked: list[Sequence[int]] = []
-
-    async def take(limit: int, busy: Sequence[int]) -> list[int]:
-        asked.append(busy)
+    async def claim(limit: int, busy: Sequence[int]) -> list[int]:
+        claims.append(busy)
         return [] if busy else [7] * limit
 
-    async def work(_: int) -> None:
+    async def call(_: int) -> None:
         await go_on.wait()
 
-    runners = [LeasedTaskRunner("ask", 50, take, lambda one: one, work, loads) for _ in "12"]
-    for runner in runners:
-        await runner.step()
-    assert asked == [[], [7]]
+    runner = LeasedTaskRunner("inquire", 50, claim, lambda account_id: account_id, call)
+    assert await runner.step()
+    assert not await runner.step()
+    assert claims == [[], [7]]
     go_on.set()
-    for runner in runners:
-        await runner.finish()
-    await runners[1].step()
-    assert asked[-1] == []
-    await runners[1].finish()
+    await runner.finish()
+    await runner.step()
+    assert claims[-1] == []
+    await runner.finish()
 
 
-async def test_what_a_worker_says_of_a_cell_that_is_away_names_it(
-    two: TwoCells, shops: Shops, monkeypatch: pytest.MonkeyPatch
+async def test_tasks_that_lose_the_database_are_deferred_and_logged(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lose(*_: object) -> None:
         raise StorageUnavailableError("lost")
 
-    service = two.world.service
     monkeypatch.setattr(SessionInquirer, "inquire", lose)
     monkeypatch.setattr(RefundSender, "process", lose)
-    due = [(cell, await _work(two, cell, shops)) for cell in (0, 1)]
-    for cell, payments in due:
-        await _make_due(two, cell, payments)
+    await _make_due(world, await _arrange_work(world))
     with capture_logs() as lines:
-        for database in service.cells:
-            for make in (session_inquirers, refund_submitters):
-                runner = make(service, database)
-                await runner.step()
-                await runner.finish()
-    deferred = {(line["step"], line.get("cell")) for line in lines}
-    assert deferred == {(step, cell) for step in ("inquire", "refund") for cell in (None, 1)}
-    await two.away(1)
-    with capture_logs() as lines:
-        await outbox_of(service, service.cells.control).release(shops.merchants[0])
-        assert _away(lines) == [1]
-        async with working(service):
-            await until(lambda: len(_away(lines)) > 1, "the dispatcher of cell 1 says it too")
-    assert set(_away(lines)) == {1}
-
-
-def _away(lines: Sequence[MutableMapping[str, Any]]) -> list[int | None]:
-    return [line.get("cell") for line in lines if line["event"] == "outbox_away"]
-
-
-@pytest.mark.parametrize("away", [None, 0])
-async def test_an_endpoint_that_is_well_again_gets_what_every_cell_that_answers_held_back(
-    two: TwoCells, shops: Shops, away: int | None
-) -> None:
-    service, merchant_id = two.world.service, shops.merchants[1]
-    cells = service.cells
-    for cell in (0, 1):
-        await _work(two, cell, shops)
-        await cells.at(cell).fetch(
-            "UPDATE delivery SET merchant_id = $1, next_at = clock() + interval '1 day'",
-            merchant_id,
-        )
-    if away is not None:
-        await two.away(away)
-    await outbox_of(service, cells.control).release(merchant_id)
-    answering = [database for cell, database in cells.items() if cell != away]
-    due = [await outbox.list_due_merchants(database, 10) for database in answering]
-    assert due == [[merchant_id]] * len(answering)
+        for make in (session_inquirers, refund_submitters):
+            runner = make(world.service)
+            await runner.step()
+            await runner.finish()
+    deferred = [(line["event"], line["step"]) for line in lines if "step" in line]
+    assert deferred == [("step_deferred", "inquire"), ("step_deferred", "refund")]

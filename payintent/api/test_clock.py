@@ -49,8 +49,7 @@ async def advance_test_clock(
             ErrorCode.BAD_REQUEST, f"seconds must be from 1 to {ADVANCE_MAX_S}, which is 31 days"
         )
     async with service.database.transaction() as tx:
-        advanced_s = await test_clock.advance(tx, merchant.merchant_id, body.seconds)
-        moved = await test_clock.move_times(tx, merchant.merchant_id, body.seconds)
+        advanced_s, moved = await test_clock.advance(tx, merchant.merchant_id, body.seconds)
     return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
 
 

@@ -45,7 +45,6 @@ async def test_every_operation_can_be_done_by_its_route(
     operator: Api, stage: Stage, token: str
 ) -> None:
     for action in EXAMPLES:
-        await stage.before(action)
         sent = stage.fields(action) | ({} if reads(action) else {"why": "by its route"})
         answer = await ask(operator, token, action, sent)
         assert answer.status == (202 if action in TWO_OVER_HTTP else 200), (action, answer.body)
