@@ -82,8 +82,7 @@ class OnchainGateway:
                 "url": f"{self._api_base}/onchain/sessions/{session_id}",
             },
         }
-        pay_uuid = new_pay_uuid(request.session_id)
-        return SessionCreated(reference=f"0x{pay_uuid.hex}", next_action=action)
+        return SessionCreated(reference=f"0x{new_pay_uuid().hex}", next_action=action)
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef

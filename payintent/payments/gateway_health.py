@@ -72,9 +72,7 @@ class GatewayHealth:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._channels: TtlCache[_Known] = TtlCache(
-            self._read, {}, _KEPT_S, monotonic, database.gate and database.gate.enter
-        )
+        self._channels: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
 
     async def unavailable_channels(self) -> frozenset[_Key]:
         """Return the channels whose circuit is open; a second old at most."""
