@@ -17,17 +17,6 @@ from payintent.service import Service, open_service
 from payintent_sandbox.postgres import Postgres
 from tests.operations.staging import StageTemplate, open_stage_template
 from tests.support import conformance, leaks
-from tests.support.cell_database import copy_at_once
-from tests.support.cell_schema import (
-    CELL_SERVER_ENV,
-    are_wanted,
-    find_strange_ids,
-    is_citus,
-    is_database,
-    keep_copiers_out,
-    with_second_cell,
-)
-from tests.support.citus_cell import drop_schemas, set_up_roles
 from tests.support.databases import (
     TEMPLATE,
     WORLD_TEMPLATE,
@@ -35,7 +24,6 @@ from tests.support.databases import (
     copy_template,
     make_template,
 )
-from tests.support.dialects import dialect as dialect
 from tests.support.fakes import FakeGateway
 from tests.support.filled import WORLD_ENV
 from tests.support.memory_folder import memory_folder
@@ -45,11 +33,6 @@ from tests.support.patience import PATIENCE_S
 from tests.support.prepared import stop_if_nothing_can_run
 from tests.support.serving import serving_api
 from tests.support.world import ARRANGED, Api, World, make_world
-
-if is_database():
-    copy_at_once()
-elif are_wanted():
-    keep_copiers_out()
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "TESTS_POSTGRES_URL"
@@ -90,7 +73,6 @@ _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {
     *("payments/test_history.py", "payments/test_invariants.py", "payments/test_pairs.py"),
-    "payments/test_cells_history.py",
     *("api/test_storm.py", "api/test_rate_limits.py"),  # long searches, as those before
     *("api/test_logs.py", "api/test_readiness.py", "api/test_refunds_killed.py"),  # processes
     "api/test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
@@ -110,22 +92,14 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
-    servers: dict[str, Postgres] = {}
-    for name in (_ENV, CELL_SERVER_ENV) if is_database() and not is_citus() else (_ENV,):
-        (folder / name).mkdir(mode=0o711)
-        servers[name] = Postgres(folder / name / "data", durable=False)
-        os.environ[name] = f"{servers[name].start()}?sslmode=disable"  # nothing there speaks TLS
-    if is_citus():
-        asyncio.run(set_up_roles())
+    postgres = Postgres(folder / "data", durable=False)
+    os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # nothing there speaks TLS
     asyncio.run(_make_templates(os.environ[_ENV]))
 
     def stop() -> None:
-        for name, postgres in servers.items():
-            postgres.stop()
+        postgres.stop()
+        for name in (_ENV, WORLD_ENV):
             os.environ.pop(name, None)
-        if is_citus():
-            asyncio.run(drop_schemas())
-        os.environ.pop(WORLD_ENV, None)
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(stop)
@@ -134,8 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 async def _make_templates(url: str) -> None:
     await make_template(url)
     gateway = FakeGateway()
-    settings = with_second_cell(_settings(await copy_template(url)))
-    service = await open_service(settings, {"fake": gateway})
+    service = await open_service(_settings(await copy_template(url)), {"fake": gateway})
     world = await make_world(service, gateway)
     os.environ[WORLD_ENV] = json.dumps({name: getattr(world, name) for name in ARRANGED})
     await service.close()
@@ -275,7 +248,7 @@ def _settings(database_url: str) -> Settings:
 
 @pytest.fixture
 def settings(any_settings: Settings, database_url: str) -> Settings:
-    return with_second_cell(any_settings.model_copy(update={"database_url": database_url}))
+    return any_settings.model_copy(update={"database_url": database_url})
 
 
 @pytest.fixture
@@ -287,8 +260,6 @@ def gateway() -> FakeGateway:
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
     service = await open_service(settings, {"fake": gateway})
     yield service
-    if are_wanted():
-        assert await find_strange_ids(service) == []
     await service.close()
 
 

@@ -65,66 +65,32 @@ def test_a_masked_checkout_id_is_no_capability() -> None:
     assert ids.mask_checkout_id("cs_0123456789abcdef") == "cs_****cdef"
 
 
-_cells = st.integers(0, ids.CELL_MAX)
-#: Ids from before cells: a UUIDv7, and 128 random bits.
-_uuid7s = st.builds(
-    lambda ms, high, low: UUID(int=ms << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low),
-    st.integers(0, 2**48 - 1),
-    st.integers(0, 2**12 - 1),
-    st.integers(0, 2**62 - 1),
-)
+_times = st.integers(0, 2**48 - 1)
 
 
-@given(st.integers(0, 2**48 - 1), _cells, st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1))
-def test_a_timed_id_is_a_uuid_by_the_rfc_and_carries_time_cell_and_chance(
-    ms: int, cell: int, chance: int
+@given(_times, st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1))
+def test_a_timed_id_is_a_uuid7_by_the_rfc_with_its_time_and_random_bits(
+    ms: int, random_bits: int
 ) -> None:
-    made = ids.make_timed_id(ms, cell, chance)
-    assert (made.version, made.variant) == (8, "specified in RFC 4122")
-    assert made.int >> 80 == ms
-    assert ids.cell_of_timed(made) == cell
-    assert (made.int >> 64 & 0b11) << 62 | made.int & (2**62 - 1) == chance
-    assert ids.cell_of_timed(ids.parse_id("pay", ids.format_id("pay", made)) or made) == cell
+    made = ids.make_timed_id(ms, random_bits)
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    assert ids.unix_ms_of_timed(made) == ms
+    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == random_bits
 
 
-@given(_cells, st.integers(0, 2**ids.OPAQUE_RANDOM_BITS - 1))
-def test_an_opaque_id_carries_cell_and_chance(cell: int, chance: int) -> None:
-    made = ids.make_opaque_id(cell, chance)
-    assert ids.cell_of_opaque(made) == cell
-    assert made.int >> 128 - ids.OPAQUE_RANDOM_BITS == chance
+@given(_times, st.lists(st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1), min_size=2, max_size=2))
+def test_timed_ids_of_a_millisecond_sort_by_their_random_bits(ms: int, random: list[int]) -> None:
+    first, second = sorted(random)
+    assert ids.make_timed_id(ms, first) <= ids.make_timed_id(ms, second)
 
 
-@given(_uuid7s)
-def test_a_timed_id_from_before_cells_is_in_cell_0(old: UUID) -> None:
-    assert old.version == 7
-    assert ids.cell_of_timed(old) == 0
-
-
-@given(_numbers)
-def test_an_opaque_id_from_before_cells_is_in_cell_0(number: int) -> None:
-    """Its bits are chance: here no run of Hypothesis meets the mark, one in 268 million does."""
-    assert ids.cell_of_opaque(UUID(int=number)) == 0
-
-
-@given(_uuid7s, _cells)
-def test_a_later_id_sorts_after_those_from_before_cells(old: UUID, cell: int) -> None:
-    assert ids.make_timed_id((old.int >> 80) + 1, cell, 0) > old or old.int >> 80 == 2**48 - 1
-
-
-def test_every_new_id_names_the_cell_of_its_generator() -> None:
-    generator = IdGenerator(cell=5)
-    assert ids.cell_of_timed(generator.new_id()) == 5
-    session_id = generator.new_session_id()
-    assert ids.cell_of_opaque(session_id) == 5
-    assert ids.cell_of_opaque(new_pay_uuid(session_id)) == 5
-    assert new_pay_uuid(session_id).int >> 38 != session_id.int >> 38
-    assert ids.cell_of_timed(IdGenerator().new_id()) == 0
-
-
-@pytest.mark.parametrize("cell", [-1, ids.CELL_MAX + 1])
-def test_a_cell_has_ten_bits(cell: int) -> None:
-    with pytest.raises(ValueError, match="a cell is a number from 0 to 1023"):
-        IdGenerator(cell=cell)
+def test_a_session_id_and_its_name_on_a_chain_have_128_random_bits() -> None:
+    generator = IdGenerator()
+    for make in (generator.new_session_id, new_pay_uuid):
+        made = [make().int for _ in range(200)]
+        assert len(set(made)) == 200
+        for bit in range(128):  # 2 to the power of -199 that one of them is always the same
+            assert len({value >> bit & 1 for value in made}) == 2
 
 
 def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
@@ -171,10 +137,9 @@ def test_a_key_of_another_kind_is_no_merchants() -> None:
 )
 def test_an_id_is_above_those_made_before_it_whatever_the_clock_does(clock: list[int]) -> None:
     ticks = iter(clock)
-    generator = IdGenerator(unix_ms=lambda: next(ticks), cell=3)
+    generator = IdGenerator(unix_ms=lambda: next(ticks))
     made = [generator.new_id() for _ in clock]
     assert made == sorted(set(made))
-    assert {ids.cell_of_timed(one) for one in made} == {3}
 
 
 def test_a_millisecond_whose_ids_are_used_up_gives_way_to_the_next(

@@ -4,8 +4,6 @@ from collections.abc import Collection
 
 from tests.support.world import World
 
-#: Written by each process every few seconds, whatever is asked of it.
-_NOTED = {"cell_process"}
 _TABLES = """
     SELECT c.relname AS name
     FROM pg_class c
@@ -16,12 +14,12 @@ _TABLES = """
 
 
 async def contents(world: World, but: Collection[str] = ()) -> dict[str, str]:
-    """Give a hash of the rows of each table, of all but those named, and notes of processes."""
+    """Give a hash of the rows of each table, of all but those named."""
     names = [row["name"] for row in await world.rows(_TABLES)]
     hashes = " UNION ALL ".join(
         f"SELECT '{name}' AS name, md5(string_agg(t::text, ',' ORDER BY t::text)) AS hash "
         f'FROM "{name}" t'
         for name in names
-        if name not in {*but, *_NOTED}
+        if name not in but
     )
     return {row["name"]: row["hash"] for row in await world.rows(hashes)}

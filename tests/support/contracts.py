@@ -20,10 +20,9 @@ from payintent.operations.chains import AddContract
 from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.tokens import SetToken
 from payintent.service import Service, open_service
-from payintent.storage.copied_tables import begin_cursors
+from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
-from tests.support.cells import Alone
 from tests.support.world import World
 
 CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
@@ -39,19 +38,15 @@ async def contract_service(
     settings: Settings, gateway: Gateway, refunders: Mapping[str, OnchainRefundSender] | None = None
 ) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
-    records = DatabaseOnchainRecords(Alone(None))
+    database = Database(settings)
+    records = DatabaseOnchainRecords(database)
     contract = OnchainGateway(records, settings.api_base, {} if refunders is None else refunders)
     service = await open_service(settings, {"fake": gateway, PROVIDER: contract})
-    know_cells(records, service)
     try:
         yield service
     finally:
         await service.close()
-
-
-def know_cells(records: DatabaseOnchainRecords, service: Service) -> None:
-    """Let records that were made before a service be read in its cells, as its own are."""
-    object.__setattr__(records, "cells", service.cells)
+        await database.close()
 
 
 async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
@@ -67,8 +62,6 @@ async def add_contract(world: World, chain: str) -> int:
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
-    if world.cell:
-        await begin_cursors(world.service.database, world.database)
     await chain_watch.mark_watched(world.database, chain, 0, WATCHED_S)
     return contract.account_id
 

@@ -11,7 +11,6 @@ import threading
 from base64 import b64encode
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,9 +19,6 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.storage import migrations_runner
-from tests.support import citus_cell
-from tests.support.cell_database import add_cell_database
-from tests.support.cell_schema import add_cell_schema, are_wanted, cell_url, is_citus, is_database
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.
@@ -41,37 +37,20 @@ def name_of(url: str) -> str:
     return urlsplit(url).path[1:]
 
 
-def _servers(url: str) -> list[str]:
-    """Give the URLs of a server and, where the second cell is on another one, of that."""
-    return [url, cell_url(url)] if is_database() and not is_citus() else [url]
-
-
 async def make_template(url: str) -> None:
     """Migrate the database that all others are copies of."""
-    for server in _servers(url):
-        connection = await asyncpg.connect(server)
-        await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
-        await make_passwords_cheap(connection, urlsplit(server).password or "")
-        await connection.close()
-    template = at_database(url, TEMPLATE)
-    await migrations_runner.migrate(template)
-    if is_citus():
-        await citus_cell.drop_schemas()
-        await citus_cell.make_schema(TEMPLATE)
-    if is_database():
-        await add_cell_database(template)
-    elif are_wanted():
-        await add_cell_schema(template)
+    connection = await asyncpg.connect(url)
+    await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
+    await make_passwords_cheap(connection, urlsplit(url).password or "")
+    await connection.close()
+    await migrations_runner.migrate(at_database(url, TEMPLATE))
 
 
 async def copy_template(url: str) -> str:
     """Copy the template for the one with a merchant; gives its URL."""
-    for server in _servers(url):
-        connection = await asyncpg.connect(server)
-        await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
-        await connection.close()
-    if is_citus():
-        await citus_cell.copy_schema(TEMPLATE, WORLD_TEMPLATE, distributed=False)
+    connection = await asyncpg.connect(url)
+    await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
+    await connection.close()
     return at_database(url, WORLD_TEMPLATE)
 
 
@@ -106,11 +85,8 @@ class Databases:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._stocks: dict[str, SimpleQueue[Future[str]]] = {}
-        self._spare: list[str] = []  # schemas of a Citus cluster, of databases that are gone
         self._busy = asyncio.Lock()  # a connection does one statement at a time
-        self._connections: list[asyncpg.Connection] = [
-            self._run(_connect(url)).result(_WAIT_S) for url in _servers(server_url)
-        ]
+        self._connection: asyncpg.Connection = self._run(_connect(server_url)).result(_WAIT_S)
         for template in (TEMPLATE, WORLD_TEMPLATE):
             self._order(template)
 
@@ -133,13 +109,7 @@ class Databases:
 
     def close(self) -> None:
         """End the thread after the work that was given to it."""
-        if is_citus():  # whoever makes a schema holds a lock that dropping them needs
-            for stock in self._stocks.values():
-                while not stock.empty():
-                    with suppress(Exception):
-                        stock.get().result(_WAIT_S)
-        for connection in self._connections:
-            self._run(connection.close()).result(_WAIT_S)
+        self._run(self._connection.close()).result(_WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -149,24 +119,16 @@ class Databases:
         stock.put(self._run(self._make(template)))
 
     async def _make(self, template: str) -> str:
-        spare = self._spare.pop() if self._spare else None
-        name = spare or f"test_{uuid4().hex}"
+        name = f"test_{uuid4().hex}"
         await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
-        if spare:
-            await citus_cell.refill_schema(template, name)
-        elif is_citus():
-            await citus_cell.copy_schema(template, name, distributed=True)
         return name
 
     async def _drop(self, name: str) -> None:
         await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-        if is_citus():
-            self._spare.append(name)
 
     async def _execute(self, statement: str) -> None:
         async with self._busy:
-            for connection in self._connections:
-                await connection.execute(statement)
+            await self._connection.execute(statement)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

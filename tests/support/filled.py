@@ -10,7 +10,6 @@ import asyncpg
 
 from payintent.config import Settings
 from payintent.service import open_service
-from tests.support.cell_schema import with_second_cell
 from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -37,7 +36,7 @@ async def _fill(
     settings: Settings, fill: Callable[[World, asyncpg.Connection], Awaitable[None]]
 ) -> None:
     gateway = FakeGateway()
-    service = await open_service(with_second_cell(settings), {"fake": gateway})
+    service = await open_service(settings, {"fake": gateway})
     world = World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
     connection = await world.other_connection()
     await fill(world, connection)

@@ -19,8 +19,6 @@ from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.tokens import SetToken
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.storage import sessions
-from payintent.storage.copied_tables import begin_cursors
-from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor
 from payintent.storage.onchain.pending_transfers import add_posted
@@ -67,7 +65,7 @@ class ChainWorld:
     async def view(self, session: Session) -> dict[str, Any]:
         """See a session as a wallet does."""
         service = self.world.service
-        return await session_view(service.cells, session.id, service.wallet_handoff)
+        return await session_view(service.database, session.id, service.wallet_handoff)
 
     async def send(self, step: dict[str, Any], sender: str = "") -> str:
         """Send one of a session's steps, mined or reverted; gives its hash."""
@@ -163,17 +161,17 @@ class ChainWorld:
 
     async def look(self) -> None:
         """Look at the chain until nothing more is final."""
-        context = self.world.service.watch_contexts().at(self.world.cell)
+        context = self.world.service.watch_context
         row = await chains.get_chain(context.database, self.slug)
         assert row is not None
         self.clock.skipped_s += 60
         while await watch_once(context, row, self.reader):
             pass
 
-    async def decide(self, database: Database | None = None) -> None:
-        """Let the expiry and the janitor do what is due, in the merchant's cell or another."""
+    async def decide(self) -> None:
+        """Let the expiry and the janitor do what is due."""
         service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
-        database = database or self.world.database
+        database = self.world.database
         while True:
             async with database.transaction() as tx:
                 await expire_pending(tx, 500)
@@ -273,8 +271,6 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
             deployed_block=deployment.deployed_block,
         )
     )
-    if world.cell:
-        await begin_cursors(world.service.database, world.database)
     await chain_watch.mark_watched(world.database, slug, 0, WATCHED_S)
     for token in deployment.tokens:
         await world.perform(

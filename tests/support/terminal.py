@@ -18,7 +18,7 @@ from payintent.storage import availability
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
-OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_CELL_POSTGRES_URL", "TESTS_WORLD", "TESTS_CELLS")
+OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
 
 
 @cache
@@ -71,7 +71,6 @@ class Terminal:
         patch.setenv("DATABASE_URL", settings.database_url)
         patch.setenv("PAYINTENT_PEPPER", settings.pepper.get_secret_value())
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
-        patch.setenv("PAYINTENT_CELLS", settings.cells.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
         # A busy machine may take as long to connect as a database that is away.
@@ -89,10 +88,6 @@ class Terminal:
         self._patch.setenv(
             "PAYINTENT_CHAIN_ANY_ENDPOINTS", str(settings.chain_any_endpoints).lower()
         )
-
-    def set_cells(self, settings: Settings) -> None:
-        """Open the cells of these settings from now on."""
-        self._patch.setenv("PAYINTENT_CELLS", settings.cells.get_secret_value())
 
     def set_mail_server(self, host: str) -> None:
         """Send mail through this server from now on, or, if empty, through none."""

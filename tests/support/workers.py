@@ -22,10 +22,10 @@ async def working(service: Service) -> AsyncIterator[None]:
 
 
 async def prune_all(service: Service) -> bool:
-    """Prune in each cell, as a worker does; tells whether there may be more in one."""
-    return any([await prune(database, service.settings) for database in service.cells])
+    """Prune as a worker does; tells whether there may be more."""
+    return await prune(service.database, service.settings)
 
 
 async def expire_all(service: Service) -> bool:
-    """Expire in each cell, as a worker does; tells whether there may be more in one."""
-    return any([await expire(database, service.settings) for database in service.cells])
+    """Expire as a worker does; tells whether there may be more."""
+    return await expire(service.database, service.settings)

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import re
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -26,18 +25,13 @@ from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
 from payintent.payments.gateway_health import GatewayHealth
-from payintent.payments.open_session import SelectedSession, SessionOpener
-from payintent.payments.receive_callback import CallbackReceiver
+from payintent.payments.open_session import SelectedSession
 from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
 from payintent.storage.database import Database
 from payintent.storage.payments import PaymentSnapshot
-from payintent.storage.table_homes import TABLE_HOMES, TableHome
-from tests.support.cell_schema import NUMBER, is_citus, is_database
-from tests.support.cells import copy_tables
-from tests.support.citus_cell import run_on_nodes
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -47,7 +41,6 @@ ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 #: The sandboxes of end-to-end tests have those from 20,000 on; browsers open no page at 10,080.
 FREE_PORTS = range(10_081, 20_000)
 _found = set[int]()
-_WORD = re.compile(r"[a-z_]+")
 #: What a world is made of beside the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
@@ -69,32 +62,14 @@ class World:
 
     @property
     def database(self) -> Database:
-        """The database of the cell that the merchant's payments are in."""
-        return self.service.cells.numbered(NUMBER) or self.service.database
-
-    @property
-    def cell(self) -> int:
-        """The number of that cell."""
-        return self.database.id_generator.cell
+        return self.service.database
 
     @property
     def health(self) -> GatewayHealth:
-        """What is known there of gateways' outages."""
-        return self.service.accounts.health.at(self.cell)
-
-    @property
-    def session_opener(self) -> SessionOpener:
-        """What stores and opens sessions there."""
-        return self.service.session_openers.at(self.cell)
-
-    @property
-    def callback_receiver(self) -> CallbackReceiver:
-        """What stores and applies the callbacks that belong there."""
-        return self.service.callback_receiver._receivers.at(self.cell)
+        return self.service.accounts.health
 
     @property
     def id_generator(self) -> IdGenerator:
-        """What makes the ids of that cell."""
         return self.database.id_generator
 
     async def perform(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
@@ -175,19 +150,12 @@ class World:
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
-        database = self.service.cells.of(payment.id)
-        async with database.transaction() as tx:
+        async with self.database.transaction() as tx:
             return await settle_session(tx, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
-        """Read or write with a query of the test's own, in control where it is about that alone."""
-        homes = {TABLE_HOMES[word] for word in _WORD.findall(query) if word in TABLE_HOMES}
-        if not homes or homes & {TableHome.CELL, TableHome.EACH}:
-            return await self.database.fetch(query, *args)  # type: ignore[arg-type]
-        rows = await self.service.cells.control.fetch(query, *args)  # type: ignore[arg-type]
-        if is_database() and not query.lstrip().startswith("SELECT"):
-            await copy_tables(self.service.cells)
-        return rows
+        """Read or write with a query of the test's own."""
+        return await self.database.fetch(query, *args)  # type: ignore[arg-type]
 
     async def events(self, payment: Payment) -> list[str]:
         rows = await self.rows("SELECT type FROM event WHERE payment_id = $1", payment.id)
@@ -210,18 +178,15 @@ class World:
         )
 
     async def set_clock(self, expression: str) -> None:
-        """Let the clock of every cell's database tell something else."""
-        definition = f"clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN {expression}"
-        for database in self.service.cells:
-            await database.fetch(f"CREATE OR REPLACE FUNCTION {definition}")  # type: ignore[arg-type]
-            if is_citus() and database.id_generator.cell == NUMBER:
-                await run_on_nodes(database, "CREATE OR REPLACE FUNCTION {schema}." + definition)
+        """Let the database's clock return another expression."""
+        await self.rows(
+            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
+            f"RETURN {expression}"
+        )
 
     async def other_connection(self) -> asyncpg.Connection:
-        """Open a connection to the merchant's cell past the service, to stage races with."""
-        settings = self.service.settings
-        in_cell = settings.other_cells.get(NUMBER, settings)
-        return await asyncpg.connect(in_cell.database_url)
+        """Open a connection to the database past the service, to stage races with."""
+        return await asyncpg.connect(self.service.settings.database_url)
 
 
 async def make_world(service: Service, gateway: FakeGateway) -> World:
@@ -248,8 +213,6 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
                 position=position,
             )
             ids.append(await payment_methods.add(tx, method))
-    if is_database():
-        await copy_tables(service.cells)
     return World(
         service=service,
         gateway=gateway,
