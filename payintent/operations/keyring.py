@@ -117,10 +117,9 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
     for name in retired and await payer_seals.find_sealing_keys(database, retired):
         raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals data of payers")
     if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
-        async with database.transaction() as tx:
-            await encryption_keys.note_writing_key(
-                tx, encryption.writer, encryption.marks[encryption.writer]
-            )
+        await encryption_keys.record_writing_key(
+            database, encryption.writer, encryption.marks[encryption.writer]
+        )
 
 
 async def ensure_writing_key(context: OperationContext, tx: Tx) -> None:
