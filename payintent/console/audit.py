@@ -122,7 +122,9 @@ def _given(typed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _as_csv(entries: Iterable[AuditEntry]) -> bytes:
-    return _write_rows([_cell(_plain(entry)[name]) for name in _COLUMNS] for entry in entries)
+    return _write_rows(
+        [_guard_formula(_plain(entry)[name]) for name in _COLUMNS] for entry in entries
+    )
 
 
 def _as_json_lines(entries: Iterable[AuditEntry]) -> bytes:
@@ -134,8 +136,8 @@ def _plain(entry: AuditEntry) -> dict[str, Any]:
     return {name: fields[name] for name in _COLUMNS}
 
 
-def _cell(value: object) -> str:
-    """Write a cell that no spreadsheet runs: what looks like a formula begins with a quote."""
+def _guard_formula(value: object) -> str:
+    """Write a value that no spreadsheet runs: put a quote before what looks like a formula."""
     if value is None:
         return ""
     text = encode_json({"": value})[4:-1].decode() if isinstance(value, dict) else str(value)

@@ -65,7 +65,7 @@ def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
     parser = _markdown()
     tokens = parser.parse(markdown)
     contents = _name_headings(tokens)
-    _name_cells(tokens)
+    _label_columns(tokens)
     return contents, parser.renderer.render(_led(tokens), parser.options, {})
 
 
@@ -174,8 +174,8 @@ def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
     return contents
 
 
-def _name_cells(tokens: "Sequence[Token]") -> None:
-    """Label each cell with its column's name: narrow screens show the cells below each other."""
+def _label_columns(tokens: "Sequence[Token]") -> None:
+    """Label values with their column: narrow screens show a row as a list."""
     names: list[str] = []
     column = 0
     for opening, inline in pairwise(tokens):
