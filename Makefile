@@ -112,12 +112,11 @@ clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and
 vitest: $(VENV)/dev $(VENV)/openapi/installed $(VENV)/vitest/installed ## The TypeScript SDK's example of a shop's tests, run by vitest against the service
 	$(BIN)/pytest -v -p no:randomly --timeout 600 tests/sdks/vitest_long_form.py $(PYTEST_ARGS)
 
-check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, what Citus refuses, dependencies and their known vulnerabilities
+check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m tools.distributed_sql
 	$(BIN)/deptry payintent
 	$(BIN)/deptry --config payintent_sandbox/pyproject.toml payintent_sandbox
 	@$(BIN)/python -m tools.audit

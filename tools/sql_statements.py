@@ -1,4 +1,4 @@
-"""The SQL statements of payintent/storage, as they are run: literals, constants and their sums."""
+"""The SQL statements of payintent/storage, as they run: literals, constants and their sums."""
 
 import ast
 import importlib
@@ -10,14 +10,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 STORAGE = ROOT / "payintent" / "storage"
 _CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Where a query is passed on or put together; the parts of `payment_list` are given apart.
-_COMPOSED = {
-    "gated_database",
-    *("database", "driver", "payment_list", "migrations_runner", "replica"),
-    "copied_tables",  # the copier is played in test_copied_tables.py
-}
-#: What moves a cell to another server is run by none of the service's roles.
-OF_SUPERUSERS = {"cell_move", "cell_switch"}
+#: Modules that pass on or compose queries; the queries of `payment_list` are composed below.
+_COMPOSED = {"database", "driver", "payment_list", "migrations_runner", "replica"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +23,8 @@ class Statement:
 
 
 def statements() -> Iterator[Statement]:
-    """Give every statement that the roles of the service run."""
+    """Yield every statement that the roles of the service run."""
     for path in sorted(STORAGE.rglob("[a-z]*.py")):
-        if path.stem in OF_SUPERUSERS:
-            continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         names = vars(importlib.import_module(module))
         for function in ast.walk(ast.parse(path.read_text())):
@@ -45,7 +37,7 @@ def statements() -> Iterator[Statement]:
 
 
 def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:
-    """Give the queries of a function: literals, and what is added up of the module's own."""
+    """Yield the queries of a function: literals, and sums of the module's constants."""
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if call.func.attr not in _CALLS or not call.args:

@@ -3,20 +3,12 @@
 -- are made. A test holds it to the statements of the service.
 BEGIN;
 SET LOCAL ROLE payintent_migrate;  -- for a superuser too: default rights are the owner's
-DO $$
-DECLARE
-    place text := quote_ident(current_schema());  -- public, or the schema of a cell that is one
-BEGIN
-    EXECUTE replace('REVOKE ALL ON SCHEMA place FROM PUBLIC', 'place', place);
-    EXECUTE replace('GRANT USAGE ON SCHEMA place
-        TO payintent_api, payintent_worker, payintent_read', 'place', place);
-    EXECUTE replace('REVOKE ALL ON ALL TABLES IN SCHEMA place
-        FROM payintent_api, payintent_worker, payintent_read', 'place', place);
-    -- A table of a new migration works at once; what it really needs is said here.
-    EXECUTE replace('ALTER DEFAULT PRIVILEGES IN SCHEMA place
-        GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES
-        TO payintent_api, payintent_worker', 'place', place);
-END $$;
+REVOKE ALL ON SCHEMA public FROM PUBLIC;
+GRANT USAGE ON SCHEMA public TO payintent_api, payintent_worker, payintent_read;
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM payintent_api, payintent_worker, payintent_read;
+-- A table of a new migration works at once; what it really needs is said here.
+ALTER DEFAULT PRIVILEGES IN SCHEMA public
+    GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO payintent_api, payintent_worker;
 
 -- Payments and what happens to them.
 GRANT SELECT, INSERT, UPDATE ON
@@ -45,9 +37,6 @@ GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payi
 GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
 GRANT SELECT ON payout TO payintent_worker;
--- What was carried from a merchant's former cell to its present one, and that it has arrived.
-GRANT SELECT, INSERT ON cell_transfer TO payintent_api, payintent_worker;
-GRANT UPDATE (arrived_at) ON cell_transfer TO payintent_api, payintent_worker;
 -- And what gateways paid out to the operator, which workers read from the gateways' files too.
 GRANT SELECT, INSERT ON gateway_payout TO payintent_api, payintent_worker;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout
@@ -81,20 +70,10 @@ GRANT SELECT, INSERT, UPDATE ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token, api_key, operator_token, proposal
 TO payintent_api;
 GRANT DELETE ON tax_rate, rate_limit TO payintent_api;
--- After what was lost is taken back from a cell, no number of it is given once more.
-GRANT SELECT, UPDATE ON SEQUENCE merchant_id_seq, provider_account_id_seq, payment_method_id_seq,
-    fraud_rule_id_seq
-TO payintent_api;
 GRANT SELECT ON
     merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
-
--- The cells, and where merchants have their payments.
-GRANT SELECT ON cell, merchant_cell TO payintent_api, payintent_worker, payintent_read;
-GRANT INSERT, UPDATE ON cell, merchant_cell TO payintent_api;
--- And which of them each process that serves has opened.
-GRANT SELECT, INSERT, UPDATE, DELETE ON cell_process TO payintent_api, payintent_worker;
 
 -- Mail that waits, and is forgotten once it was sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
@@ -122,13 +101,6 @@ GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
 -- Triggers change it with what operators manage, and with the catalogs that are shown.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;
-
--- Control notes by triggers what each change has touched, and the API copies that into other cells.
-GRANT SELECT, INSERT, DELETE ON configuration_change TO payintent_api, payintent_worker;
-GRANT SELECT, UPDATE ON configuration_copy TO payintent_api;
--- Which cell's copies are the newest is asked while cell 0 is away, and before a worker starts.
-GRANT SELECT ON configuration_copy TO payintent_worker;
-GRANT SELECT ON configuration_change, configuration_copy TO payintent_read;
 
 -- Which endpoints of webhooks a worker sends nothing for a while; the console shows it.
 GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_outage TO payintent_api, payintent_worker;

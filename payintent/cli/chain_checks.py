@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 
 from payintent.config import Settings
 from payintent.onchain.chain_checks import CheckResult, check_chain
-from payintent.onchain.cursors_over_cells import find_worst_cursors
 from payintent.onchain.refund_checks import check_refund_setup
 from payintent.onchain.watch_loop import open_configured_reader
 from payintent.service import Service, open_service
@@ -28,9 +27,9 @@ async def _look(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
     if chain is None or reader is None:
         yield CheckResult(False, "cannot be watched as it is set up")
         return
-    cursors, _ = await find_worst_cursors(service.cells, [slug])
-    if slug in cursors and cursors[slug].halted:
-        yield CheckResult(False, f"halted: {cursors[slug].halted}")
+    cursor = await chains.get_cursor(service.database, slug)
+    if cursor is not None and cursor.halted:
+        yield CheckResult(False, f"halted: {cursor.halted}")
     tokens = await chains.list_tokens(service.database, slug)
     contracts = await chains.list_contracts(service.database, slug)
     try:

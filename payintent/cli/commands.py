@@ -44,8 +44,6 @@ _GROUPS = {
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
     "payer": "What is stored of one payer, and its erasure.",
-    "cell": "The databases that payments are in.",
-    "cell-move": "A whole cell moves to another PostgreSQL server.",
     "retention": "What is taken away when it is old.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",
@@ -59,8 +57,6 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
-#: The modules here of groups whose commands are not made of operations.
-_GROUP_MODULES = {"cell-move": "cell_move"}
 #: What is opened without a look at other distributions, which takes longer than a small command;
 #: `doctor` is not: it has checks of theirs.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
@@ -97,18 +93,11 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if opened in {None, name}:
-            _fill(group, name)
+            import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
     if opened not in _OURS:
         _add_commands_of_others(app)
     return app
-
-
-def _fill(group: typer.Typer, name: str) -> None:
-    if module := _GROUP_MODULES.get(name):
-        import_module(f"payintent.cli.{module}").add_to(group)
-    else:
-        import_module("payintent.cli.operation_commands").add_to(group, name)
 
 
 def _unopened() -> None:

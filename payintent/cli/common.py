@@ -125,7 +125,7 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     """
 
     async def work(service: Service) -> T | Proposal:
-        return await service.submit(operation, await _actor(service, why), show_progress, _warn)
+        return await service.submit(operation, await _actor(service, why), show_progress)
 
     result = with_service(work)
     if not isinstance(result, Proposal):
@@ -181,10 +181,6 @@ def person() -> str:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"uid {os.getuid()}"
-
-
-def _warn(message: str) -> None:
-    print(f"payintent: {message}", file=sys.stderr)
 
 
 def fail(message: str) -> NoReturn:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,11 +35,10 @@ from payintent.operations.examine_setup import examine_setup
 from payintent.processes.cores import usable_cores
 from payintent.service import Service, most_connections, open_service
 from payintent.settings_problems import problem_lines, unknown_settings
-from payintent.storage import audit, copied_tables, server_facts
+from payintent.storage import audit, server_facts
 from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.storage.database import Database
-from payintent.storage.database_hosts import name_hosts
 from payintent.version import API_VERSION
 
 _CLOCK_APART_MAX_S = 2.0
@@ -104,13 +102,7 @@ def _examine(report: _Report) -> None:
         asyncio.run(_examine_identity_provider(report, chosen))
     if chosen.smtp_host:
         asyncio.run(_examine_mail_server(report, chosen))
-    cells = {"database": chosen} | {
-        f"cell-{number}": cell for number, cell in chosen.other_cells.items()
-    }
-    at_server = Counter(name_hosts(cell.direct_url) for cell in cells.values())
-    for subject, cell in cells.items():
-        beside = at_server[name_hosts(cell.direct_url)]
-        can_open &= asyncio.run(_examine_database(report, cell, subject, beside))
+    can_open &= asyncio.run(_examine_database(report, chosen))
     if can_open:
         asyncio.run(_examine_service(report, chosen))
 
@@ -180,11 +172,8 @@ def _examine_secrets(report: _Report, chosen: Settings) -> bool:
     return True
 
 
-async def _examine_database(report: _Report, chosen: Settings, subject: str, cells: int) -> bool:
-    """Tell whether the database is there, by both ways to it, with every migration.
-
-    Its server has so many cells of ours.
-    """
+async def _examine_database(report: _Report, chosen: Settings) -> bool:
+    """Return whether both addresses reach the database and it has every migration."""
     direct = chosen.direct_url
     try:
         for url in {direct, chosen.database_url}:
@@ -193,62 +182,59 @@ async def _examine_database(report: _Report, chosen: Settings, subject: str, cel
             )
         missing = await migrations.pending(direct)
     except STOPPING as error:
-        report.wrong(subject, _database_problem(error))
+        report.wrong("database", _database_problem(error))
         return False
     if missing:
         named = ", ".join(missing)
-        report.wrong(subject, f"migrations are missing: {named}; run payintent migrate")
+        report.wrong("database", f"migrations are missing: {named}; run payintent migrate")
         return False
-    report.right(subject, "reachable, every migration applied")
-    return await _examine_server(report, chosen, subject, cells)
+    report.right("database", "reachable, every migration applied")
+    return await _examine_server(report, chosen)
 
 
-async def _examine_server(report: _Report, chosen: Settings, subject: str, cells: int) -> bool:
-    """Tell whether this server is recent enough, and say how its clock stands to ours."""
+async def _examine_server(report: _Report, chosen: Settings) -> bool:
+    """Return whether the server is recent enough, and compare its clock with ours."""
     database = Database(chosen)
     try:
         facts = await server_facts.read_facts(database)
     except STOPPING as error:
-        report.wrong(subject, _database_problem(error))
+        report.wrong("database", _database_problem(error))
         return False
     finally:
         await database.close()
     if facts.version < server_facts.VERSION_MIN:
         text = f"PostgreSQL {facts.version}, needed is {server_facts.VERSION_MIN} or later"
-        report.wrong(subject, text)
+        report.wrong("database", text)
     if facts.compiles and chosen.database_pooled:
         text = "jit is on for this role, and slows connections behind a pooler"
-        report.doubtful(subject, f"{text}; deploy/database/pooled.sql turns it off")
-    _examine_clock(report, facts, "the database" if subject == "database" else subject)
+        report.doubtful("database", f"{text}; deploy/database/pooled.sql turns it off")
+    _examine_clock(report, facts)
     if not chosen.sandbox and not chosen.database_pooled:
-        _examine_connections(report, chosen, facts.connections_max, subject, cells)
+        _examine_connections(report, chosen, facts.connections_max)
     return facts.version >= server_facts.VERSION_MIN
 
 
-def _examine_clock(report: _Report, facts: server_facts.ServerFacts, whose: str) -> None:
+def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
     apart_s = abs(facts.clock_ahead_s)
     if apart_s > _CLOCK_APART_MAX_S:
         side = "ahead of" if facts.clock_ahead_s > 0 else "behind"
-        report.wrong("clock", f"{whose}'s is {apart_s:.1f} s {side} this host's")
+        report.wrong("clock", f"the database's is {apart_s:.1f} s {side} this host's")
     else:
-        report.right("clock", f"this host's and {whose}'s agree")
+        report.right("clock", "this host's and the database's agree")
 
 
-def _examine_connections(
-    report: _Report, chosen: Settings, allowed: int, subject: str, cells: int
-) -> None:
+def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> None:
     """Compare what the processes of one host may open with what the server allows."""
     cores = usable_cores()
-    most = most_connections(chosen, cores, cells)
-    shared = f" to the {cells} cells there" if cells > 1 else ""
+    most = most_connections(chosen, cores)
     text = (
-        f"an api and a worker with {cores} processes each open up to {most} connections{shared}; "
+        f"an api and a worker with {cores} processes each open up to {most} connections; "
         f"the server allows {allowed}"
     )
     if most > allowed:
-        report.doubtful(subject, f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX, or pool")
+        report.doubtful("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX, or pool")
     else:
-        report.right(subject, text)
+        report.right("database", text)
 
 
 async def _examine_service(report: _Report, chosen: Settings) -> None:
@@ -256,7 +242,6 @@ async def _examine_service(report: _Report, chosen: Settings) -> None:
         async with _opened(chosen) as service:
             await _examine_rights(report, service)
             await _examine_replica(report, service)
-            await _examine_copies(report, service)
             for finding in await examine_setup(service.operation_context):
                 say = report.right if finding.works else report.doubtful
                 say(finding.subject, finding.text)
@@ -295,37 +280,11 @@ async def _examine_rights(report: _Report, service: Service) -> None:
 
 
 async def _examine_replica(report: _Report, service: Service) -> None:
-    """Say what `DATABASE_READ_URL` leads to; without a replica everything works as well."""
-    for cell, reading in service.readings.items():
-        found = await reading.examine()
-        if found is not None:
-            say = report.right if found.is_standby and found.is_near else report.doubtful
-            say(f"replica-{cell}" if cell else "replica", found.text)
-
-
-async def _examine_copies(report: _Report, service: Service) -> None:
-    """Tell whether cell 0 knows of other cells, and of the changes that these have copies of.
-
-    Else it was restored.
-    """
-    if not service.settings.other_cells:
-        return
-    from payintent.operations.cell_changes import find_forgotten_cells
-
-    for number, cell in service.cells.items():
-        change = (await copied_tables.read_copy(cell)).change if number else None
-        if change and await copied_tables.is_foreign(service.database, change):
-            report.wrong(
-                f"cell-{number}",
-                f"its copies are of change {change.number}, which cell 0 does not know: run "
-                f"payintent cell take-back {number}, or payintent cell copy-anew {number}",
-            )
-    for number in await find_forgotten_cells(service.operation_context):
-        report.wrong(
-            f"cell-{number}",
-            "its database is a cell of this installation, which cell 0 does not know: run "
-            f"payintent cell take-back {number}",
-        )
+    """Report the replica of `DATABASE_READ_URL`, if one is configured."""
+    finding = await service.reading.examine()
+    if finding is not None:
+        say = report.right if finding.is_standby and finding.is_near else report.doubtful
+        say("replica", finding.text)
 
 
 async def _examine_chains(report: _Report, chosen: Settings) -> None:

@@ -24,7 +24,12 @@ from payintent.storage import migrations_runner as migrations
 from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.version import API_VERSION
 
-_NOT_MIGRATED = (LockTimeoutError, migrations.MigrationChangedError, migrations.GrantsError)
+_NOT_MIGRATED = (
+    LockTimeoutError,
+    migrations.MigrationChangedError,
+    migrations.OldSchemaError,
+    migrations.GrantsError,
+)
 
 _log = get_logger("process")
 _PROCESSES_MAX = 256
@@ -89,26 +94,17 @@ def migrate(
 ) -> None:
     """Bring the database's schema up to date."""
     statements = _read_grants(grants)
-    chosen = settings()
-    done = _migrate(chosen.direct_url, wait_s, statements)
-    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
-    for number, cell in chosen.other_cells.items():
-        where = f" in cell {number}"
-        done = _migrate(cell.direct_url, wait_s, statements, where)
-        print("\n".join(f"applied {name}{where}" for name in done) or f"nothing to do{where}")
-
-
-def _migrate(url: str, wait_s: float, statements: str, where: str = "") -> list[str]:
-    """Migrate one database; where that fails, those before it stay as they are then."""
+    url = settings().direct_url
 
     async def run() -> list[str]:
         await wait_for_database(lambda: reach_database(url), wait_s, partial(say_waiting, url))
         return await migrations.migrate(url, statements)
 
     try:
-        return asyncio.run(run())
+        done = asyncio.run(run())
     except (*STOPPING, *_NOT_MIGRATED) as error:
-        fail(f"{error}{where}")
+        fail(str(error))
+    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
 
 
 def _read_grants(file: Path | None) -> str:

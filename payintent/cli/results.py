@@ -16,7 +16,6 @@ from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.json_values import to_json_value
-from payintent.storage.merge_lists import cells_away
 
 if TYPE_CHECKING:  # a command imports the operations of its own subject alone
     from payintent.domain.fraud import FraudRule
@@ -52,8 +51,6 @@ def print_result(
     if action in REPLACED:
         result = REPLACED[action](operation, result)
     parts: Iterator[Part] = iter([(result, None)])
-    for cell in cells_away(result):
-        print(f"payintent: cell {cell} does not answer, its rows are missing", file=sys.stderr)
     if action in FOR_PEOPLE and not as_json:
         parts = FOR_PEOPLE[action](result)
     for number, (value, columns) in enumerate(parts):

@@ -54,6 +54,7 @@ NOT_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.StatementTooComplexError,
 )
 POSTGRES_ERROR: type[BaseException] = asyncpg.PostgresError
+NOT_SUPPORTED: type[BaseException] = asyncpg.FeatureNotSupportedError
 NO_PERMISSION: type[BaseException] = asyncpg.InsufficientPrivilegeError
 OLD_SCHEMA: tuple[type[BaseException], ...] = (
     asyncpg.UndefinedTableError,

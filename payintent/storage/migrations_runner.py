@@ -1,13 +1,16 @@
 """Schema migrations: numbered SQL files, forward only, each in a transaction with its record.
 
-A file that begins with `-- concurrently` builds indexes while the tables are written: its
-statements run one by one outside a transaction, and begin anew where they broke off.
+A file that begins with `-- concurrently` builds indexes while the tables are in use: its statements
+run one by one outside a transaction, and start again if a build was interrupted.
+
+Version 1.0 begins a new history with `0001_initial`. A database of the last version before it is
+upgraded once, by a script of its own; any older database has to be upgraded to that version first.
 """
 
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
     NO_PERMISSION,
+    NOT_SUPPORTED,
     POSTGRES_ERROR,
     Connection,
     connect,
@@ -25,11 +29,10 @@ from payintent.storage.driver import (
 )
 
 FOLDER = Path(__file__).parent / "migrations"
-_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
-_ANSWER_S = 5.0  # how long the server may take, where nothing is changed
+_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in any process
+_ANSWER_S = 5.0  # how long the server may take to read the history
 _LOCK_EVERY_S = 0.1
-#: A migration writes copied tables in every cell, and the copier mends what came out otherwise.
-_SETTINGS = "SET LOCAL lock_timeout = '5s'; SET LOCAL payintent.copied_by = 'migration'"
+_SETTINGS = "SET LOCAL lock_timeout = '5s'"
 _CONCURRENTLY = "-- concurrently"
 _COMMENT = re.compile(r"--[^\n]*")
 _INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
@@ -41,11 +44,16 @@ CREATE TABLE IF NOT EXISTS schema_migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 )
 """
+#: The first migration of every history before 1.0.
+_FIRST_BEFORE_1_0 = "0001_core"
+#: The digest of all numbers and checksums of the last version before 1.0.
+_LAST_BEFORE_1_0 = "37c24bafc8f653c4ae1c74f9d993b0439f6bd5adbb9a14421e8b2a20bf9bc8bf"
+_UPGRADE = Path(__file__).parent / "upgrade_from_249.sql"
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file: `0001_core.sql` has the number 1."""
+    """One file: `0001_initial.sql` has the number 1."""
 
     number: int
     name: str
@@ -53,12 +61,12 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Return the digest that reveals a change of a file after it was applied."""
+        """Return a digest that reveals if a file was changed after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
     def is_concurrent(self) -> bool:
-        """Tell whether its statements run one by one, outside a transaction."""
+        """Whether its statements run one by one, outside a transaction."""
         return self.sql.startswith(_CONCURRENTLY)
 
     @property
@@ -67,12 +75,24 @@ class Migration:
         return [part for text in _COMMENT.sub("", self.sql).split(";") if (part := text.strip())]
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedMigration:
+    """The record of a migration in the database."""
+
+    name: str
+    checksum: str
+
+
 class MigrationChangedError(Exception):
     """The text of an applied migration has changed; migrations must never be edited."""
 
 
+class OldSchemaError(Exception):
+    """The database is of a version before 1.0 that cannot be upgraded directly."""
+
+
 class GrantsError(Exception):
-    """The statements that grant rights were refused; none of them holds."""
+    """The statements that grant rights were refused; none of them took effect."""
 
 
 def all_migrations() -> list[Migration]:
@@ -86,7 +106,7 @@ def all_migrations() -> list[Migration]:
 async def migrate(url: str, grants: str = "") -> list[str]:
     """Apply the missing migrations and return their names; safe from many processes at once.
 
-    Each is a transaction: where one fails, those before it stay (`PermissionDeniedError`,
+    Each runs in a transaction: if one fails, those before it stay (`PermissionDeniedError`,
     `LockTimeoutError`, `StorageUnavailableError`). `grants` are statements that run after them,
     each time (`GrantsError`).
     """
@@ -117,12 +137,18 @@ async def _connected(url: str, statement_timeout_s: float | None) -> AsyncGenera
 async def _migrate(connection: Connection) -> list[str]:
     await _lock(connection)
     await connection.execute(_RECORDS)
-    applied = await _applied(connection)
-    return [
-        migration.name
-        for migration in all_migrations()
-        if await _apply(connection, migration, applied.get(migration.number))
-    ]
+    migrations = all_migrations()
+    applied = await _read_applied(connection)
+    done = list[str]()
+    if (first := applied.get(1)) and first.name == _FIRST_BEFORE_1_0:
+        _require_last_before_1_0(applied)
+        await _upgrade(connection, migrations[0])
+        done.append(migrations[0].name)
+        applied = await _read_applied(connection)
+    for migration in migrations:
+        if await _apply(connection, migration, applied.get(migration.number)):
+            done.append(migration.name)
+    return done
 
 
 async def _grant(connection: Connection, grants: str) -> None:
@@ -133,7 +159,7 @@ async def _grant(connection: Connection, grants: str) -> None:
 
 
 async def _lock(connection: Connection) -> None:
-    """Take the lock by trying: who waits in a statement would be waited for by an index build."""
+    """Take the lock by polling: an index build would wait for a statement that waits for it."""
     while True:
         if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
             return
@@ -141,26 +167,49 @@ async def _lock(connection: Connection) -> None:
 
 
 async def pending(url: str) -> list[str]:
-    """Return the migrations that the database lacks.
+    """Return the migrations that the database lacks, or has with another text.
 
-    Raises `StorageUnavailableError` where it is away, `PermissionDeniedError` without a grant.
+    Raises `StorageUnavailableError` if it is unreachable, `PermissionDeniedError` without a grant.
     """
     async with _connected(url, _ANSWER_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
-        applied = await _applied(connection) if has_table else {}
-    return [item.name for item in all_migrations() if item.number not in applied]
+        applied = await _read_applied(connection) if has_table else {}
+    checksums = {number: record.checksum for number, record in applied.items()}
+    return [item.name for item in all_migrations() if checksums.get(item.number) != item.checksum]
 
 
-async def _applied(connection: Connection) -> dict[int, str]:
+async def _read_applied(connection: Connection) -> dict[int, AppliedMigration]:
     rows = await connection.fetch(
-        "SELECT number, checksum FROM schema_migration ORDER BY number LIMIT 10000"
+        "SELECT number, name, checksum FROM schema_migration ORDER BY number LIMIT 10000"
     )
-    return {row["number"]: row["checksum"] for row in rows}
+    return {row["number"]: AppliedMigration(row["name"], row["checksum"]) for row in rows}
 
 
-async def _apply(connection: Connection, migration: Migration, applied: str | None) -> bool:
+def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
+    history = "".join(f"{number} {record.checksum}\n" for number, record in applied.items())
+    if hashlib.sha256(history.encode()).hexdigest() != _LAST_BEFORE_1_0:
+        raise OldSchemaError(
+            "the schema is older than the last version before 1.0; upgrade to that version first"
+        )
+
+
+async def _upgrade(connection: Connection, initial: Migration) -> None:
+    """Turn the last schema before 1.0 into the initial one, and begin a new history."""
+    try:
+        async with transaction(connection):
+            await connection.execute(_SETTINGS)
+            await connection.execute(_UPGRADE.read_text())
+            await connection.execute("DELETE FROM schema_migration")
+            await _record(connection, initial)
+    except NOT_SUPPORTED as error:
+        raise OldSchemaError(f"the database cannot be upgraded: {error}") from error
+
+
+async def _apply(
+    connection: Connection, migration: Migration, applied: AppliedMigration | None
+) -> bool:
     if applied is not None:
-        if applied != migration.checksum:
+        if applied.checksum != migration.checksum:
             raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
     if migration.is_concurrent:
@@ -175,15 +224,15 @@ async def _apply(connection: Connection, migration: Migration, applied: str | No
 
 
 async def _build_indexes(connection: Connection, migration: Migration) -> None:
-    """Run the statements of a concurrent file, without what a broken build has left behind."""
+    """Run the statements of a concurrent file, after dropping what an interrupted build left."""
     for statement in migration.statements:
-        if named := _INDEX.search(statement):
-            await _drop_broken(connection, named[1])
+        if index := _INDEX.search(statement):
+            await _drop_broken(connection, index[1])
         await connection.execute(statement)
 
 
 async def _drop_broken(connection: Connection, index: str) -> None:
-    """Drop an index whose build broke off: it is not used, and would count as made."""
+    """Drop an index whose build was interrupted: it is never used, but it exists by its name."""
     is_broken = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
     )
