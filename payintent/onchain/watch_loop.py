@@ -55,7 +55,7 @@ class WatchContext:
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
-    """Watch one chain until `stop` is set; where another process does, wait for its end."""
+    """Watch one chain until `stop` is set; while another process watches it, wait."""
     url = context.settings.direct_url
     while not stop.is_set():
         try:
@@ -87,7 +87,7 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
 
 
 def _forget(slug: str) -> None:
-    """Leave the figures of a chain to the process that watches it now."""
+    """Drop the figures of a chain: the process that watches it now reports them."""
     for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
         gauge.remove(slug)
 
@@ -101,7 +101,7 @@ async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
 
 @dataclass(slots=True)
 class _ReaderHolder:
-    """A chain's reader, rebuilt when the operator changes the chain; None where it is unfit."""
+    """A chain's reader, rebuilt when the operator changes the chain; None if it does not fit."""
 
     context: WatchContext
     slug: str

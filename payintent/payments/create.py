@@ -40,7 +40,7 @@ class CreatedPayment:
 
 
 class PaymentCreator:
-    """Creates payments; requests at the same time share statements and commits."""
+    """Creates payments; concurrent requests share statements and commits."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -94,7 +94,7 @@ class PaymentCreator:
 
 
 def expired_key_error() -> RefusedError:
-    """Return the refusal of a key that was taken a moment ago, and expired before it was read."""
+    """Return the refusal for a key that expired between the write and the read."""
     return RefusedError(ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
 
 
@@ -151,8 +151,10 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Find out whether a commit whose answer was lost took place, so that no caller guesses."""
-    if isinstance(failure, StorageFullError):  # it did not; an earlier one of this key may have
+    """Find out whether a commit took effect although its answer was lost."""
+    if isinstance(
+        failure, StorageFullError
+    ):  # it did not, but an earlier commit of this key may have
         return await _earlier(database, request, failure)
     found = None
     try:
@@ -168,7 +170,7 @@ async def _resolve(
 async def _earlier(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Return what this key created before; raise the failure where that is nothing."""
+    """Return the payment that this key created before; raise the failure if there is none."""
     found = await replay_create(database, request)
     if found is None:
         raise failure

@@ -44,7 +44,7 @@ class FraudScreening:
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
 
-        A key that has a result replays it; else a denial is stored under the key
+        A key that has a result replays it; otherwise a denial is stored under the key
         (`FraudDeniedError`).
         """
         rules = await self.policies.rules()
@@ -74,7 +74,7 @@ class FraudScreening:
     async def screen_checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
-        """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
+        """Screen the buyer of a checkout; `FraudDeniedError` if a rule matches."""
         rules = await self.policies.rules()
         if not rules:
             return
@@ -88,7 +88,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from an address; `FraudDeniedError` where it has made too many."""
+        """Count a selection from an address; `FraudDeniedError` if it has made too many."""
         rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
@@ -126,7 +126,7 @@ class FraudScreening:
     async def _deny_create(
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
-        """Store a denial under its key, or replay what the key did."""
+        """Store a denial under its key, or replay the key's first result."""
         earlier = await replay_create(self.database, request)
         if earlier is not None:
             return earlier

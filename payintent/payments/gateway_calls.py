@@ -121,7 +121,7 @@ class GatewayCallLog:
             DROPPED.inc(len(noted))
 
     async def run(self) -> None:
-        """Write what was noted, every second."""
+        """Write the collected requests every second."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.flush()

@@ -43,7 +43,7 @@ class LeasedTaskRunner(Generic[T]):
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def step(self) -> bool:
-        """Claim what is due; True where there may be more."""
+        """Claim due rows; True if there may be more."""
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
         if limit <= 0:
             return False
@@ -62,7 +62,7 @@ class LeasedTaskRunner(Generic[T]):
         return len(taken) == limit
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the running tasks."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _look_after(self, item: T) -> None:

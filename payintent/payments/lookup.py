@@ -23,7 +23,7 @@ _LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow m
 
 
 class PaymentLookup:
-    """Finds a payment for its merchant or its buyer; readers at the same time share statements."""
+    """Finds a payment for its merchant or its buyer; concurrent readers share statements."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,9 +39,9 @@ class PaymentLookup:
     async def get_merchant_payment(
         self, merchant_id: int, payment_id: UUID | None
     ) -> PaymentSnapshot:
-        """Read a merchant's payment, expired first where its time is over.
+        """Read a merchant's payment, and expire it first if its deadline has passed.
 
-        Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
+        Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it.
         """
         snapshot = await self._by_id.run(payment_id) if payment_id else None
         if snapshot is None:
@@ -53,7 +53,7 @@ class PaymentLookup:
         return await self._fresh(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
-        """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
+        """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
         well_formed = ids.is_checkout_id(checkout_id)
         snapshot = await self._by_checkout.run(checkout_id) if well_formed else None
         if snapshot is None:
@@ -103,8 +103,8 @@ async def get_merchant_refund(
 ) -> Refund:
     """Read a merchant's refund of a payment.
 
-    Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's. The refund
-    of a case is the operator's: it is no part of any payment's amount.
+    Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it. Refunds of
+    cases belong to the operator and are not part of a payment's amount.
     """
     refund = await refunds.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
@@ -124,7 +124,7 @@ async def list_payment_refunds(
 
 
 async def _not_theirs(database: Database, asker: int, owner: int, what: str) -> RefusedError:
-    """Return what a merchant is told of another's: in the other mode there is nothing at all."""
+    """Return the refusal for another merchant's object; the other mode must look empty."""
     if await merchants.share_mode(database, asker, owner):
         return RefusedError(ErrorCode.FORBIDDEN, f"this {what} belongs to another merchant")
     return RefusedError(ErrorCode.NOT_FOUND, f"no such {what}")

@@ -42,10 +42,10 @@ class MerchantSetup:
 
 
 class MerchantCache:
-    """Finds merchants. What it gives was in force when it was called, or has come since.
+    """Finds merchants as they are configured when a call begins, or later.
 
-    Every call reads the version of the configuration, at the same time as others in one statement,
-    and reads the merchant only where that version is new.
+    Every call reads the configuration's version; concurrent calls share one statement. The merchant
+    is read only if its version has changed.
     """
 
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:

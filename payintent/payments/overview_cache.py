@@ -1,4 +1,4 @@
-"""The overview of the whole installation: one statement a second at most, for all who look."""
+"""The overview of the installation: at most one statement a second, shared by all viewers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ _Hour = dict[tuple[str, str], Amount]  # by kind and currency
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figures:
-    """What was read last; hours that no longer change come from earlier readings."""
+    """The figures that were read last; closed hours come from earlier readings."""
 
     read_at: datetime
     counted_until: datetime
@@ -98,9 +98,9 @@ class Figures:
 
 
 class OverviewCache:
-    """The overview in memory: read again where it is a second old, in one statement.
+    """The overview in memory, read again in one statement when it is a second old.
 
-    Hours that are closed are read once; the conversion once a minute.
+    Closed hours are read once, the conversion once a minute.
     """
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -11,7 +11,7 @@ from payintent.ttl_cache import TtlCache
 
 
 class PolicyCache:
-    """Reads restrictions and rules on use, when the cached ones are too old."""
+    """Reads restrictions and rules when they are used and the cached values are too old."""
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ async def _begin(
     contract: DueContract,
     tokens: list[TokenRecord],
 ) -> tuple[ClaimedRun, BlockRun] | None:
-    """Claim the run that is open, or a new one; None where there is nothing to compare."""
+    """Claim the open run or a new one; None if there is nothing to compare."""
     database, run = context.database, contract.open_run
     if run is not None:
         claimed = await reconciliation_runs.claim(database, _new_run(chain, contract, run))
@@ -156,7 +156,7 @@ def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun
 
 
 async def _run(work: _Work, run: BlockRun) -> None:
-    """Compare a run's blocks to the end; where that cannot be done, the run says why."""
+    """Compare a run's blocks to the end; if that fails, the run records why."""
     try:
         advanced: BlockRun | None = run
         while advanced is not None:
@@ -191,7 +191,7 @@ async def _lacks(work: _Work, run: BlockRun, piece: LogPiece) -> bool:
 
 
 async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | None:
-    """Compare a piece, open cases and move on; None: that was the last one, or is another's."""
+    """Compare a piece, open cases and advance the run; None if it has ended or was taken over."""
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None

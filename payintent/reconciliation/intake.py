@@ -119,7 +119,7 @@ def read_digest(path: Path) -> str:
 async def _run(
     context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
 ) -> None:
-    """Compare a list; where that cannot be done, the run says why."""
+    """Compare a list; if that fails, the run records why."""
     try:
         found = await _compare(context, new, run, listed)
     except (StorageUnavailableError, LockTimeoutError):
@@ -139,7 +139,7 @@ async def _run(
 async def _compare(
     context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
 ) -> ReconciliationResult | None:
-    """Compare, open cases and end the run in one transaction; None: it is another worker's now."""
+    """Compare, open cases and end the run in one transaction; None if another worker took over."""
     providers = await reconciliation_runs.list_accounts(context.database, [new.account_id])
     provider = providers[new.account_id]
     comparison = ReconciliationInput(
