@@ -58,7 +58,12 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
-    dispatcher = Dispatcher(outbox_of(service), sender, windows, settings.webhook_poll_s)
+    outbox = DatabaseOutbox(
+        database=service.database,
+        encryption=service.encryption,
+        lease_s=settings.webhook_lease_s,
+    )
+    dispatcher = Dispatcher(outbox, sender, windows, settings.webhook_poll_s)
     listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
     inquirers, submitters = session_inquirers(service), refund_submitters(service)
     steps = (
@@ -95,12 +100,3 @@ async def run_periodically(doing: PeriodicStep, stop: asyncio.Event) -> None:
             _log.error("step_failed", step=doing.name, exc_info=error)
         if not plenty:
             await wait_until_stopped(stop, doing.every_s)
-
-
-def outbox_of(service: Service) -> DatabaseOutbox:
-    """Return the outbox that the dispatcher delivers from."""
-    return DatabaseOutbox(
-        database=service.database,
-        encryption=service.encryption,
-        lease_s=service.settings.webhook_lease_s,
-    )
