@@ -19,7 +19,6 @@ from payintent.console.page_action import offer
 from payintent.console.payment_story import pretty
 from payintent.console.rendering import render
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.endpoint_views import EndpointView
 from payintent.operations.webhooks import (
     ListDeliveries,
     ListEndpoints,
@@ -28,7 +27,7 @@ from payintent.operations.webhooks import (
     ShowEvent,
 )
 from payintent.storage import payments
-from payintent.storage.endpoint_list import COUNTED_MAX
+from payintent.storage.endpoint_list import COUNTED_MAX, EndpointRecord
 
 _STATES = ("pending", "delivered", "dead", "skipped")
 _HALF = 0.5
@@ -94,7 +93,7 @@ async def get_webhook_event(request: Request) -> Response:
     )
 
 
-def health(endpoint: EndpointView) -> tuple[str, str]:
+def health(endpoint: EndpointRecord) -> tuple[str, str]:
     """Say how an endpoint does, with the colour of it."""
     if endpoint.callback_url is None:
         return "none", ""
@@ -109,5 +108,5 @@ def health(endpoint: EndpointView) -> tuple[str, str]:
     return ("late", "warn") if _is_late(endpoint) else ("healthy", "good")
 
 
-def _is_late(endpoint: EndpointView) -> bool:
+def _is_late(endpoint: EndpointRecord) -> bool:
     return endpoint.late_s is not None and endpoint.late_s > _LATE_S

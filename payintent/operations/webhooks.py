@@ -16,7 +16,6 @@ from payintent.operations.base import (
     OperationContext,
     ReadOperation,
 )
-from payintent.operations.endpoint_views import EndpointView, read_endpoint_views
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     as_utc,
@@ -24,9 +23,10 @@ from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
 )
-from payintent.storage import delivery_list, event_replays, outbox
+from payintent.storage import delivery_list, endpoint_list, event_replays, outbox
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
+from payintent.storage.endpoint_list import EndpointRecord
 from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
@@ -124,7 +124,7 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
         return list(map(_delivery, records))
 
 
-class ListEndpoints(ReadOperation[list[EndpointView]], frozen=True, kw_only=True):
+class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=True):
     """List where webhooks go, what waits there, and how the last attempts ended."""
 
     action: ClassVar[str] = "webhooks.endpoints"
@@ -136,12 +136,14 @@ class ListEndpoints(ReadOperation[list[EndpointView]], frozen=True, kw_only=True
     after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[EndpointView]:
+    async def read(self, context: OperationContext) -> list[EndpointRecord]:
         """Return the endpoints by the merchant's number."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
-        return await read_endpoint_views(context.reading, self.merchant_id, self.after, self.limit)
+        return await endpoint_list.list_endpoints(
+            context.reading, self.merchant_id, self.after, self.limit
+        )
 
 
 class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ COUNTED_MAX, _RECENT_EVENTS, _ANSWERS_MAX = 1_000, 20, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAnswer:
-    """What one attempt came to."""
+    """The outcome of one attempt."""
 
     event_id: UUID
     at: datetime
@@ -27,20 +27,14 @@ class EndpointAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointPlace:
-    """Where a merchant's webhooks go."""
+class EndpointRecord:
+    """A merchant's webhook endpoint: its pending deliveries, circuit and last attempts."""
 
     merchant_id: int
     merchant_name: str
     callback_url: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointState:
-    """An endpoint's pending deliveries, its circuit breaker and its last attempts."""
-
     pending: int  # counted up to `COUNTED_MAX`, as `dead` and `skipped` are
-    late_s: int | None  # for how long the first of them has been due
+    late_s: int | None  # seconds since the first of them became due
     dead: int
     skipped: int
     attempts: int  # of the last 20 events
@@ -48,20 +42,31 @@ class EndpointState:
     median_ms: int | None
     p95_ms: int | None  # within which 95 of 100 attempts ended
     slowest_ms: int | None
-    open_since: datetime | None  # a worker's circuit breaker is open since; None: closed
-    open_until: datetime | None  # the next delivery is tried then
+    open_since: datetime | None  # of a worker's circuit breaker; None: it is closed
+    open_until: datetime | None  # when the next delivery is tried
     trips: int  # how often it opened in a row
-    open_detail: str | None  # what the attempt that opened it came to
+    open_detail: str | None  # the outcome of the attempt that opened it
+    last_at: datetime | None
+    last_outcome: str | None
+    last_status: int | None
+    last_detail: str | None
+    last_answer: str | None
     answers: list[EndpointAnswer]  # the last five, newest first
 
 
 _ENDPOINTS: LiteralString = """
-    SELECT m.id AS merchant_id, p.pending,
+    SELECT m.id AS merchant_id, m.name AS merchant_name, m.callback_url, p.pending,
         greatest(0, extract(epoch FROM clock() - p.due))::int AS late_s, x.dead, y.skipped,
         coalesce(r.attempts, 0) AS attempts, coalesce(r.delivered, 0) AS delivered,
         r.median_ms, r.p95_ms, r.slowest_ms, o.since AS open_since, o.until AS open_until,
         coalesce(o.trips, 0) AS trips, o.detail AS open_detail
-    FROM unnest($1::bigint[]) AS m (id)
+    FROM (
+        SELECT id, name, callback_url
+        FROM merchant
+        WHERE (id = $1 OR $1::bigint IS NULL) AND id > $2
+        ORDER BY id
+        LIMIT $3
+    ) m
     CROSS JOIN LATERAL (
         SELECT count(*) AS pending, min(next_at) FILTER (WHERE next_at <= clock()) AS due
         FROM (
@@ -69,7 +74,7 @@ _ENDPOINTS: LiteralString = """
             FROM delivery
             WHERE state = 'pending' AND merchant_id = m.id
             ORDER BY next_at
-            LIMIT $2
+            LIMIT $4
         ) w
     ) p
     CROSS JOIN LATERAL (
@@ -78,7 +83,7 @@ _ENDPOINTS: LiteralString = """
             SELECT
             FROM delivery
             WHERE state IN ('dead', 'skipped') AND state = 'dead' AND merchant_id = m.id
-            LIMIT $2
+            LIMIT $4
         ) w
     ) x
     CROSS JOIN LATERAL (
@@ -87,13 +92,13 @@ _ENDPOINTS: LiteralString = """
             SELECT
             FROM delivery
             WHERE state IN ('dead', 'skipped') AND state = 'skipped' AND merchant_id = m.id
-            LIMIT $2
+            LIMIT $4
         ) w
     ) y
     CROSS JOIN LATERAL (
         SELECT array_agg(id) AS event_ids
         FROM (
-            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $3
+            SELECT id FROM event WHERE merchant_id = m.id ORDER BY id DESC LIMIT $5
         ) w
     ) e
     LEFT JOIN LATERAL (
@@ -113,7 +118,7 @@ _ENDPOINTS: LiteralString = """
     ) r ON true
     LEFT JOIN endpoint_outage o ON o.merchant_id = m.id
     ORDER BY m.id
-    LIMIT $4
+    LIMIT $3
 """
 _ANSWERS: LiteralString = """
     SELECT m.id AS merchant_id, a.event_id, a.started_at AS at, a.outcome, a.status, a.detail,
@@ -140,34 +145,20 @@ _ANSWERS: LiteralString = """
 """
 
 
-async def list_places(
+async def list_endpoints(
     database: Executor, merchant_id: int | None, after: int, limit: int
-) -> list[EndpointPlace]:
-    """List where merchants' webhooks go by the merchant's number, from one on or of one alone."""
+) -> list[EndpointRecord]:
+    """List the endpoints of merchants after a number, or of one merchant, by number."""
     rows = await database.fetch(
-        """
-        SELECT id AS merchant_id, name AS merchant_name, callback_url
-        FROM merchant
-        WHERE (id = $1 OR $1::bigint IS NULL) AND id > $2
-        ORDER BY id
-        LIMIT $3
-        """,
+        _ENDPOINTS,
         merchant_id,
         after,
         limit,
+        COUNTED_MAX,
+        _RECENT_EVENTS,
     )
-    return [EndpointPlace(**row) for row in rows]
-
-
-async def read_states(database: Executor, merchant_ids: Sequence[int]) -> dict[int, EndpointState]:
-    """Read the state of some merchants' endpoints."""
-    if not merchant_ids:
-        return {}
-    rows = await database.fetch(
-        _ENDPOINTS, merchant_ids, COUNTED_MAX, _RECENT_EVENTS, len(merchant_ids)
-    )
-    answers = await _list_answers(database, merchant_ids)
-    return {row["merchant_id"]: _state(row, answers[row["merchant_id"]]) for row in rows}
+    answers = await _list_answers(database, [row["merchant_id"] for row in rows])
+    return [_endpoint(row, answers[row["merchant_id"]]) for row in rows]
 
 
 async def _list_answers(
@@ -180,14 +171,21 @@ async def _list_answers(
         _ANSWERS_MAX,
         _ANSWERS_MAX * len(merchant_ids),
     )
-    found = defaultdict[int, list[EndpointAnswer]](list)
+    answers = defaultdict[int, list[EndpointAnswer]](list)
     for row in rows:
         fields = dict(row)
-        found[fields.pop("merchant_id")].append(EndpointAnswer(**fields))
-    return found
+        answers[fields.pop("merchant_id")].append(EndpointAnswer(**fields))
+    return answers
 
 
-def _state(row: Row, answers: list[EndpointAnswer]) -> EndpointState:
-    fields = dict(row)
-    del fields["merchant_id"]
-    return EndpointState(**fields, answers=answers)
+def _endpoint(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
+    last = answers[0] if answers else None
+    return EndpointRecord(
+        **row,
+        last_at=last and last.at,
+        last_outcome=last and last.outcome,
+        last_status=last and last.status,
+        last_detail=last and last.detail,
+        last_answer=last and last.answer,
+        answers=answers,
+    )

@@ -237,7 +237,6 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
     await crowded.execute("VACUUM (ANALYZE) delivery")
     await crowded.execute("SET enable_seqscan = off")
     merchant_id = world.merchant_id
-    merchants = range(merchant_id + 1, merchant_id + _LIMIT)
     deliveries = [
         DeliveryFilter(merchant_id=merchant, state=state)
         for merchant, state in product((None, merchant_id), (None, "dead", "skipped", "pending"))
@@ -262,9 +261,8 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         (lambda asked: case_list.list_cases(asked, CaseListFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: case_list.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
         *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
-        (lambda asked: endpoint_list.list_places(asked, None, 0, _LIMIT), 50),
-        (lambda asked: endpoint_list.read_states(asked, [*merchants, merchant_id]), 2_500),
-        (lambda asked: endpoint_list.read_states(asked, [merchant_id]), 1_500),
+        (lambda asked: endpoint_list.list_endpoints(asked, None, 0, _LIMIT), 2_500),
+        (lambda asked: endpoint_list.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
     ]
     for (read, pages), mode in product(queues, _MODES):
         asked = Recorder()
