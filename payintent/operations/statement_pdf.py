@@ -9,7 +9,7 @@ from reportlab.lib.pagesizes import A4, landscape
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from payintent.domain.statement import series_of, words_of
+from payintent.domain.statement import words_of
 from payintent.operations.name_drawing import NameFonts, draw_name, name_fonts
 
 if TYPE_CHECKING:  # the operation imports this module where a PDF is wanted
@@ -63,7 +63,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
         if number:
             canvas.showPage()
         top = _LINES_TOP if number else _FIRST_LINES_TOP
-        _draw_lines(canvas, view, part, top)
+        _draw_lines(canvas, part, top)
         _draw_foot(canvas, view, f"Page {number + 1} of {len(parts)}")
     canvas.save()
     return file.getvalue()
@@ -79,9 +79,7 @@ def _split(lines: Sequence["StatementLineView"]) -> Iterator[Sequence["Statement
 
 
 def _title(view: "StatementView") -> str:
-    series = series_of(view.id)
-    which = f"{view.number} of series {series}" if series else str(view.number)
-    return f"Statement {which} of {view.day.isoformat()}"
+    return f"Statement {view.number} of {view.day.isoformat()}"
 
 
 def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> None:
@@ -110,9 +108,7 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
         y -= _FIGURE_STEP
 
 
-def _draw_lines(
-    canvas: Canvas, view: "StatementView", lines: Sequence["StatementLineView"], top: float
-) -> None:
+def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float) -> None:
     """Draw the head of the table and lines below it."""
     y = top - _LINE_STEP
     canvas.setFont(_BOLD, _LINE_PT)
@@ -124,7 +120,7 @@ def _draw_lines(
     for line in lines:
         y -= _LINE_STEP
         canvas.setFont(_TEXT, _LINE_PT)
-        fact = words_of(view.id, line.fact, line.id)
+        fact = words_of(line.fact)
         words = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
         for word, (_, x) in zip(words, _WORDS, strict=True):
             canvas.drawString(x, y, word)
