@@ -15,7 +15,6 @@ import pytest
 
 from payintent.cli import doctor
 from payintent.config import Settings
-from payintent.storage.migrations_runner import migrate
 from tests.docs.reading import blocks, page
 from tests.support.roles import (
     OWNER,
@@ -32,7 +31,7 @@ from tools import sql_statements
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
 MIGRATING = {
-    f"migrations_runner.{name}" for name in ("_migrate", "_apply", "_record")
+    f"migrations_runner.{name}" for name in ("_migrate", "_upgrade", "_apply", "_record")
 }  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
 NOT_THE_WORKERS = {"app", "operations", "api", "checkout", "console", "portal", "cli"}
@@ -109,26 +108,6 @@ async def test_who_may_create_roles_and_databases_makes_them_without_being_a_sup
 async def test_every_statement_of_the_service_is_allowed_to_the_api(roles: dict[str, str]) -> None:
     assert len(_run_by_roles()) > 200
     assert await _refused(roles["payintent_api"]) == {}
-
-
-def _in_schema(url: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}search_path=cell_1"
-
-
-async def test_a_cell_that_is_a_schema_gets_its_grants_in_that_schema(
-    roles: dict[str, str],
-) -> None:
-    await run(roles["superuser"], f"CREATE SCHEMA cell_1 AUTHORIZATION {OWNER}")
-    there = {role: _in_schema(url) for role, url in roles.items()}
-    try:
-        await migrate(there[OWNER], statements("grants"))
-        assert await _refused(there["payintent_api"]) == {}
-        assert "audit.add" in await _refused(there["payintent_worker"])
-        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="audit"):
-            await run(there["payintent_api"], "DELETE FROM audit")
-        assert await _refused(roles["payintent_api"]) == {}, "what control had it has"
-    finally:
-        await run(roles["superuser"], "DROP SCHEMA cell_1 CASCADE")
 
 
 async def test_what_is_refused_to_the_worker_is_what_no_worker_runs(roles: dict[str, str]) -> None:
