@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,11 +10,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.config import Settings
 from payintent.operations.merchants import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from tests.cli.conftest import Run
-from tests.support.cells import add_cell
 from tests.support.world import World
 
 _OTHER_KEY = base64.b64encode(b"another key of thirty-two bytes!").decode()
@@ -30,7 +27,7 @@ def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_ur
         assert before.status == 1
         assert "run payintent migrate" in before.out + before.err
         first = run("migrate", DATABASE_URL=url)
-        assert (first.status, "applied 0001_core" in first.out) == (0, True)
+        assert (first.status, "applied 0001_initial" in first.out) == (0, True)
         assert run("migrate", DATABASE_URL=url).out == "nothing to do\n"
         after = run("doctor", DATABASE_URL=url)
         assert after.status == 0
@@ -39,33 +36,21 @@ def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_ur
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-def test_each_cell_is_migrated_after_cell_0_and_examined(
-    run: Run, settings: Settings, server_url: str
+def test_a_database_of_a_version_that_is_too_old_is_refused_with_what_to_do(
+    run: Run, server_url: str
 ) -> None:
     name = f"test_{uuid4().hex}"
     url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     asyncio.run(_execute(server_url, f'CREATE DATABASE "{name}"'))
-    cells = {"PAYINTENT_CELLS": json.dumps({"7": {"url": url}})}
     try:
-        before = run("doctor", **cells)
-        assert (before.status, "cell-7     FAIL  migrations are missing" in before.out) == (1, True)
-        first = run("migrate", **cells).out.splitlines()
-        assert first[0] == "nothing to do"
-        assert first[1].startswith("applied 0001_core")
-        assert all(line.endswith(" in cell 7") for line in first[1:])
-        assert run("migrate", **cells).out == "nothing to do\nnothing to do in cell 7\n"
-        assert "cell-7     ok    reachable, every migration applied" in run("doctor", **cells).out
-        asyncio.run(add_cell(settings.database_url, url, 7))
-        assert [cell["answers"] for cell in run("cell", "list", "--json", **cells).json] == [
-            True,
-            True,
-        ]
-        refused = run("cell", "list").line
-        assert "this installation has cell 7, and PAYINTENT_CELLS does not say" in refused
+        assert run("migrate", DATABASE_URL=url).status == 0
+        asyncio.run(_execute(url, "UPDATE schema_migration SET name = '0001_core'"))
+        assert run("migrate", DATABASE_URL=url).line == (
+            "payintent: the schema is older than the last version before 1.0; "
+            "upgrade to that version first"
+        )
     finally:
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
-    away = run("migrate", **cells)
-    assert (away.status, away.err.rstrip().endswith(" in cell 7")) == (1, True)
 
 
 def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(

@@ -1,7 +1,6 @@
 """`payintent doctor`: what cannot work is a line that says why, and never a traceback."""
 
 import asyncio
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -16,16 +15,13 @@ from pydantic import SecretStr
 from payintent.cli import doctor
 from payintent.config import Settings
 from payintent.interpreter_checks import interpreter_doubts
-from payintent.operations.cell_changes import AddCell
-from payintent.service import open_service
 from payintent.settings_problems import set_names, unknown_settings, variable_of
 from tests.support.authority import Authority
-from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider
 from tests.support.smtp_server import PASSWORD, USER, smtp_server
 from tests.support.terminal import Said, Terminal
-from tests.support.world import ACTOR, free_port
+from tests.support.world import free_port
 
 _SECRET = "VmVyeS1zZWNyZXQ"
 
@@ -112,58 +108,6 @@ def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
     )
     for found, says in ((few, f"the server allows {allowed}"), (many, "lower PAYINTENT_DATABASE")):
         assert [text for text in found if "connections" in text and says in text], found
-
-
-def test_the_connections_to_all_cells_of_a_server_are_counted_together(
-    examine_all: _Doctor,
-) -> None:
-    there, elsewhere = examine_all.settings.database_url, "postgresql://127.0.0.1:1/nothing"
-    found: list[int] = []
-    for second in (elsewhere, there):
-        said = examine_all(PAYINTENT_CELLS=json.dumps({"1": {"url": second}}))
-        texts = [text for level in ("ok", "WARN") for _, text in _lines(said, level)]
-        found += [int(n) for text in texts for n in re.findall(r"open up to (\d+) conn", text)]
-    assert found == [found[0], 2 * found[0], 2 * found[0]]
-
-
-def test_copies_of_a_change_that_cell_0_does_not_know_are_refused_with_what_to_do(
-    examine_all: _Doctor,
-) -> None:
-    settings = with_new_cell(examine_all.settings, 2)
-    asyncio.run(_add_cell(settings))
-    cells = settings.cells.get_secret_value()
-    assert examine_all(PAYINTENT_CELLS=cells).status == 0
-    asyncio.run(lose_changes(settings))
-    [(subject, text)] = examine_all.refusals(PAYINTENT_CELLS=cells)
-    assert subject == "cell-2"
-    assert "payintent cell take-back 2" in text
-
-
-def test_a_cell_that_cell_0_does_not_know_any_more_is_found(examine_all: _Doctor) -> None:
-    """Cell 0 was restored to a moment before: no copies of the cell are looked at then."""
-    settings = with_new_cell(examine_all.settings, 2)
-    cells = settings.cells.get_secret_value()
-    asyncio.run(make_new_cell(settings))
-    assert examine_all(PAYINTENT_CELLS=cells).status == 0, "it was not added yet"
-    asyncio.run(_add_cell(settings, is_made=True))
-    asyncio.run(_forget_cells(settings.database_url))
-    [(subject, text)] = examine_all.refusals(PAYINTENT_CELLS=cells)
-    assert subject == "cell-2"
-    assert "payintent cell take-back 2" in text
-
-
-async def _forget_cells(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute("DELETE FROM cell WHERE number <> 0")
-    await connection.close()
-
-
-async def _add_cell(settings: Settings, *, is_made: bool = False) -> None:
-    if not is_made:
-        await make_new_cell(settings)
-    service = await open_service(settings, {})
-    await service.run_operation(AddCell(number=2), ACTOR)
-    await service.close()
 
 
 async def _connections_allowed(url: str) -> int:

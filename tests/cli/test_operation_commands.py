@@ -15,8 +15,6 @@ from payintent.operations.fields import argument, option
 from payintent.operations.registry import OPERATIONS
 
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
-#: Of two database servers, past the service.
-_OF_SERVERS = {f"cell-move.{step}" for step in ("start", "status", "finish", "abort")}
 _SANDBOX = {"dev", "devchain", "env", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
@@ -33,7 +31,7 @@ def _commands(opened: str | None = None) -> dict[str, Any]:
 
 
 def test_every_operation_is_a_command_and_few_others_are() -> None:
-    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_SERVERS
+    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD
 
 
 def test_a_field_that_no_command_takes_has_a_default() -> None:

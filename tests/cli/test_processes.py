@@ -19,11 +19,8 @@ from payintent.config import Settings
 from payintent.interpreter_checks import interpreter_doubts
 from payintent.version import API_VERSION
 from tests.api.fault_proxy import FaultProxy
-from tests.support.cell_schema import OF_CELLS
-from tests.support.cells import add_cell, lose_place, with_cells
-from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.patience import PATIENCE_S, until
-from tests.support.world import World, free_port
+from tests.support.world import free_port
 
 _SECRET = "VmVyeS1zZWNyZXQ"
 _STOPPED = '"event": "process_stopped"'  # a process that ended as it was told to
@@ -170,36 +167,6 @@ async def test_a_service_that_waited_serves_when_its_database_is_back(settings: 
         assert status == 0
     finally:
         await way.cut()
-
-
-@OF_CELLS
-@pytest.mark.parametrize("process", ["api", "worker"])
-async def test_a_process_ends_when_a_cell_is_back_that_knows_a_move_that_cell_0_lost(
-    world: World, databases: Databases, process: str
-) -> None:
-    cell_url = databases.take(WORLD_TEMPLATE)
-    settings = world.service.settings
-    await add_cell(settings.database_url, cell_url, 1)
-    await lose_place(with_cells(settings, {1: cell_url}), world.merchant_id)
-    way = FaultProxy(cell_url)
-    await way.mend()
-    cells = json.dumps({"1": {"url": way.url}})
-    await way.cut()
-    words = [process, "--processes", "1", *(["--port", str(free_port())] * (process == "api"))]
-    try:
-        async with _started(settings, *words, PAYINTENT_CELLS=cells) as serving:
-            await serving.event("cell_away")
-            noted = "SELECT name FROM cell_process LIMIT 1"
-            await until(lambda: world.rows(noted), "it has noted itself, and serves")
-            await way.mend()
-            status, written = await serving.end()
-    finally:
-        await way.cut()
-        databases.give_back(cell_url)
-    [said] = [line for line in written if not line.startswith("{")]
-    lost = f"cell 1 does: that merchant {world.merchant_id} is or was in cell 1. Was it restored?"
-    assert status == 1
-    assert said.endswith(f"{lost} Run payintent cell take-back 1")
 
 
 async def _status(client: aiohttp.ClientSession, url: str) -> int:

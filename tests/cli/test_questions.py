@@ -29,7 +29,6 @@ _HARMLESS = {
     *("method.enable", "provider.enable", "provider.rename", "tax.set", "restriction.add"),
     *("restriction.lift", "fraud.add", "limit.set", "chain.set", "chain.set-token"),
     *("chain.add-contract", "chain.resume", "webhooks.replay"),
-    *("cell.add", "cell.drain", "merchant.move"),  # the opposite command undoes each
 }
 _COUNT = 2 * BATCH + 1
 _ROWS = """
