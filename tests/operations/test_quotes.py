@@ -182,7 +182,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
 
 async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> None:
     payment = await world.create()
-    health = world.service.accounts.health.of(payment.id)
+    health = world.service.accounts.health
     for _ in range(FAILURES_MAX):
         silence = OutcomeUnknown(detail="no answer")
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, silence)
