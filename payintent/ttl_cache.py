@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -9,7 +10,10 @@ T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """A cached value with a time to live; concurrent callers share one refresh."""
+    """A cached value with a time to live; concurrent callers share one refresh.
+
+    Whoever waits for it waits inside `waiting()`, if that is given.
+    """
 
     def __init__(
         self,
@@ -17,7 +21,9 @@ class TtlCache(Generic[T]):
         value: T,
         ttl_s: float,
         monotonic: Callable[[], float],
+        waiting: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
+        self._waiting = waiting
         self._read = read
         self._value = value
         self._ttl_s = ttl_s
@@ -33,6 +39,12 @@ class TtlCache(Generic[T]):
         """Give the value, at most `ttl_s` old; raises what reading it raises."""
         if self._expires_at is not None and self._monotonic() < self._expires_at:
             return self._value
+        if self._waiting is None:
+            return await self._refreshed()
+        with self._waiting():
+            return await self._refreshed()
+
+    async def _refreshed(self) -> T:
         if self._refresh is None:
             self._refresh = asyncio.create_task(self._read_again())
         return await asyncio.shield(self._refresh)
