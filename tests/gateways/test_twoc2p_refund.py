@@ -318,7 +318,7 @@ async def test_a_refund_that_cannot_be_told_from_others_is_absent_and_sent_again
 async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
     gateway: TwoC2pGateway, hours: int, again: bool
 ) -> None:
-    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 0, 7)
+    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 7)
     for refunds in (['amount="25.00" status="RF" referenceNo="1"'], []):
         report = await inquired(gateway, listed(*refunds), wish(refund_id=refund_id))
         if again or not refunds:
@@ -342,7 +342,7 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
 async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again(
     gateway: TwoC2pGateway, hours: int, sent_before: bool, amount: str, sent: list[str]
 ) -> None:
-    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 0, 7)
+    refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 7)
     request = wish(refund_id=refund_id, sent_before=sent_before)
     asked = list[bytes]()
     said = listed(f'amount="{amount}" status="RF" referenceNo="1"')

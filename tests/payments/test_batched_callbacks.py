@@ -55,7 +55,7 @@ def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback
 
 async def receive(world: World, *callbacks: VerifiedCallback) -> list[Any]:
     """Have callbacks in one batch, and wait for what came of each."""
-    leading, *tasks = start(world, world.callback_receiver, *callbacks)
+    leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
     await leading
     return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -208,7 +208,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
         body=b"",
     )
     async with held(world, lambda tx: add(tx, [key])) as first:
-        tasks = start(world, world.callback_receiver, *callbacks)[1:]
+        tasks = start(world, world.service.callback_receiver, *callbacks)[1:]
         await until_waiting(world, tasks[0])
         tasks += start(world, other, *reversed(callbacks))[1:]
         await until_waiting(world, tasks[0], tasks[-1])
@@ -256,7 +256,7 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     async with held(world, lambda tx: lock_payments(tx, [chosen[0][0].id])) as first:
-        leading, *tasks = start(world, world.callback_receiver, *callbacks)
+        leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
         await leading
         await until_waiting(world, tasks[2])
         tasks[1].cancel()
@@ -271,7 +271,7 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
 async def test_a_sender_that_went_before_its_batch_began_is_not_served(world: World) -> None:
     chosen = [await selected(world) for _ in range(2)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    tasks = start(world, world.callback_receiver, *callbacks)
+    tasks = start(world, world.service.callback_receiver, *callbacks)
     await asyncio.sleep(0)
     tasks[1].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)

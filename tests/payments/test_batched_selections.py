@@ -65,7 +65,7 @@ def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Tas
 async def store(world: World, quote: Quote, selections: Sequence[NewSelection]) -> list[Any]:
     """Store sessions in one batch; gives them, or why each is refused."""
     leading = selection(await world.create(), quote)
-    first, *tasks = start(world.session_opener, leading, *selections)
+    first, *tasks = start(world.service.session_opener, leading, *selections)
     await first
     return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -81,7 +81,7 @@ async def answer(
 ) -> list[SelectedSession]:
     """Have answers applied in one batch."""
     [leading] = await opening(world, quote, 1)
-    first, *tasks = start(world.session_opener, (leading, created(leading)), *answers)
+    first, *tasks = start(world.service.session_opener, (leading, created(leading)), *answers)
     await first
     return await asyncio.gather(*tasks)
 
@@ -313,7 +313,7 @@ async def test_a_buyer_who_goes_while_the_batch_runs_takes_nothing_from_the_othe
     payments = [await world.create() for _ in range(4)]
     async with held(world, lambda tx: lock_payments(tx, [payments[1].id])) as first:
         leading, *tasks = start(
-            world.session_opener, *(selection(payment, quote) for payment in payments)
+            world.service.session_opener, *(selection(payment, quote) for payment in payments)
         )
         await leading
         await until_waiting(world, tasks[2])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from structlog.testing import capture_logs
 
 from payintent.payments.change_feed import ChangeFeed, ChangeSubscriber
-from payintent.storage.event_notify import EventNotifier, EventNotifiers
+from payintent.storage.event_notify import EventNotifier
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
 
@@ -21,7 +21,7 @@ async def test_a_look_that_fails_by_a_bug_ends_no_stream() -> None:
             raise KeyError("a bug")
         return dict.fromkeys(keys, "changed")
 
-    wake = EventNotifiers(EventNotifier(_NOWHERE))
+    wake = EventNotifier(_NOWHERE)
     feed = ChangeFeed[int](change_markers, wake, of_one_max=1)
     subscriber = ChangeSubscriber()
     with capture_logs() as lines, feed.subscribe(7, subscriber):
