@@ -6,30 +6,10 @@ export VAR_DIR ?= var
 # A file's tests run in one process, so that what they share starts once. Tests wait more than they
 # compute: four such processes keep two cores busy.
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile
-# A payment's life in a second cell: creates and their keys, methods, callbacks, money, refunds, disputes,
-# expiry, chains, webhooks, books, and what operators do to all of them.
-CELL_TESTS = tests/payments tests/webhooks \
-  $(addprefix tests/onchain/test_,expiry.py halt.py payments.py refund_resend.py refunds.py) \
-  $(addprefix tests/api/test_,callbacks.py cases.py checkout.py concurrent_creates.py create_idempotency.py \
-    event_feed.py fraud.py listing.py merchant_lists.py payments.py quotes.py refund_races.py refunds.py \
-    refunds_amounts.py refunds_read.py tenants.py test_money.py test_payments.py) \
-  $(addprefix tests/operations/test_,approvals.py ask_refunds_first.py case_money.py cases.py end_payment.py gateway_payouts.py ledger.py \
-    payer_erasure.py payers.py payment_operations.py payment_timeline.py payouts.py races.py refund_cases.py \
-    reconcile.py refund_threshold.py replay_missed.py unreadable_payments.py) \
-  $(addprefix tests/reconciliation/test_,intake.py movements.py) \
-  tests/storage/test_idempotency.py tests/console/test_webhooks.py
-# What CI runs of it; it needs no more of control than its operations write.
-CELL_CORE_TESTS = \
-  $(addprefix tests/payments/test_,expire.py history.py one_payment.py races.py receive_callback.py refunds.py send_refund.py) \
-  $(addprefix tests/api/test_,create_idempotency.py payments.py refunds.py) tests/webhooks/test_dispatcher.py
-# What needs no SQL of its own that Citus refuses: storage, payments, webhooks, and a worker that is killed.
-CITUS_TESTS = $(CELL_CORE_TESTS) tests/webhooks \
-  $(addprefix tests/payments/test_,batched_callbacks.py batched_creates.py batched_selections.py settlements.py statements.py) \
-  $(addprefix tests/storage/test_,idempotency.py rates.py) tests/api/test_refunds_killed.py
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test-tools test test-cells test-cells-long test-citus test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells bench-outsiders profile shots schema contract dashboards lock clean
+.PHONY: help dev demo browser peers test-tools test test-long test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway chaos-books drill-restart drill-ha drill-cells stranger examples plugins-long clients-long vitest check web-check contract-check check-helm sdk-pack sdk-typescript plugin-medusa grader-reports format bench bench-quick bench-flat bench-reconcile bench-web bench-cells bench-outsiders profile shots schema contract dashboards lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,18 +28,6 @@ test: test-tools ## Run every test but the long forms (needs nothing installed: 
 test-long: test-tools ## Long forms of the tests: whole benchmarks, generated clients, the page of installing
 	$(PYTEST) -m long $(PYTEST_ARGS)
 
-test-cells: $(VENV)/dev ## The core again with all merchants in a second cell: a schema, then a database of another server
-	TESTS_CELLS=2 $(PYTEST) $(CELL_CORE_TESTS) $(PYTEST_ARGS)
-	TESTS_CELLS=databases $(PYTEST) $(CELL_CORE_TESTS) $(PYTEST_ARGS)
-
-test-cells-long: $(VENV)/dev ## The long form: whatever a payment can meet, with all merchants in a second schema
-	TESTS_CELLS=2 $(PYTEST) $(CELL_TESTS) $(PYTEST_ARGS)
-
-test-citus: $(VENV)/dev ## The core with all merchants in a cell on a Citus cluster, its move and its kills, where CITUS_URL= names one
-	@test -n "$(CITUS_URL)" || echo "test-citus: nothing was run: no Citus is given (CITUS_URL=postgresql://… of its coordinator)"
-	@test -z "$(CITUS_URL)" || CITUS_URL="$(CITUS_URL)" TESTS_CELLS=citus $(BIN)/pytest -n 0 $(CITUS_TESTS) $(PYTEST_ARGS)
-	@test -z "$(CITUS_URL)" || CITUS_URL="$(CITUS_URL)" TESTS_CELLS=citus $(BIN)/pytest -n 0 tests/citus $(PYTEST_ARGS)
-
 test-fast: $(VENV)/dev ## The inner loop, below a minute: no browser, no chain, no processes, no HTTP
 	$(PYTEST) -n 3 -m "not slow" $(PYTEST_ARGS)
 
@@ -70,8 +38,8 @@ test-pg15: test-tools ## The same suite on Debian's PostgreSQL 15, the oldest we
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 
-fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 500 over three cells, 20,000 requests made from the contract
-	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/payments/test_cells_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
+fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
+	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
 
 storms: $(VENV)/dev ## The long forms of the storms: 10,000 callbacks over 2,000 payments, 10,000 creates with one key
 	STORM_PAYMENTS=2000 STORM_CREATES=10000 $(BIN)/pytest --timeout 1800 tests/e2e/test_callback_storm.py tests/api/test_storm.py $(PYTEST_ARGS)

@@ -15,7 +15,7 @@ set -a
 . "/etc/payintent/payintent-$own.env"
 set +a
 if [ -n "$database" ]; then
-    # The other ways to cell 0 that the files name lead to their database, not to the shell's.
+    # The files' other addresses lead to their database, not to the shell's.
     unset DATABASE_URL DATABASE_DIRECT_URL DATABASE_READ_URL PAYINTENT_DATABASE_URL \
         PAYINTENT_DATABASE_DIRECT_URL PAYINTENT_DATABASE_READ_URL PAYINTENT_DATABASE_POOLED
     echo "payintent: the database is that of this shell, not of /etc/payintent" >&2

@@ -1,4 +1,4 @@
-"""The test side of a merchant: a merchant by itself, with test accounts alone (decision 73)."""
+"""The test side of a merchant: a merchant of its own, with test accounts only."""
 
 import secrets as chance
 from dataclasses import dataclass

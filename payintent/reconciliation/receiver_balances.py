@@ -55,7 +55,7 @@ async def read_holdings(
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Put what was read beside the ledger; what may be expected is what decision 115 says."""
+    """Put what was read beside the ledger; docs/decisions/books.md says what to expect."""
     none = LedgerSum(minor=0, is_kept=False)
     made = list[ReceiverBalance]()
     for held in holdings:

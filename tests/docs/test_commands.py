@@ -26,7 +26,6 @@ from payintent.payments.create_refund import refund_case
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
-from tests.support.cells import lose_changes, make_new_cell, with_new_cell
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
@@ -37,14 +36,12 @@ _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {
     "api",
     "worker",
-    "cell-move",
     "dev",
     "devchain",
     "env",
     "seed",
 }  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor"}
-_OF_CELLS = {"cell.add", "cell.drain", "cell.close", "cell.take-back", "merchant.move"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"quotes": ids.PAYMENT, "payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
@@ -124,15 +121,12 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 _NOBODY_URL = "https://127.0.0.1:9"  # where the page's gateway is; nobody listens there
 #: What ends otherwise than with 0: no gateway is at the address that stands for one.
 _STATUSES = {"account.check": 1}
-#: Here no API runs that copies changes.
-_LATE = "payintent: cell 1 may not have this change yet: it goes on with what was before\n"
 
 
 def _commands() -> list[list[str]]:
     pages = (section(_PAGE, "## Commands"), section(_REFUNDS, "## Commands"))
     shown = [one for text in pages for one in spans(text) if one.startswith("payintent ")]
-    found = [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
-    return sorted(found, key=lambda words: _name(words) in _OF_CELLS)  # what is arranged has one
+    return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
 
 
 def _name(words: list[str]) -> str:
@@ -155,20 +149,13 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         name = _name(words)
         if name == "chain.add-contract":
             terminal.set_endpoints(with_node(settings, node_url))
-        if name == "cell.add":
-            asyncio.run(make_new_cell(settings))
-            settings = with_new_cell(settings, 1)
-            terminal.set_cells(settings)
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
-        if name == "cell.take-back":
-            asyncio.run(lose_changes(settings))
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
         real = asyncio.run(_really(settings, name, words))
         before = len(performed)
         said = people.run(name, real)
-        warned = _LATE if name in {"cell.drain", "cell.close"} else ""
-        assert (said.status, said.err) == (_STATUSES.get(name, 0), warned), (real, said)
+        assert (said.status, said.err) == (_STATUSES.get(name, 0), ""), (real, said)
         assert said.out or said.raw or name in {"provider.health", "provider.errors"}, (
             real
         )  # where all is well there is none

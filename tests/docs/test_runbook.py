@@ -50,15 +50,13 @@ def _labels() -> dict[str, set[str]]:
         str(call.args[0].value): _labels_of(call)
         for tree in _trees().values()
         for call in _calls(tree)
-        if ast.unparse(call.func) in {"Counter", "Gauge", "Histogram", "ChainGauge"}
+        if ast.unparse(call.func) in {"Counter", "Gauge", "Histogram"}
         and call.args
         and isinstance(call.args[0], ast.Constant)
     }
 
 
 def _labels_of(call: ast.Call) -> set[str]:
-    if ast.unparse(call.func) == "ChainGauge":
-        return {"chain"}
     return set(_constants(call.args[2])) if len(call.args) > 2 else set()
 
 
