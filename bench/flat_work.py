@@ -132,7 +132,7 @@ class Work:
         for payment in self.made:
             seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
             quotes = await list_quotes(
-                service.cells,
+                service.database,
                 service.merchants,
                 service.accounts,
                 seen,

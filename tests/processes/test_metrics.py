@@ -101,8 +101,6 @@ def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds(
     }
     assert found == {
         "payintent_cases_open",
-        "payintent_cell_copy_lag_seconds",
-        "payintent_cell_up",  # a cell that one process reads is there
         "payintent_chain_auto_refund_gas_left",  # of the database, so each process reads the same
         "payintent_deliveries",
         "payintent_chain_cursor",

@@ -234,13 +234,13 @@ async def test_it_ends_where_no_process_is_left_and_the_next_one_refuses_to_star
     owner = await asyncpg.connect(stored.database_url)
     with supervised(stored, tmp_path, "api", _MORE) as api:
         processes = api.wait_for(2)
-        await owner.execute("UPDATE installation SET cell = 7")
+        await owner.execute("UPDATE installation SET pepper_mark = reverse(pepper_mark)")
         try:
             for pid in processes:
                 os.kill(pid, signal.SIGKILL)
             assert await asyncio.to_thread(api.running.wait, PATIENCE_S) == 1
         finally:
-            await owner.execute("UPDATE installation SET cell = 0")
+            await owner.execute("UPDATE installation SET pepper_mark = reverse(pepper_mark)")
             await owner.close()
         assert _refuses(api.port), "nobody keeps clients waiting"
         assert len(api.events("process_ended")) <= 3

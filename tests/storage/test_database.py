@@ -1,7 +1,6 @@
 """The database's failures in our words, and what `advance` does without a lock."""
 
 import asyncio
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -170,26 +169,18 @@ async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> No
     assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8
 
 
-async def test_a_database_is_asked_once_whether_it_is_of_a_citus_cluster(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    row = Database.row
+async def test_a_guarded_database_makes_ids_by_the_generator_of_its_database(world: World) -> None:
+    async def prove() -> None:
+        pass
 
-    async def noted(database: Database, query: Any, *args: object) -> Any:
-        if "citus" in query:
-            asked.append(query)
-        return await row(database, query, *args)
-
-    monkeypatch.setattr(Database, "row", noted)
-    for _ in range(3):
-        await world.service.payment_creator.create(world.request())
-    assert len(asked) == 1
-    assert not await world.database.is_distributed()
+    guarded = world.database.guarded_by(prove)
+    assert guarded.id_generator is world.database.id_generator
+    for view in (world.database, guarded):
+        async with view.transaction() as tx:
+            assert tx.id_generator is world.database.id_generator
 
 
-async def test_what_a_coordinator_says_of_a_node_that_is_lost_is_an_outage(world: World) -> None:
-    """Citus says it with the code of a fault of the server itself."""
+async def test_a_fault_of_the_server_itself_is_an_outage(world: World) -> None:
     statement = """
         DO $$ BEGIN
             RAISE EXCEPTION 'server closed the connection unexpectedly' USING ERRCODE = 'XX000';

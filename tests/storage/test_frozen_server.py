@@ -21,7 +21,6 @@ from payintent.payments.create import PaymentCreator
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.database import Database
 from payintent.storage.driver import connect_as
-from tests.support.cells import Alone
 from tests.support.database_proxy import DatabaseProxy, freezable
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World
@@ -202,7 +201,7 @@ async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
 ) -> None:
     request = world.request(key=uuid4())
-    creator = PaymentCreator(Alone(database))
+    creator = PaymentCreator(database)
     proxy.freeze_after(b"INSERT INTO payment")
     creating = await withheld(proxy, creator.create(request))
     look(pool)
