@@ -38,14 +38,6 @@ class DueSession:
     has_returned: bool  # the buyer has come back from the gateway's page
 
 
-async def find_payment_id(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
-    """Return the payment of a session; None where the session is of another account."""
-    row = await database.row(
-        "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
-    )
-    return row["payment_id"] if row else None
-
-
 async def find_account_id(database: Executor, session_id: UUID) -> int | None:
     """Find the account of a session; None where there is none of this id."""
     row = await database.row("SELECT account_id FROM session WHERE id = $1", session_id)
