@@ -261,10 +261,6 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             await seal_credentials(context, tx, account, self.credentials)
         return _view(context, changed)
 
-    def merchant_id_of(self, result: AccountView) -> int | None:
-        """Return the account's merchant; None for the platform's."""
-        return result.merchant_id
-
 
 class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Turn an account on."""
@@ -275,10 +271,6 @@ class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Enable the account; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(context, tx, self.account_id, enabled=True)
-
-    def merchant_id_of(self, result: AccountView) -> int | None:
-        """Return the account's merchant; None for the platform's."""
-        return result.merchant_id
 
 
 class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
@@ -291,10 +283,6 @@ class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Disable the account; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(context, tx, self.account_id, enabled=False)
-
-    def merchant_id_of(self, result: AccountView) -> int | None:
-        """Return the account's merchant; None for the platform's."""
-        return result.merchant_id
 
 
 async def _switch(

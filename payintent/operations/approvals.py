@@ -207,10 +207,6 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
         check_role(context, _open(context, proposal))
         return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
-    def merchant_id_of(self, result: ApprovalView) -> int | None:
-        """Return the merchant that it is about, if any."""
-        return result.merchant_id
-
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
         """Record which proposal was rejected, and who made it."""
         return _outcome(result)

@@ -165,9 +165,9 @@ class ChangeOperation(
         raise NotImplementedError
 
     def merchant_id_of(self, result: R) -> int | None:
-        """Return the merchant that the change is about, if any."""
-        del result
-        return getattr(self, "merchant_id", None)
+        """Return the merchant that the fields name, or else the result, if any."""
+        named: int | None = getattr(self, "merchant_id", None)
+        return getattr(result, "merchant_id", None) if named is None else named
 
     def audit_details(self, result: R) -> Mapping[str, object]:
         """Return what the audit entry has of the result, beside the fields."""

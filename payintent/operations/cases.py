@@ -229,10 +229,6 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)
 
-    def merchant_id_of(self, result: CaseView) -> int | None:
-        """Return the case's merchant, if it has one."""
-        return result.merchant_id
-
 
 async def _known(database: Executor, case_id: str) -> CaseRecord:
     parsed = ids.parse_id(ids.CASE, case_id)

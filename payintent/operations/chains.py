@@ -165,10 +165,6 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         await accounts.update(tx, replace(account, enabled=False))
         return contract_view(retired, account.merchant_id)
 
-    def merchant_id_of(self, result: ContractView) -> int | None:
-        """Return the contract's merchant; None for the platform's."""
-        return result.merchant_id
-
 
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Set when blocks are final, what wallets are shown, who refunds; what is not given stays.

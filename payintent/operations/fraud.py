@@ -187,10 +187,6 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
         return removed
 
-    def merchant_id_of(self, result: FraudRule) -> int | None:
-        """Return the rule's merchant; None for a rule of all merchants."""
-        return result.merchant_id
-
 
 class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw_only=True):
     """List what was denied, newest first."""

@@ -97,10 +97,6 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
             )
         return _view(await _known(tx, new.payout.id))
 
-    def merchant_id_of(self, result: GatewayPayoutView) -> int | None:
-        """Return the merchant whose account it is, if any."""
-        return result.merchant_id
-
     def audit_details(self, result: GatewayPayoutView) -> Mapping[str, object]:
         """Record which payout it is."""
         return {"id": str(result.id)}
@@ -129,10 +125,6 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_o
         await gateway_payouts.reverse(tx, self.payout_id, context.who, self.note)
         await ledger.add(tx, gateway_payout_entries(found.payout, reversal=True))
         return _view(await _known(tx, self.payout_id))
-
-    def merchant_id_of(self, result: GatewayPayoutView) -> int | None:
-        """Return the merchant whose account it is, if any."""
-        return result.merchant_id
 
 
 class ListGatewayPayouts(ReadOperation[list[GatewayPayoutView]], frozen=True, kw_only=True):

@@ -101,10 +101,6 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
         return key
 
-    def merchant_id_of(self, result: ApiKey) -> int:
-        """Return the key's merchant."""
-        return result.merchant_id
-
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and store its digest; returns the key's text."""

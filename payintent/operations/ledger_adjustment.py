@@ -97,10 +97,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         await ledger.add(tx, [entry])
         return _view(entry)
 
-    def merchant_id_of(self, result: LedgerAdjustment) -> int | None:
-        """Return the merchant whose account it is about, if any."""
-        return result.merchant_id
-
     def audit_details(self, result: LedgerAdjustment) -> Mapping[str, object]:
         """Record which entry it is."""
         return {"id": result.id}

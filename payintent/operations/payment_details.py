@@ -14,14 +14,13 @@ from payintent.operations.payment_timeline import (
     read_timeline,
     read_timeline_page,
 )
-from payintent.operations.validation import quote_input
+from payintent.operations.validation import require_payment
 from payintent.payments.serialization import payment_fields
-from payintent.storage import case_list, payments, sessions
+from payintent.storage import case_list, sessions
 from payintent.storage.case_list import PaymentCase
 from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import TransferRecord
-from payintent.storage.payments import PaymentSnapshot
 
 _PAGE_MAX = 10_000
 
@@ -55,16 +54,8 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
         """Return the page; raise `NOT_FOUND` for an unknown payment."""
         if not 1 <= self.page <= _PAGE_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"page must be from 1 to {_PAGE_MAX}")
-        payment = (await _find(context.database, self.payment_id)).payment
+        payment = (await require_payment(context.database, self.payment_id)).payment
         return await read_timeline_page(context.database, payment, self.of, self.page)
-
-
-async def _find(database: Executor, payment_id: str) -> PaymentSnapshot:
-    parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    snapshot = await payments.get(database, parsed) if parsed else None
-    if snapshot is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
-    return snapshot
 
 
 async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
@@ -72,7 +63,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
 
     The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
     """
-    snapshot = await _find(database, payment_id)
+    snapshot = await require_payment(database, payment_id)
     payment = snapshot.payment
     details = {
         "checkout_id": ids.mask_checkout_id(payment.checkout_id),
@@ -93,7 +84,7 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
 
     The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
     """
-    payment = (await _find(database, payment_id)).payment
+    payment = (await require_payment(database, payment_id)).payment
     summary = await payment_summary(database, payment_id)
     return summary | {"timeline": await read_timeline(database, payment)}
 

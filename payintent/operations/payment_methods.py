@@ -220,10 +220,6 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         await payment_methods.update(tx, changed)
         return changed
 
-    def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Return the method's merchant."""
-        return result.merchant_id
-
 
 class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Offer a method again."""
@@ -235,10 +231,6 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         """Enable the method; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.method_id, enabled=True)
-
-    def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Return the method's merchant."""
-        return result.merchant_id
 
 
 class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -252,10 +244,6 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
         """Disable the method; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.method_id, enabled=False)
-
-    def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Return the method's merchant."""
-        return result.merchant_id
 
 
 async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:

@@ -6,22 +6,20 @@ from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.refund import RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
 from payintent.operations.refunds import RefundView, read_refund_view
-from payintent.operations.validation import check_text_if_given, quote_input
+from payintent.operations.validation import check_text_if_given, require_payment
 from payintent.payments.cancel import cancel_by_operator
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.payments.gateway_health import read_unavailable_channels
-from payintent.storage import payments, refunds
-from payintent.storage.database import Executor, Tx
+from payintent.storage import refunds
+from payintent.storage.database import Tx
 from payintent.storage.onchain import pending_transfers
-from payintent.storage.payments import PaymentSnapshot
 
 _REASON_MAX = 500
 _DESTINATION_MAX = 100
@@ -59,25 +57,21 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe which payment is cancelled."""
-        payment = (await _find(context.database, self.payment_id)).payment
+        payment = (await require_payment(context.database, self.payment_id)).payment
         return [f"{_name(payment)}, becomes CANCELLED; it is {payment.status}"]
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
         """Cancel it; raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
         del context
-        found = await _find(tx, self.payment_id)
+        found = await require_payment(tx, self.payment_id)
         await cancel_by_operator(tx, found.payment.id)
-        payment = (await _find(tx, self.payment_id)).payment
+        payment = (await require_payment(tx, self.payment_id)).payment
         return CancelledPayment(
             id=self.payment_id,
             merchant_id=payment.merchant_id,
             status=payment.status,
             cancelled_at=payment.cancelled_at,
         )
-
-    def merchant_id_of(self, result: CancelledPayment) -> int:
-        """Return the payment's merchant."""
-        return result.merchant_id
 
 
 class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
@@ -104,7 +98,7 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what is refunded, and where to."""
-        payment = (await _find(context.database, self.payment_id)).payment
+        payment = (await require_payment(context.database, self.payment_id)).payment
         amount, there = self.amount or "all that is left", self.destination or "where it came from"
         return [f"{_name(payment)}: {amount} goes back", f"to {there}"]
 
@@ -116,7 +110,7 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """Reserve and queue it; raises what the merchant's own request does."""
-        found = await _find(tx, self.payment_id)
+        found = await require_payment(tx, self.payment_id)
         ask = CreateRefundRequest(
             merchant_id=found.payment.merchant_id,
             payment_id=found.payment.id,
@@ -131,10 +125,6 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
-
-    def merchant_id_of(self, result: RefundView) -> int | None:
-        """Return the payment's merchant."""
-        return result.merchant_id
 
     def audit_details(self, result: RefundView) -> dict[str, object]:
         """Record the refund that it made."""
@@ -159,7 +149,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what ends, where it was to be paid, and which transfers were seen."""
-        payment = await _find(context.database, self.payment_id)
+        payment = await require_payment(context.database, self.payment_id)
         stranded = await check_stranded(context.database, payment, context.providers)
         found = await pending_transfers.list_session_transactions(
             context.database, stranded.session.id
@@ -173,12 +163,12 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a payment that ends without an operator."""
-        found = await _find(context.database, self.payment_id)
+        found = await require_payment(context.database, self.payment_id)
         await check_stranded(context.database, found, context.providers)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
-        found = await _find(tx, self.payment_id)
+        found = await require_payment(tx, self.payment_id)
         ended = await expire_stranded(tx, found.payment.id, context.providers)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
@@ -188,20 +178,8 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
             case_id=ids.format_id(ids.CASE, ended.case_id),
         )
 
-    def merchant_id_of(self, result: EndedPaymentView) -> int:
-        """Return the payment's merchant."""
-        return result.merchant_id
-
 
 def _name(payment: Payment) -> str:
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     amount = f"{payment.amount_text} {payment.currency}"
     return f"payment {payment_id} of merchant {payment.merchant_id}, {amount}"
-
-
-async def _find(database: Executor, payment_id: str) -> PaymentSnapshot:
-    parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    found = await payments.get(database, parsed) if parsed else None
-    if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
-    return found

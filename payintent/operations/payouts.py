@@ -163,10 +163,6 @@ class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
         await ledger.add(tx, [payout_entry(found.payout, reversal=True)])
         return _view(await _known(tx, self.payout_id))
 
-    def merchant_id_of(self, result: PayoutView) -> int | None:
-        """Return the payout's merchant."""
-        return result.merchant_id
-
 
 class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
     """List payouts, newest first."""

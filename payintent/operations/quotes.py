@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from payintent.domain import ids
 from payintent.domain.activation import is_in_service
-from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
-from payintent.operations.validation import quote_input
+from payintent.operations.validation import require_payment
 from payintent.payments.merchant_cache import MerchantSetup
 from payintent.payments.quotes import explain_quotes
-from payintent.storage import payments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +41,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:
         """Return one explanation per method and currency, in the order of quotes."""
-        parsed = ids.parse_id(ids.PAYMENT, self.payment_id)
-        snapshot = await payments.get(context.database, parsed) if parsed else None
-        if snapshot is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")
-        payment = snapshot.payment
+        payment = (await require_payment(context.database, self.payment_id)).payment
         setup = await context.merchants.get(payment.merchant_id)
         quote_country = resolve_quote_country(
             payment,

@@ -27,6 +27,7 @@ from payintent.operations.validation import (
     check_note,
     parse_before,
     quote_input,
+    require_payment,
 )
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, payments, refund_reviews, refunds, resting_refunds
@@ -96,10 +97,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     async def _payment(self, context: OperationContext) -> UUID | None:
         if self.payment_id is None:
             return None
-        parsed = ids.parse_id(ids.PAYMENT, self.payment_id)
-        if parsed is None or await payments.get(context.database, parsed) is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")
-        return parsed
+        return (await require_payment(context.database, self.payment_id)).payment.id
 
 
 class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
@@ -137,10 +135,6 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return await read_refund_view(tx, self.refund_id)
 
-    def merchant_id_of(self, result: RefundView) -> int | None:
-        """Return the refund's merchant, if it has one."""
-        return result.merchant_id
-
 
 class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """End a refund that waits for a person, or was never sent; what it reserved is free again."""
@@ -170,10 +164,6 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
         return await read_refund_view(tx, self.refund_id)
-
-    def merchant_id_of(self, result: RefundView) -> int | None:
-        """Return the refund's merchant, if it has one."""
-        return result.merchant_id
 
 
 class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
@@ -221,10 +211,6 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         note = f"sent again by {context.who}: {self.note}"
         await cases.reopen_for_refund(tx, found.id, note)
         return await read_refund_view(tx, self.refund_id)
-
-    def merchant_id_of(self, result: RefundView) -> int | None:
-        """Return the refund's merchant, if it has one."""
-        return result.merchant_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
     quote_input,
+    require_payment,
 )
-from payintent.storage import payer_search, payment_search, payments
+from payintent.storage import payer_search, payment_search
 from payintent.storage.database import Executor
 from payintent.storage.payment_search import PaymentRecord, PaymentScope
 
@@ -309,14 +310,11 @@ async def _check(database: Executor, merchant_id: int | None, limit: int) -> Non
 
 
 async def _before(database: Executor, payment_id: str | None) -> tuple[datetime, UUID] | None:
-    """Read where the last page ended; raise `NOT_FOUND` for a payment that there is not."""
+    """Return where the last page ended; raise `NOT_FOUND` for an unknown payment."""
     if payment_id is None:
         return None
-    parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    last = await payments.get(database, parsed) if parsed else None
-    if last is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
-    return last.payment.created_at, last.payment.id
+    last = (await require_payment(database, payment_id)).payment
+    return last.created_at, last.id
 
 
 def _listed(record: PaymentRecord, found_by: str | None = None) -> ListedPayment:

@@ -13,8 +13,9 @@ from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError, quote_input
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin
-from payintent.storage import merchants
+from payintent.storage import merchants, payments
 from payintent.storage.database import Executor
+from payintent.storage.payments import PaymentSnapshot
 
 LISTED_MAX = 1_000
 NAME_MAX = 100
@@ -123,6 +124,15 @@ async def check_merchant(database: Executor, merchant_id: int | None) -> None:
     """Raise `NOT_FOUND` for an unknown merchant; None passes."""
     if merchant_id is not None:
         await require_merchant(database, merchant_id)
+
+
+async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:
+    """Return a payment with its session; raise `NOT_FOUND` if there is none of this id."""
+    parsed = ids.parse_id(ids.PAYMENT, payment_id)
+    snapshot = await payments.get(database, parsed) if parsed else None
+    if snapshot is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
+    return snapshot
 
 
 def is_database_id(number: int) -> bool:

@@ -176,10 +176,6 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
         return ReplayedEvent(self.event_id, merchant_id)
 
-    def merchant_id_of(self, result: ReplayedEvent) -> int:
-        """Return the event's merchant."""
-        return result.merchant_id
-
 
 class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
     """Send again what is dead or was skipped, each under its own webhook-id.
