@@ -46,6 +46,7 @@ _GROUPS = {
     "payer": "What is stored of one payer, and its erasure.",
     "cell": "The databases that payments are in.",
     "cell-move": "A whole cell moves to another PostgreSQL server.",
+    "config": "The configuration as one file: exported, compared, applied.",
     "retention": "What is taken away when it is old.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",
@@ -60,7 +61,7 @@ _GROUPS = {
     "audit": "Who changed what, and why.",
 }
 #: The modules here of groups whose commands are not made of operations.
-_GROUP_MODULES = {"cell-move": "cell_move"}
+_GROUP_MODULES = {"cell-move": "cell_move", "config": "config"}
 #: What is opened without a look at other distributions, which takes longer than a small command;
 #: `doctor` is not: it has checks of theirs.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}

@@ -17,6 +17,8 @@ from payintent.operations.registry import OPERATIONS
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
 #: Of two database servers, past the service.
 _OF_SERVERS = {f"cell-move.{step}" for step in ("start", "status", "finish", "abort")}
+#: Their file is on the machine where the command is typed.
+_OF_FILES = {f"config.{step}" for step in ("export", "diff", "apply")}
 _SANDBOX = {"dev", "devchain", "env", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
@@ -33,7 +35,7 @@ def _commands(opened: str | None = None) -> dict[str, Any]:
 
 
 def test_every_operation_is_a_command_and_few_others_are() -> None:
-    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_SERVERS
+    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_SERVERS | _OF_FILES
 
 
 def test_a_field_that_no_command_takes_has_a_default() -> None:
