@@ -139,6 +139,7 @@ class Service:
             reading=self.reading,
             readings=self.readings,
             encryption=self.encryption,
+            key_mark=self.settings.key_mark,
             sandbox=self.settings.sandbox,
             egress=egress_rules(self.settings),
             providers=self.accounts.providers,

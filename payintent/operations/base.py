@@ -58,6 +58,7 @@ class OperationContext:
     reading: Executor  # for lists of that cell, which may be some seconds old
     readings: ByCell[ReadDatabase]  # for lists of every cell
     encryption: Encryption
+    key_mark: str  # begins the public part of new API keys
     sandbox: bool
     egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here
