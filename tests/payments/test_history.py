@@ -54,6 +54,8 @@ from tests.support.cell_schema import are_wanted, is_citus
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
+pytestmark = pytest.mark.slow
+
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 #: A run with a second cell is of the same rules once more.
 _EXAMPLES = 15 if are_wanted() else 40
