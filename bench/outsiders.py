@@ -1,4 +1,4 @@
-"""`make bench-outsiders`: what a gateway and a picture host that hang cost everybody else.
+"""`python -m bench.outsiders`: what a gateway and a picture host that hang cost everybody else.
 
 One API process. In each round a crowd selects a payment method at a gateway and asks for a shop's
 pictures, at the rates below, while other buyers read their checkouts and quotes. In every other

@@ -1,10 +1,9 @@
-"""`make profile`: a flame graph of each hot path, into `var/profile/`, and its heaviest parts.
+"""Flame graphs of the hot paths, into `var/profile/`, and the heaviest parts of each.
 
 py-spy samples a process from outside, while the benchmark's own load runs: what is measured is the
 service as it is. Idle moments are left out, so shares are of processor time.
 """
 
-import argparse
 import asyncio
 import contextlib
 import html
@@ -29,6 +28,7 @@ from bench.installation import Installation, free_ports
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 from payintent_sandbox.postgres import Postgres, find_binaries
+from tools.prepare import PY_SPY, prepare
 
 _EXTENT = Extent(
     rounds=1, known=2_000, warm_s=1, round_s=10, callbacks=2_000, lists=(1, 1), pages=1
@@ -131,10 +131,9 @@ async def record_callbacks(bench: Bench, profiler: Profiler) -> list[str]:
 
 def main() -> None:
     """Record every hot path, and print what is heaviest in each."""
-    parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__)
-    parser.add_argument("program", type=Path, help="where py-spy is")
+    prepare("profile")
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
-    profiler = Profiler(parser.parse_args().program, var_dir / "profile")
+    profiler = Profiler(PY_SPY, var_dir / "profile")
     profiler.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="profile-", dir=var_dir))
     folder.chmod(0o711)  # so that the server's own user can reach its data

@@ -1,4 +1,4 @@
-"""`make bench-web`: what pages weigh and how fast they are, beside what they may.
+"""`python -m bench.web`: what pages weigh and how fast they are, beside what they may.
 
 Of the checkout three, of the operator's console and of the merchant portal the first that is shown
 after signing in.
@@ -34,6 +34,7 @@ from tests.web.portal_pages import arrange_portal, sign_in_by_link
 from tests.web.states import STATES
 from tests.web.visiting import address, screen
 from tests.web.wallet import ANNOUNCED
+from tools.prepare import prepare
 
 _RUNS = 5
 CHOOSE, WALLET, PAID = "choose", "wallet-found", "paid"
@@ -256,6 +257,7 @@ def main() -> None:
         "--quick", action="store_true", help="one run in the headless shell, and without Lighthouse"
     )
     quick: bool = parser.parse_args().quick
+    prepare("web", "browser")
     runs = 1 if quick else _RUNS
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

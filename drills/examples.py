@@ -1,4 +1,4 @@
-"""`make examples`: the shops of `examples/`, each sold from against one sandbox; prints a table.
+"""`python -m drills.examples` buys a book in each shop of `examples/`, and prints a table.
 
 Each is type-checked, started as its README says, and a buyer comes with a browser without scripts:
 he buys, somebody tells the shop with a wrong signature that he has paid, and of another order with
@@ -35,6 +35,7 @@ from tests.support.patience import until
 from tests.support.world import free_port
 from tools.examples import EXAMPLES, FOLDER, NODE
 from tools.openapi.pack_typescript import pack
+from tools.prepare import prepare
 
 _TIMEOUT_S = 300
 _WRONG_SECRET = "whsec_" + base64.b64encode(b"this is not the secret of the shop").decode()
@@ -286,6 +287,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
 
 def main() -> None:
     """Play every example, or those that are named, and print what each did."""
+    prepare("examples")
     table = Table(title="examples/: sold from, against one sandbox")
     for name in ("shop", "wrongly signed webhook", "order after the payment", "s"):
         table.add_column(name, justify="right" if name == "s" else "left")

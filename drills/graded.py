@@ -1,4 +1,4 @@
-"""What `make plugins-long` does to the shop of every plugin: grade it, and pay an order of it."""
+"""Grade the shop of a plugin, and pay an order of it, for `python -m drills.plugins`."""
 
 import asyncio
 import os

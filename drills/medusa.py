@@ -1,4 +1,4 @@
-"""The plugin for Medusa, in Medusa: `make plugins-long ONLY=medusa`.
+"""The plugin for Medusa, in Medusa: `python -m drills.plugins ONLY=medusa`.
 
 Medusa, its plugin and a small storefront (`plugins/medusa/shop`) run against the test side of one
 sandbox, and keep their data in its database server. Nothing of Medusa is a stand-in.

@@ -1,9 +1,9 @@
-"""`make plugins-long`: the plugins of `plugins/`, graded, and paid by a sandbox.
+"""`python -m drills.plugins`: the plugins of `plugins/`, graded, and paid by a sandbox.
 
 The WooCommerce plugin runs in PHP against a stand-in for WordPress and WooCommerce, the plugin for
 Medusa in Medusa. The grader attacks each with the test side's secret; then a test payment of the
 sandbox is paid, and the plugin hears of it by the service's own webhook. It ends with 1 where a
-check fails. Words choose plugins: `make plugins-long ONLY=medusa`.
+check fails. Words choose plugins: `python -m drills.plugins medusa`.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from drills.medusa import play_medusa, version
 from drills.processes import NotReadyError, Program
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support.world import free_port
+from tools.prepare import prepare
 
 WOOCOMMERCE = Path(__file__).parents[1] / "plugins" / "woocommerce"
 AGAIN = "buyer_cancelled,failed_again,expired_again,double_click_again"
@@ -70,6 +71,7 @@ DONE = {
 
 def main() -> None:
     """Play the plugins that are named, or all; ends with 1 where one has a fault."""
+    prepare("programs", "medusa")
     scratch = tempfile.TemporaryDirectory(prefix="payintent-plugins-")
     with scratch as folder, running_sandbox() as sandbox:
         for name in sys.argv[1:] or PLAYS:

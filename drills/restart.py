@@ -1,4 +1,4 @@
-"""`make drill-restart`: API processes are restarted under load, behind nginx and by SIGHUP.
+"""`python -m drills.restart`: API processes are restarted under load, behind nginx and by SIGHUP.
 
 Two behind nginx are restarted in turn; then those of one supervisor are replaced by SIGHUP, with
 nothing between them and the clients.
@@ -150,7 +150,7 @@ def _load(world: SandboxInstallation, target: Target, options: argparse.Namespac
 
 def main() -> None:
     """Run the drill; ends with 1 where a request was lost."""
-    parser = argparse.ArgumentParser(prog="make drill-restart")
+    parser = argparse.ArgumentParser(prog="python -m drills.restart")
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second")
     parser.add_argument("--restarts", type=int, default=6, help="in all, of two processes")
     parser.add_argument("--rolls", type=int, default=3, help="by SIGHUP, of all processes")

@@ -1,4 +1,4 @@
-"""`make stranger`: plays docs/quickstart.md in a clean clone, as a stranger would type it.
+"""`python -m drills.stranger` plays docs/quickstart.md in a clean clone, as a stranger would.
 
 Prints each block with the time that it took, and ends with 1 where a command fails, or where what
 the page promises is not printed. Nothing of this checkout's environment is used: the clone makes

@@ -11,19 +11,19 @@ from typing import cast
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
 import payintent.payments.fraud_screening  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent import tracing
+from payintent.api.application import ErrorHandler, RoutedApplication
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
-from payintent.api.errors import HANDLERS, error_response
+from payintent.api.errors import HANDLERS, error_response, on_bug
 from payintent.api.event_feed import FEED_WAITS_MAX
 from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
@@ -61,7 +61,7 @@ class StoppedEarlyError(Exception):
 def build_app(
     settings: Settings,
     open_: Callable[[Settings], Awaitable[Service]] = open_api_service,
-    operator: Starlette | None = None,
+    operator: RoutedApplication | None = None,
 ) -> "Application":
     """Build the application; it opens the service when it starts and closes it when it stops.
 
@@ -70,7 +70,7 @@ def build_app(
     """
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+    async def lifespan(app: RoutedApplication) -> AsyncGenerator[None]:
         try:
             start_tracing(settings, "payintent-api")
             service = await _open_unless_stopped(open_(settings), application.stop)
@@ -91,11 +91,8 @@ def build_app(
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
-    app = Starlette(
-        routes=[*ROUTES, *PORTAL_ROUTES], exception_handlers=_HANDLERS, lifespan=lifespan
-    )
+    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], _HANDLERS, on_bug, lifespan)
     app.state.refusals = RefusalLog()
-    app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
     application = Application(app, CallLog() if settings.api_calls_days else None)
     return application
@@ -119,7 +116,7 @@ async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer])
 class Application(CommonHeaders):
     """The whole application, which is told when its process is about to end."""
 
-    def __init__(self, app: Starlette, calls: CallLog | None) -> None:
+    def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
         super().__init__(app, calls, RequestTimes(app.routes))
         self.calls = calls
         self._state = app.state
@@ -185,15 +182,14 @@ async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event)
     return service
 
 
-def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> Starlette:
+def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
     """Build the application of the operator's port; `build_app` gives it the service.
 
     `metrics` writes what `/metrics` answers; by default those of this process.
     """
-    app = Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+    app = RoutedApplication(OPERATOR_ROUTES, _HANDLERS, on_bug)
     app.state.metrics = metrics
     app.state.refusals = RefusalLog()
-    app.router.redirect_slashes = False
     return app
 
 
@@ -207,7 +203,7 @@ async def _wrong_type(_: Request, exc: Exception) -> Response:
     return error_response(ErrorCode.BAD_REQUEST, "Content-Type must be application/json", 415)
 
 
-_HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+_HANDLERS: dict[type[Exception], ErrorHandler] = {
     **HANDLERS,
     BodyTooLargeError: _too_large,
     WrongContentTypeError: _wrong_type,

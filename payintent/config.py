@@ -24,6 +24,7 @@ from payintent.setting_types import (
     Hours,
     Issuer,
     KeptDays,
+    KeyMark,
     Limit,
     LogLevel,
     MailAddress,
@@ -93,6 +94,8 @@ class Settings(BaseSettings):
     #: The address of the merchant portal, whose host passkeys are bound to for ever; "" is
     #: `/merchant` at the origin of api_base.
     portal_base: Base = ""
+    #: Begins the public part of new API keys; a proxy routes by it to one of several installations.
+    key_mark: KeyMark = "00"
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
     # Signing in to the console by OpenID Connect; without an issuer by tokens alone

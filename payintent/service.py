@@ -130,6 +130,7 @@ class Service:
             database=self.database,
             reading=self.reading,
             encryption=self.encryption,
+            key_mark=self.settings.key_mark,
             sandbox=self.settings.sandbox,
             egress=egress_rules(self.settings),
             providers=self.accounts.providers,

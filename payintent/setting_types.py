@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from payintent.domain.api_key import MARK_CHARS
 from payintent.domain.claim_roles import parse_claim_roles
 from payintent.domain.ip_address import Network, parse_ip_network
 from payintent.domain.mail import is_mail_address
@@ -46,6 +47,13 @@ def _check_base(url: str) -> str:
     if url.endswith("/") or "?" in url or "#" in url:
         raise ValueError("must have no slash at its end, no query and no fragment")
     return url
+
+
+def _check_key_mark(mark: str) -> str:
+    """Refuse a mark that the public part of a key cannot begin with."""
+    if len(mark) != MARK_CHARS or not (mark.isascii() and mark.isalnum()):
+        raise ValueError("must be two letters or digits, such as a1")
+    return mark
 
 
 def _check_origin(url: str) -> str:
@@ -161,6 +169,7 @@ def _check_folder(path: str) -> str:
 
 Base = Annotated[str, AfterValidator(_check_base)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
+KeyMark = Annotated[str, AfterValidator(_check_key_mark)]
 CaFile = Annotated[str, AfterValidator(_check_ca_file)]
 Folder = Annotated[str, AfterValidator(_check_folder)]
 Issuer = Annotated[str, AfterValidator(_check_issuer)]

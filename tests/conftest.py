@@ -39,49 +39,10 @@ _ENV = "TESTS_POSTGRES_URL"
 #: Where a test has none of its own of these, its merchant may come with its database.
 _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
-_SLOW_FOLDERS = {
-    "bench",
-    "cli",
-    "clients",
-    "conformance",
-    "docs",
-    "drills",
-    "e2e",
-    "mail",
-    "onchain",
-    "openapi",
-    "operations",
-    "processes",
-    "reconciliation",
-    "sandbox",
-    "sdks",
-    "tools",
-    "web",
-}
-#: What is long by nature and about what surrounds the service: `make test-long` runs it.
-_LONG_FILES = {
-    # whole benchmarks, with few rounds
-    *("bench/test_bench_smoke.py", "bench/test_cells_smoke.py", "bench/test_web.py"),
-    "clients/test_generated.py",  # compilers of other languages
-    "gateways/test_stripe_mock.py",  # builds a program of Go, which it fetches
-    "e2e/test_install.py",  # a page of the docs, command by command
-    "sdks/test_fixtures.py",  # test runners of shops, each with a sandbox
-}
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
 _MISSING = pytest.StashKey[dict[str, str]]()  # by test, which tools it lacks
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
-_THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
-_SLOW_FILES = {
-    *("payments/test_history.py", "payments/test_invariants.py", "payments/test_pairs.py"),
-    *("api/test_storm.py", "api/test_rate_limits.py"),  # long searches, as those before
-    *("api/test_logs.py", "api/test_readiness.py", "api/test_refunds_killed.py"),  # processes
-    "api/test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
-    *("api/test_replica.py", "webhooks/test_dispatcher.py", "test_tracing.py"),  # other servers
-    *("storage/test_hourly_figures.py", "storage/test_listing.py"),  # much data
-    *("storage/test_rates.py", "storage/test_search.py"),
-    *("test_comments.py", "test_linear_patterns.py", "test_tidy.py"),  # they read all of the code
-    "test_prepared.py",  # runs of pytest
-}
+_THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which takes seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -115,21 +76,15 @@ async def _make_templates(url: str) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and mark what `make test` and `make test-fast` leave out.
+    """Begin with the longest files, and mark as slow what starts something for a test.
 
-    The former leaves out long forms, the latter browsers, chains, processes, calls over HTTP and
-    long searches as well. A test that lacks a tool is not run.
+    A test that lacks a tool is not run.
     """
     items.sort(key=_turn)
     config.stash[_MISSING] = stop_if_nothing_can_run(items, _TESTS)
     for item in items:
-        path = item.path.relative_to(_TESTS)
-        names = set(getattr(item, "fixturenames", ()))
-        left_out = path.parts[0] in _SLOW_FOLDERS or path.as_posix() in _SLOW_FILES
-        if left_out or names & _SLOW_FIXTURES:
+        if _SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
-        if path.as_posix() in _LONG_FILES:
-            item.add_marker("long")
 
 
 def _turn(item: pytest.Item) -> int:

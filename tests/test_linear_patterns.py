@@ -13,6 +13,8 @@ import pytest
 import payintent
 from tests.support.patterns import ways_to_backtrack
 
+pytestmark = pytest.mark.full
+
 _ROOT = Path(payintent.__file__).parents[1]
 _ANCHORED = {"match", "fullmatch"}
 _CALLS = {"compile", "search", "sub", "subn", "split", "findall", "finditer"} | _ANCHORED

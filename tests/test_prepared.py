@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.prepared import COMMAND, NEEDS
 
+pytestmark = pytest.mark.full
+
 _TESTS = Path(__file__).parent
 _ROOT = _TESTS.parent
 _TOOLS = re.compile(

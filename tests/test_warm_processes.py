@@ -12,6 +12,8 @@ import pytest
 from tests.support import processes
 from tests.support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.full
+
 _MODULE = """
 import os, resource, sys, time
 print(sys.argv[1:], os.getcwd(), os.environ.get("WORD"), sys.stdin.read(), flush=True)

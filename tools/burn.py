@@ -1,7 +1,7 @@
 """Run what `make test` runs again and again, quiet and with every core busy, and print a table.
 
-`make test-burn` does five of each; `RUNS=2` changes that, and `LOAD=busy` does one kind alone. A
-run that is not green is kept whole in `var/burn/`, and the command ends with 1.
+`python -m tools.burn` does five of each; `RUNS=2` changes that, and `LOAD=busy` does one kind
+alone. A run that is not green is kept whole in `var/burn/`, and the command ends with 1.
 """
 
 import multiprocessing

@@ -17,9 +17,9 @@ FILES = {
     "clients.txt": ["-"],  # makes Python clients and forks one; its typer is older
     "mcp.txt": ["-"],  # what the server for agents needs, and its SDK
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
-    "profile.txt": ["-"],  # py-spy, for `make profile`
-    "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `make check-helm`
-    "ha.txt": ["-"],  # Patroni, for `make drill-ha`; setuptools builds two of its packages
+    "profile.txt": ["-"],  # py-spy, for `python -m bench.profile`
+    "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `python -m tools.chart`
+    "ha.txt": ["-"],  # Patroni, for `python -m drills.ha`; setuptools builds two of its packages
     "../examples/django/requirements.txt": ["-"],
     "../examples/fastapi/requirements.txt": ["-"],
     "../examples/flask/requirements.txt": ["-"],

@@ -37,9 +37,8 @@ def build() -> dict[str, Any]:
     return {**head, "version": 1, **document}
 
 
-def main() -> None:
-    """Write the document into the folder that is named."""
-    folder = Path(sys.argv[1])
+def write(folder: Path) -> None:
+    """Write the document into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     document = build()
     path = folder / FILE_NAME
@@ -77,4 +76,4 @@ def _purl(name: str, version: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(sys.argv[1]))

@@ -1,1 +1,1 @@
-"""`make chaos-books`: the books and the feeds of many merchants, while everything goes wrong."""
+"""`python -m drills.books`: books and feeds of many merchants while everything goes wrong."""

@@ -40,7 +40,7 @@ _READ_S = 120.0
 _CLOSED_S = 300.0  # a worker closes days once a minute
 _DAYS = 3  # the last one stays open
 _LOOK_S = 1.0
-_ACTOR = Actor("drill", "make chaos-books")
+_ACTOR = Actor("drill", "python -m drills.books")
 
 
 @dataclass(slots=True)
@@ -225,7 +225,7 @@ def _tell_reader(folder: Path, api_url: str, shops: Sequence[Shop]) -> None:
 
 def main() -> None:
     """Run the drill; ends with 1 where anything was lost, doubled, misplaced or wrong."""
-    parser = argparse.ArgumentParser(prog="make chaos-books")
+    parser = argparse.ArgumentParser(prog="python -m drills.books")
     parser.add_argument("--payments", type=int, default=20_000)
     parser.add_argument("--merchants", type=int, default=20)
     options = parser.parse_args()

@@ -12,7 +12,7 @@ from payintent.operations.payouts import RecordPayout
 from payintent.service import Service
 from payintent.storage import ledger_balances, statements
 
-_ACTOR = Actor("drill", "make chaos-books")
+_ACTOR = Actor("drill", "python -m drills.books")
 _DAY_S = 86_400
 _CLEARING = "gateway_clearing:"
 

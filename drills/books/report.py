@@ -1,4 +1,4 @@
-"""The table of `make chaos-books`."""
+"""The table of `python -m drills.books`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

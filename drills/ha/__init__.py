@@ -1,1 +1,1 @@
-"""`make drill-ha`: three databases in network namespaces, and their faults under load."""
+"""`python -m drills.ha`: three databases in network namespaces, and their faults under load."""

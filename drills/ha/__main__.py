@@ -1,4 +1,4 @@
-"""`make drill-ha`: makes the hosts, runs the faults on one of them, and removes everything."""
+"""`python -m drills.ha` makes the hosts, runs the faults on one, and removes everything."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ _STOP_S = 20
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make drill-ha")
+    parser = argparse.ArgumentParser(prog="python -m drills.ha")
     parser.add_argument("--runs", type=int, default=5, help="of each fault")
     parser.add_argument("--only", default="", help="names of faults, separated by commas")
     parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
@@ -34,10 +34,10 @@ def _options() -> argparse.Namespace:
 
 def _refuse_what_cannot_work() -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
-        sys.exit("make drill-ha makes network namespaces: run it as root, on Linux")
+        sys.exit("python -m drills.ha makes network namespaces: run it as root, on Linux")
     missing = missing_packages()
     if missing:
-        sys.exit(f"make drill-ha needs more of Debian: apt-get install {' '.join(missing)}")
+        sys.exit(f"python -m drills.ha needs more of Debian: apt-get install {' '.join(missing)}")
 
 
 def _run(command: list[str]) -> int:
@@ -80,7 +80,7 @@ def main() -> int:
                 *("--only", options.only),
             ])  # fmt: skip
     except network.HostsTakenError:
-        sys.exit("another make drill-ha runs on this machine")
+        sys.exit("another python -m drills.ha runs on this machine")
     finally:
         _keep_logs(folder, var_dir / "drill-ha-logs")
         shutil.rmtree(folder, ignore_errors=True)

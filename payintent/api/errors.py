@@ -1,18 +1,17 @@
 """The table from error codes to HTTP statuses, and the handler of each exception."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import cast
 
 from prometheus_client import Counter
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
+from payintent.api.application import ErrorHandler
 from payintent.api.call_log import ERROR_CODE
 from payintent.api.refusal_log import RefusalLog
 from payintent.domain.errors import (
@@ -145,27 +144,14 @@ async def on_not_storable(_: Request, exc: Exception) -> Response:
     )
 
 
-async def on_http(request: Request, exc: Exception) -> Response:
+async def on_http(_: Request, exc: Exception) -> Response:
     """Answer what the framework refuses: unknown routes and methods."""
     failed = cast("HTTPException", exc)
     if failed.status_code == HTTPStatus.NOT_FOUND:
         return error_response(ErrorCode.NOT_FOUND, "no such route")
     answer = error_response(ErrorCode.BAD_REQUEST, failed.detail, failed.status_code)
     answer.headers.update(failed.headers or {})
-    if failed.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "Allow" in answer.headers:
-        # The framework lists the methods of one route, and a path may have several.
-        answer.headers["Allow"] = ", ".join(_allowed(request) or [answer.headers["Allow"]])
     return answer
-
-
-def _allowed(request: Request) -> list[str]:
-    routes = cast("Starlette", request.app).routes
-    found = [
-        route.methods or set[str]()
-        for route in routes
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
-    ]
-    return sorted(set[str]().union(*found))
 
 
 async def on_unreadable(request: Request, exc: Exception) -> Response:
@@ -191,7 +177,7 @@ def note_bug(request: Request, exc: Exception) -> None:
     _log.error("bug", method=request.method, exc_info=exc)
 
 
-HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+HANDLERS: Mapping[type[Exception], ErrorHandler] = {
     RefusedError: on_refused,
     FraudDeniedError: on_denied,
     StorageUnavailableError: on_storage_down,
@@ -199,5 +185,4 @@ HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Resp
     InvalidTextError: on_not_storable,
     EncryptionKeyError: on_unreadable,
     HTTPException: on_http,
-    Exception: on_bug,
 }

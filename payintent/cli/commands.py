@@ -44,6 +44,7 @@ _GROUPS = {
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
     "payer": "What is stored of one payer, and its erasure.",
+    "config": "The configuration as one file: exported, compared, applied.",
     "retention": "What is taken away when it is old.",
     "ledger": "The books in double entry: balances, their check, what is from before.",
     "payout": "What the operator paid to merchants.",
@@ -57,6 +58,8 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
+#: The modules here of groups whose commands are not made of operations.
+_GROUP_MODULES = {"config": "config"}
 #: What is opened without a look at other distributions, which takes longer than a small command;
 #: `doctor` is not: it has checks of theirs.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}

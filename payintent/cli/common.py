@@ -137,6 +137,18 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     raise typer.Exit(PROPOSED)
 
 
+def submit_as_operator(
+    work: Callable[[Callable[[ChangeOperation[Any]], Awaitable[Any]]], Awaitable[T]], why: str
+) -> T:
+    """Run work that submits several changes as the person at this terminal, or of the token."""
+
+    async def with_actor(service: Service) -> T:
+        actor = await _actor(service, why)
+        return await work(lambda change: service.submit(change, actor, show_progress, _warn))
+
+    return with_service(with_actor)
+
+
 def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
     """Describe what an operation would change; ends the command where it would be refused."""
 

@@ -1,6 +1,6 @@
 """Every route of the console on one screen."""
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from payintent.console import (
     approvals,
@@ -27,7 +27,7 @@ def _page(path: str, handler: Handler, method: str = "GET") -> Route:
     return Route(path, console_page(handler), methods=[method])
 
 
-CONSOLE_ROUTES: list[BaseRoute] = [
+CONSOLE_ROUTES: list[Route] = [
     _page("/", today.get_today),
     _page("/today/figures", today.get_today_figures),
     _page("/today/events", today.get_today_events),

@@ -1,4 +1,8 @@
-"""API keys: a prefix, 8 public characters, `_`, 43 secret characters and a checksum of 6."""
+"""API keys: a prefix, 8 public characters, `_`, 43 secret characters and a checksum of 6.
+
+The first two public characters of a merchant's key are its installation's mark, by which a proxy in
+front of several installations routes requests. Keys of before it have any two.
+"""
 
 import re
 import zlib
@@ -10,6 +14,7 @@ MERCHANT = "sk_live"
 MERCHANT_TEST = "sk_test"  # of a merchant's test side
 OPERATOR = "op"
 PUBLIC_CHARS = 8
+MARK_CHARS = 2
 SECRET_CHARS = 43  # 256 bits
 _CHECKSUM_CHARS = 6
 _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})", re.ASCII)

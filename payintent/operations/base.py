@@ -52,6 +52,7 @@ class OperationContext:
     database: Database
     reading: Executor  # for lists, which may lag by a few seconds on a replica
     encryption: Encryption
+    key_mark: str  # begins the public part of new API keys
     sandbox: bool
     egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here

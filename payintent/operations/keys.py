@@ -105,18 +105,17 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and store its digest; returns the key's text."""
     merchant = await require_merchant(tx, merchant_id)
-    key = generate_key_text(api_key.merchant_prefix(merchant.livemode))
+    key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.key_mark)
     await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
     return key.text
 
 
-def generate_key_text(prefix: str) -> api_key.ApiKeyText:
-    """Make a key or a token of 256 random bits."""
-    return api_key.make_api_key(
-        prefix, _base62(api_key.PUBLIC_CHARS), _base62(api_key.SECRET_CHARS)
-    )
+def generate_key_text(prefix: str, mark: str = "") -> api_key.ApiKeyText:
+    """Make a key or a token of 256 random bits, whose public part begins with a mark."""
+    public_id = mark + _base62(api_key.PUBLIC_CHARS - len(mark))
+    return api_key.make_api_key(prefix, public_id, _base62(api_key.SECRET_CHARS))
 
 
 def _base62(length: int) -> str:

@@ -1,11 +1,11 @@
 """Every route of the merchant portal on one screen."""
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from payintent.portal import access, lists, payments, rendering, sign_in, statements
 
 #: On the public port. All but those of signing in need a session.
-PORTAL_ROUTES: list[BaseRoute] = [
+PORTAL_ROUTES: list[Route] = [
     Route("/merchant", sign_in.get_portal, methods=["GET"]),
     Route("/merchant/static/{mark}/{name}", rendering.get_portal_file, methods=["GET"]),
     Route("/merchant/sign-in", sign_in.get_portal_sign_in, methods=["GET"]),

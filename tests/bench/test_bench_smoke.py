@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 FIGURES = {
     "create": ("per_s", "raw_per_s", "ratio", "cpu_us"),
     "get": ("per_s", "raw_per_s", "ratio", "cpu_us"),

@@ -9,6 +9,8 @@ import pytest
 
 from bench.host_cores import HostCoresError, held_to
 
+pytestmark = pytest.mark.long
+
 RATIOS = ["ratio, as many clients for a cell", "ratio, as many clients together"]
 
 

@@ -1,4 +1,4 @@
-"""What `make profile` prints is read from py-spy's pictures."""
+"""What `python -m bench.profile` prints is read from py-spy's pictures."""
 
 from bench.profile import Share, heaviest
 

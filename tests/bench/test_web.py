@@ -10,6 +10,8 @@ import pytest
 
 from bench import web
 
+pytestmark = pytest.mark.long
+
 ROWS = [
     "HTML",
     "CSS",

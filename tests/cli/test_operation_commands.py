@@ -15,6 +15,8 @@ from payintent.operations.fields import argument, option
 from payintent.operations.registry import OPERATIONS
 
 _ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
+#: Their file is on the machine where the command is typed.
+_OF_FILES = {f"config.{step}" for step in ("export", "diff", "apply")}
 _SANDBOX = {"dev", "devchain", "env", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
@@ -31,7 +33,7 @@ def _commands(opened: str | None = None) -> dict[str, Any]:
 
 
 def test_every_operation_is_a_command_and_few_others_are() -> None:
-    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD
+    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_FILES
 
 
 def test_a_field_that_no_command_takes_has_a_default() -> None:

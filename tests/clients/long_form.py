@@ -1,6 +1,6 @@
-"""`make clients-long`: the clients that openapi-generator makes, for Java and for Python.
+"""The clients that openapi-generator makes, for Java and for Python.
 
-No part of `make test`: it takes minutes, and Maven fetches what the Java client needs.
+No part of `make test-all`: it takes minutes, and Maven fetches what the Java client needs.
 """
 
 import asyncio

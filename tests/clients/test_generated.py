@@ -16,7 +16,7 @@ from tests.clients.making import (
 from tests.clients.uses import check_what_was_done
 from tools.openapi.check import command
 
-pytestmark = pytest.mark.timeout(310)  # generators and compilers, on a busy machine
+pytestmark = [pytest.mark.timeout(310), pytest.mark.long]
 
 
 async def test_a_client_of_openapi_python_client_does_all_that_a_merchant_does(

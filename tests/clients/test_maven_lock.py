@@ -7,6 +7,8 @@ import pytest
 
 from tests.clients.maven_lock import check_fetched
 
+pytestmark = pytest.mark.full
+
 _NAME = "org/example/thing/1.0/thing-1.0.jar"
 
 

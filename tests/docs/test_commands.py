@@ -32,6 +32,8 @@ from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {
     "api",

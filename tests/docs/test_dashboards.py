@@ -15,6 +15,8 @@ from tests.docs.test_runbook import _METRIC, _SELECTOR, _TARGETS, _labels
 from tests.support.tools import tool
 from tools.dashboards.__main__ import DASHBOARDS, dashboard
 
+pytestmark = pytest.mark.full
+
 _OF_OTHERS = re.compile(r"\b(up|process_\w+)\b")  # Prometheus's own, and its library's
 _PAGES = page("docs/operate.md") + page("docs/chains.md")
 
@@ -42,7 +44,7 @@ def test_the_files_are_what_the_tool_writes() -> None:
     names = sorted(path.stem for path in (ROOT / "deploy/grafana").iterdir())
     assert names == sorted(DASHBOARDS)
     for name in names:
-        assert page(f"deploy/grafana/{name}.json") == dashboard(name), "make dashboards"
+        assert page(f"deploy/grafana/{name}.json") == dashboard(name), "make docs"
 
 
 def test_prometheus_reads_every_query(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.api.refunding import ask, paid, send
 from tests.docs.reading import blocks, examples, page
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 _KEY, _OTHER_KEY = new_key(), new_key()
 _SECRET = encode_secret(_KEY)
 _ID = "01a1fd8e-30f1-7452-8742-48e063df9146"

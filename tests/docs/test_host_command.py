@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.playing import Machine
 
+pytestmark = pytest.mark.full
+
 _FILES = {
     "payintent.env": """
 PAYINTENT_PEPPER=of-the-files

@@ -1,6 +1,6 @@
 """The chart for Kubernetes and its page: what they name exists in the service.
 
-`make check-helm` renders the chart; this reads its files, and needs no Helm.
+`python -m tools.chart` renders the chart; this reads its files, and needs no Helm.
 """
 
 import json

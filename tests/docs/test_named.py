@@ -15,7 +15,6 @@ from markdown_it import MarkdownIt
 from payintent.config import Settings
 from payintent.gateways.twoc2p.response_codes import DISPUTES
 from tests.conformance.adapters import HARNESSES
-from tests.conftest import _LONG_FILES, _SLOW_FILES, _SLOW_FOLDERS
 from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
 
 _SOURCES = list(ROOT.glob("payintent/**/*.py"))
@@ -243,19 +242,3 @@ def _names_blocks(tree: ast.Module) -> bool:
     """Tell whether a module has a name of a block of a chain, such as `latest_block`."""
     words = (getattr(node, part, None) for node in ast.walk(tree) for part in _NAMING)
     return any(isinstance(word, str) and _BLOCK.search(word) for word in words)
-
-
-def test_what_the_inner_loop_leaves_out_is_what_contributors_read() -> None:
-    assert _left_out_by("make test-fast") == _SLOW_FOLDERS | _SLOW_FILES
-
-
-def test_what_the_suite_leaves_out_is_what_contributors_read() -> None:
-    assert _left_out_by("make test") == _LONG_FILES
-
-
-def _left_out_by(target: str) -> set[str]:
-    [paragraph] = re.findall(
-        rf"^`{target}` leaves out .+?\n\n", page("CONTRIBUTING.md"), re.MULTILINE | re.DOTALL
-    )
-    named = {span.removeprefix("tests/") for span in spans(paragraph)}
-    return named - {target, "make test-long", "slow", "long", "conftest.py"}

@@ -1,4 +1,4 @@
-"""The judgement of `make chaos-books`: what it is fed wrong, it counts."""
+"""The judgement of `python -m drills.books`: what it is fed wrong, it counts."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`make drill-ha` says what it lacks before it makes anything."""
+"""`python -m drills.ha` says what it lacks before it makes anything."""
 
 import subprocess
 import sys

@@ -29,7 +29,7 @@ from tests.support.installed import add_simulator_method
 from tests.support.patience import until
 from tests.support.world import Api, World, free_port, make_world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TOTAL = 159_000  # 1590.00 THB
 OTHER_KEY = base64.b64encode(b"another 32 bytes than the first.").decode()

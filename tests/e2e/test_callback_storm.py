@@ -58,7 +58,7 @@ TOTAL_MINOR = 159_000
 _SOON = datetime.now(UTC) + timedelta(hours=1)
 _BODY = "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.full]
 
 
 class Crash(BaseException):

@@ -11,7 +11,7 @@ from tests.support.patience import until
 
 CHAINS = False
 WARM = True
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 COMPLETED, FAILED, EXPIRED = "payment.completed", "payment.failed", "payment.expired"
 

@@ -24,7 +24,7 @@ from tests.support.chain import fetched_anvil
 from tests.support.patience import until
 from tests.support.world import free_port
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

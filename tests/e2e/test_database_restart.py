@@ -19,7 +19,7 @@ CALLERS = 16
 BEFORE, AFTER = 200, 200  # creates that succeed before the end, and after it
 
 CHAINS = False
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 class Load:

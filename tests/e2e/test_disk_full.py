@@ -27,7 +27,7 @@ from tests.support.fakes import FakeGateway, captured
 from tests.support.patience import until
 from tests.support.world import Api, World, make_world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 _DISK_MB = 120  # a new cluster, its first segments of the log, and a little
 _FULL = "the database has no space left on its disk"

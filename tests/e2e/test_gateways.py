@@ -19,7 +19,7 @@ from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from tests.e2e.sandbox import Sandbox, children_of, command_line
 from tests.support.patience import until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 BESIDE = ["stripe", "ecpay", "2c2p"]
 

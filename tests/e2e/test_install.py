@@ -37,7 +37,7 @@ from tests.support.relay import TlsRelay
 from tests.support.roles import run
 from tests.support.tools import tool
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 _PAGE = page("docs/deploy.md")
 _SECRET_KEY, _PUBLISHABLE_KEY = "sk_live_of_the_test", "pk_live_of_the_test"

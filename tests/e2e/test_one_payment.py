@@ -84,6 +84,7 @@ async def test_a_merchant_of_the_command_line_is_paid_and_told(
     assert payment["id"] in sandbox.command("payment", "show", payment["id"])
 
 
+@pytest.mark.full
 async def test_prometheus_has_data_for_every_panel_of_what_the_service_has_counted(
     sandbox: Sandbox, merchant: Merchant, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_data_in_use_is_one_clear_line_and_status_1(sandbox: Sandbox) -> None:
     assert "in use" in line
 
 
+@pytest.mark.full
 async def test_it_ends_clean_and_a_second_start_finds_everything(
     http: aiohttp.ClientSession,
 ) -> None:

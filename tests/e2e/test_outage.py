@@ -63,7 +63,7 @@ KINDS = {
 #: What buyers are answered during an outage; the last, beyond those who may wait for one account.
 _AGAIN = {"PG_UPSTREAM_ERROR", "PG_NOT_AVAILABLE", "CONFLICT", "RATE_LIMITED"}
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240 + 6 * OUTAGE_S)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240 + 6 * OUTAGE_S), pytest.mark.full]
 
 
 @dataclass

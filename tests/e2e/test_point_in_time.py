@@ -21,7 +21,7 @@ from tests.support.memory_folder import memory_folder
 from tests.support.patience import until
 from tests.support.world import World, make_world
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ from tests.support.patience import until
 from tests.support.serving import serving_api
 from tests.support.world import Api, World
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 _TOTAL = 159_000  # 1590.00 THB
 _DAY_S = 86_400

@@ -22,7 +22,7 @@ from tests.support.patience import until
 from tests.support.roles import OWNER, database_with_roles
 from tests.support.world import ACTOR, free_port
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 START_S = 60.0
 KEY, SECRET = "sim-key", "sim-secret"

@@ -1,6 +1,8 @@
-"""A rolling restart behind deploy/nginx.conf loses nothing; `make drill-restart` is longer."""
+"""A rolling restart behind deploy/nginx.conf loses no request."""
 
 from pathlib import Path
+
+import pytest
 
 from drills.client import Target
 from drills.load import CREATE, Load, failures
@@ -13,6 +15,8 @@ from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S
 from tests.support.proxy import NAME, proxied
 from tests.support.world import World, free_port
+
+pytestmark = pytest.mark.full
 
 _PER_S = 30.0
 _REQUESTS_MAX = 3_000  # for a machine on which a restart takes a minute

@@ -18,7 +18,7 @@ from tests.support.world import ACTOR
 
 CHAINS = False
 WARM = True
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 AFTER_FIRST_S, AFTER_SECOND_S = 5, 30  # and up to a fifth more or less
 CANCELLED = "payment.cancelled"

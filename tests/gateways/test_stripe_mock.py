@@ -14,6 +14,8 @@ from tests.support import stripe_mock
 from tests.support.patience import PATIENCE_S
 from tests.support.stripe import credentials
 
+pytestmark = pytest.mark.long
+
 
 class Recorder(GatewayHttpClient):
     """Remembers what was answered."""

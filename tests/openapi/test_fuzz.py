@@ -39,6 +39,8 @@ from tests.support.conformance import NonconformingError, check
 from tests.support.contracts import bill, offer_tokens
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 TIMES = 10 if LONG else 1
 WANTED = 2_000

@@ -53,6 +53,8 @@ from tests.payments.test_expire import sweep
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
+pytestmark = pytest.mark.slow
+
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("history", max_examples=40, stateful_step_count=30, **_SAID)
 settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)

@@ -18,6 +18,8 @@ from tests.payments.test_receive_callback import tell
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 TABLES = ("payment", "session", "capture", "refund", "money_case", "event", "delivery")
 Start = Callable[[World], Awaitable[tuple[Payment, UUID]]]
 

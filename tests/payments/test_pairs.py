@@ -43,6 +43,8 @@ from tests.payments.test_expire import TTL_S, ask_all, sweep
 from tests.support.fakes import FakeGateway
 from tests.support.world import World, make_world
 
+pytestmark = pytest.mark.slow
+
 TOTAL_MINOR = 159000
 
 

@@ -14,6 +14,8 @@ from rich.console import Console
 
 from payintent_sandbox.demo.stage import DemoStage, StepError, masked, read_sandbox, together
 
+pytestmark = pytest.mark.full
+
 SECRET = "whsec_very-secret"
 
 

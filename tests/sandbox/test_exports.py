@@ -13,6 +13,8 @@ from aiohttp import web
 from tests.support.http_server import clean_up
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 _NAMES = ("PAYINTENT_URL", "PAYINTENT_API_KEY", "PAYINTENT_WEBHOOK_SECRET", "VAR_DIR", "PORT_BASE")
 
 

@@ -21,6 +21,8 @@ from payintent_sandbox.installation import (
 )
 from payintent_sandbox.ports import Ports
 
+pytestmark = pytest.mark.full
+
 FIAT = [
     ("Card", "card"),
     ("Bank transfer", "redirect"),

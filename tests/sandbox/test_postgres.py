@@ -18,6 +18,8 @@ import pytest
 from payintent_sandbox.postgres import Postgres, PostgresError, _launcher
 from tests.support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.full
+
 _PARENT = """
 import sys, threading
 from pathlib import Path

@@ -20,6 +20,8 @@ from payintent.storage import ledger_check, payments
 from payintent_sandbox.seed.history import NotASandboxError, seed
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.full
+
 PAYMENTS = 2_000
 DAYS = 10
 _IDS = {

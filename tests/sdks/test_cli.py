@@ -27,6 +27,8 @@ from tests.sdks.scripted import refusal, scripted
 from tests.support.authority import Authority
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 _README = (CLI_PROJECT / "README.md").read_text()
 _INTEGRATE = (Path(__file__).parents[2] / "docs/integrate.md").read_text()
 

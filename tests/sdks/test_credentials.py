@@ -18,6 +18,8 @@ from tests.sdks.scripted import PAYMENT
 from tests.sdks.signed import NOW, SECRET, webhook
 from tools.openapi.install import MCP
 
+pytestmark = pytest.mark.full
+
 KEY = "sk_test_" + "Secret-key_0" * 3
 _NO_KEYS = [
     "", "\n", "sk_", "sk_\n", "pk_test_1", f'"{KEY}"', f"{KEY}\nX-Other: 1", f"{KEY} {KEY}",

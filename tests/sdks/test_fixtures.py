@@ -20,7 +20,7 @@ from tests.sdks.signed import OTHER, SECRET, webhook
 from tools.openapi.install import CLIENTS
 from tools.openapi.pack_typescript import PROJECT as TYPESCRIPT
 
-pytestmark = pytest.mark.timeout(310)  # a compiler, on a busy machine
+pytestmark = [pytest.mark.timeout(310), pytest.mark.long]
 #: Plugins of this Python that a shop does not have; loading them takes most of a run's time.
 _ALONE = [word for plugin in entry_points(group="pytest11") for word in ("-p", f"no:{plugin.name}")]
 _EXAMPLE = r"## Test your shop\n.*?```{}\n(.*?)```"

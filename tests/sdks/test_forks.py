@@ -15,6 +15,8 @@ from tests.api.refunding import paid
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed, run_program
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 
 def endings(how: str, api: Api) -> list[bool | str]:
     path = f"{installed()}{os.pathsep}{installed(CLI_PROJECT)}"

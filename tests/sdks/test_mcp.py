@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from payintent.operations.keys import IssueApiKey
 from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
 from tests.sdks.python_sdk import HERE, MCP_PROJECT, installed
 from tests.support.world import Api
 from tools.openapi.install import MCP
+
+pytestmark = pytest.mark.full
 
 __all__ = ["uses"]
 

@@ -27,6 +27,8 @@ from tests.sdks.scripted import GOOD, check_retries, scripted
 from tests.sdks.signed import webhook, webhook_cases
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 __all__ = ["uses"]
 
 _README = (PROJECT / "README.md").read_text()

@@ -18,6 +18,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
 from tools.openapi.install import FOLDER
 
+pytestmark = pytest.mark.full
+
 _OF_NODE = re.compile(r"\bnode:|\bprocess\.\w|\bBuffer\b|\brequire\(")
 _STUB = "is for servers: whoever has the API key"
 #: As wrangler, Next.js and bundlers for browsers set them.

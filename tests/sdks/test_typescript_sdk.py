@@ -21,7 +21,7 @@ from tools.openapi.pack_typescript import PROJECT
 
 __all__ = ["uses"]
 
-pytestmark = pytest.mark.timeout(310)  # compilers, on a busy machine
+pytestmark = [pytest.mark.timeout(310), pytest.mark.full]
 _RECEIVED = """
 import { receive } from "./receiver.mts";
 let text = "";

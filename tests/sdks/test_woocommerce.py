@@ -23,6 +23,8 @@ from tests.support.tools import tool
 from tests.support.workers import working
 from tests.support.world import Api, free_port
 
+pytestmark = pytest.mark.full
+
 _WORKERS = "4"  # PHP's own server answers one request in each
 
 

@@ -1,6 +1,6 @@
-"""`make vitest`: the TypeScript SDK's example of a shop's tests, run by vitest.
+"""The TypeScript SDK's example of a shop's tests, run by vitest.
 
-No part of `make test`, which runs it by `node:test`: vitest is 60 packages for one file.
+No part of `make test-all`, which runs it by `node:test`: vitest is 60 packages for one file.
 """
 
 import asyncio

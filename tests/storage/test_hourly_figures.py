@@ -18,6 +18,8 @@ from tests.support.clock import StoppedClock
 from tests.support.fakes import declined
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 COUNTED = "SELECT kind, subject, value, hour, count, amount FROM hourly_figure"

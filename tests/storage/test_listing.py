@@ -20,6 +20,8 @@ from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40_000
 LIMIT = 10
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

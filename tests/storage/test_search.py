@@ -37,6 +37,8 @@ from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 _ROWS = 20_000
 _LIMIT = 10
 _NO_ID = UUID(int=1)

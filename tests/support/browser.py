@@ -6,7 +6,6 @@ for half of the processor's time.
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 _SHELL = "chromium-headless-shell"
@@ -15,7 +14,7 @@ _DOWNLOADED = "chromium-*/chrome-linux*/chrome"
 #: Pages share one process, which is slow to start: tests look at one page at a time. Their scripts
 #: run too briefly to be worth two of the engine's compilers, which take more time than they save.
 THRIFTY = ["--renderer-process-limit=1", "--js-flags=--no-maglev --no-opt"]
-MISSING = "there is no browser: run `make test-tools`, or install chromium"
+MISSING = "there is no browser: run `make tools`, or install chromium"
 
 
 def find() -> str | None:
@@ -33,5 +32,6 @@ def find_light() -> str | None:
     return shutil.which(_SHELL) or find()
 
 
-if __name__ == "__main__":
-    sys.exit(0 if find() and shutil.which(_SHELL) else MISSING)
+def has_shell() -> bool:
+    """Tell whether the headless shell is installed."""
+    return shutil.which(_SHELL) is not None

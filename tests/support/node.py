@@ -1,4 +1,4 @@
-"""What looks at the browser's part, and the Node.js that runs it: `make test-tools` brings both."""
+"""What looks at the browser's part, and the Node.js that runs it: `make tools` brings both."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ def tool(path: str) -> Path:
     """Find a file of the tools' packages."""
     found = _MODULES / path
     if not found.exists():
-        raise FileNotFoundError(f"there is no {found}: `make test-tools` puts it there")
+        raise FileNotFoundError(f"there is no {found}: `make tools` puts it there")
     return found
 
 
@@ -22,5 +22,5 @@ def node() -> Path:
     """Find the Node.js of the sandbox's packages."""
     spec = importlib.util.find_spec(_WHEEL)
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("there is no Node.js here: `make test-tools` puts it there")
+        raise FileNotFoundError("there is no Node.js here: `make tools` puts it there")
     return Path(spec.origin).parent / "bin" / "node"

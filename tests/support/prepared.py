@@ -3,36 +3,20 @@
 `make test` installs everything first. A folder that is run alone is told what is missing.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
 from tests.support import browser
-from tools import locked
-from tools.openapi import install as openapi
-from tools.web import install as web
+from tools.prepare import has_openapi_tools, has_web_tools
 
-COMMAND = "make test-tools"
+COMMAND = "make tools"
 
 
-@cache
-def openapi_tools() -> bool:
-    """Tell whether the tools of the contract and of the libraries are installed, as locked."""
-    return (
-        _are_locked(openapi.FOLDER, openapi.HERE)
-        and _has_packages(openapi.CLIENTS, openapi.LOCKS / "clients.txt")
-        and _has_packages(openapi.MCP, openapi.LOCKS / "mcp.txt")
-    )
-
-
-@cache
-def web_tools() -> bool:
-    """Tell whether the tools of the browser's part are installed, as locked."""
-    return _are_locked(web.FOLDER, web.HERE)
+openapi_tools = cache(has_openapi_tools)
+web_tools = cache(has_web_tools)
 
 
 @cache
@@ -87,22 +71,3 @@ def stop_if_nothing_can_run(items: list[pytest.Item], root: Path) -> dict[str, s
 
 def _fixtures(item: pytest.Item) -> Iterable[str]:
     return getattr(item, "fixturenames", ())
-
-
-def _are_locked(folder: Path, source: Path) -> bool:
-    copy = folder / "package-lock.json"
-    lock = source / "package-lock.json"
-    return copy.is_file() and copy.read_bytes() == lock.read_bytes()
-
-
-def _has_packages(environment: Path, lock: Path) -> bool:
-    folders = environment.glob("lib/python3*/site-packages")
-    installed = {
-        (_normal(one.metadata["Name"]), one.version)
-        for one in distributions(path=[str(folder) for folder in folders])
-    }
-    return {(_normal(one.name), one.version) for one in locked.read(lock)} <= installed
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

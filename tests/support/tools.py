@@ -1,7 +1,6 @@
 """Programs of other people that the tests run: Java's own HTTP client, curl, nginx and others."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
 def tool(name: str) -> str:
     """Find a program; a test that needs one fails without it."""
-    found = _find(name)
+    found = find(name)
     if not found:
-        text = f"there is no {name}: run `make test-tools`, or install {PACKAGES[name]}"
+        text = f"there is no {name}: run `make tools`, or install {PACKAGES[name]}"
         pytest.fail(text, pytrace=False)
     return found
 
@@ -33,12 +32,12 @@ def java() -> str:
     return str(Path(tool("javac")).resolve().with_name("java"))
 
 
-def _find(name: str) -> str | None:
+def missing_packages() -> list[str]:
+    """List the Debian packages of the programs that are not installed."""
+    return [package for name, package in PACKAGES.items() if not find(name)]
+
+
+def find(name: str) -> str | None:
+    """Find a program on PATH or in the folders of administrators."""
     beside = (str(Path(folder, name)) for folder in _ALSO_IN)
     return shutil.which(name) or next((path for path in beside if shutil.which(path)), None)
-
-
-if __name__ == "__main__":
-    missing = [package for name, package in PACKAGES.items() if not _find(name)]
-    print(*missing)
-    sys.exit(1 if missing else 0)

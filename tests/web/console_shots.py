@@ -1,4 +1,4 @@
-"""Pictures of every page and state of the operator's console, for `make shots`."""
+"""Pictures of every page and state of the operator's console, for `python -m tests.web.shots`."""
 
 from collections.abc import Mapping
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""`make shots`: pictures of every page of checkout, console and portal, for people to look at."""
+"""`python -m tests.web.shots` takes pictures of every page of checkout, console and portal."""
 
 import asyncio
 import os

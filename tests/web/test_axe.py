@@ -13,7 +13,7 @@ from tests.web.states import MAIN, STATES
 from tests.web.visiting import HIGH_PX, SMALL_PX, WIDE_PX, look_at, screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
 _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}

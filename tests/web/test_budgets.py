@@ -12,7 +12,7 @@ from tests.web import weight
 from tests.web.gallery import Gallery
 from tests.web.visiting import screen
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _OWN_STYLES = ("checkout", "console", "portal")
 _WEIGHT = re.compile(r"""font-weight(?::\s*|=")([^;}"\s]+)""")  # in a style, and in a drawing

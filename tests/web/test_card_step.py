@@ -34,7 +34,7 @@ from tests.support.world import World
 from tests.web.till import choose, unfold
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 PATIENCE_MS = PATIENCE_S * 1_000
 LOOK_S = 0.05

@@ -26,7 +26,7 @@ from tests.web.till import choose, unfold
 from tests.web.wallet import PATIENCE_S
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 
 APPROVED = "4242424242424242"

@@ -14,7 +14,7 @@ from tests.web.test_html import judgement
 from tests.web.visiting import SMALL_PX, screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _USUAL_PX = 1280
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}

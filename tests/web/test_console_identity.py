@@ -22,7 +22,7 @@ from tests.web import checks
 from tests.web.visiting import screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 
 @fixture(loop_scope=LOOP)

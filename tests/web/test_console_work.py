@@ -29,7 +29,7 @@ from tests.support.world import World
 from tests.web.visiting import screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 HASH = bytes([7] * 32)
 WHY = "ticket 7"
 

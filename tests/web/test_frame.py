@@ -19,7 +19,7 @@ from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 
 LISTENS = """<!doctype html><title>shop</title><h1>The shop</h1><script>

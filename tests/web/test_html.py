@@ -14,7 +14,7 @@ from tests.web.gallery import Gallery
 from tests.web.states import STATES, Visit
 from tests.web.visiting import PATIENCE_S, address
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _VALIDATED = {"en", "ar"}
 _CHOICE = re.compile(r'<input type="radio" name="method" value="([^"]+)"')

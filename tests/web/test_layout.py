@@ -14,7 +14,7 @@ from tests.web.gallery import Gallery
 from tests.web.visiting import look_at, screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 
 SMALL_PX = 320

@@ -16,7 +16,7 @@ from tests.web.till import Till, choose
 from tests.web.wallet import Wallet
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _OWN_FAULT = "Something went wrong on this page"
 #: What no browser does: a fault that stands for any of ours.

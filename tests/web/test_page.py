@@ -11,7 +11,7 @@ from payintent.api.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
 from tests.web.till import Till, make_till, unfold
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _SMALL_PX = 320
 

@@ -23,7 +23,7 @@ from tests.support.world import World
 from tests.web.till import choose
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 PATIENCE_MS = PATIENCE_S * 1_000
 PAGES_HOST = "localhost"  # to a browser another origin than 127.0.0.1

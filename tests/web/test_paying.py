@@ -43,6 +43,7 @@ def _allowed(wallet: Wallet) -> list[int]:
     return [int(one["data"][-64:], 16) for one in wallet.sent if one["data"].startswith(_APPROVE)]
 
 
+@pytest.mark.full
 async def test_the_choice_fetches_what_the_wallets_step_runs(till: Till, wallet: Wallet) -> None:
     async with till.page.expect_response("**/wallet.js") as fetched:
         world = till.ground.world
@@ -57,6 +58,7 @@ async def test_the_choice_fetches_what_the_wallets_step_runs(till: Till, wallet:
     assert {name for name, received in fetches.items() if received} == set()
 
 
+@pytest.mark.full
 async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: Wallet) -> None:
     await wallet.stand_in(till.page.context)
     await till.page.add_init_script(_ORDER)
@@ -66,6 +68,7 @@ async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: W
     assert await till.page.evaluate("window.followsFirst") is False
 
 
+@pytest.mark.full
 async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_press_is_kept(
     till: Till, wallet: Wallet
 ) -> None:
@@ -89,6 +92,7 @@ async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_pres
     assert len(wallet.sent) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "token", "codes"), [("onchain.js", "USDT", 0), ("wallet.js", "NATIVED", 1)]
 )
@@ -114,6 +118,7 @@ async def test_where_the_scripts_do_not_come_a_press_is_answered_and_a_code_is_o
     assert wallet.asked == []
 
 
+@pytest.mark.full
 async def test_a_press_before_the_scripts_pays_nothing_where_this_tab_has_paid(
     till: Till, wallet: Wallet
 ) -> None:
@@ -166,6 +171,7 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     assert address.endswith("&status=PAID")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slug", ["ethereum"])
 async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
     till: Till, buyer: BrowserContext, wallet: Wallet
@@ -187,6 +193,7 @@ async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
     await till.shows_paid(payment)
 
 
+@pytest.mark.full
 async def test_what_was_allowed_before_is_not_asked_again(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
@@ -201,6 +208,7 @@ async def test_what_was_allowed_before_is_not_asked_again(
     assert len(wallet.sent) == 1
 
 
+@pytest.mark.full
 async def test_the_chains_own_coin_is_paid_in_one_step_by_a_wallet_of_the_old_kind(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
@@ -213,6 +221,7 @@ async def test_the_chains_own_coin_is_paid_in_one_step_by_a_wallet_of_the_old_ki
     await till.shows_paid(payment)
 
 
+@pytest.mark.full
 async def test_a_chain_that_the_wallet_does_not_know_is_added_and_paid_on(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
@@ -241,6 +250,7 @@ class TestWithTheApiElsewhere:
     def settings(self, settings: Settings, api_port: int) -> Settings:
         return settings.model_copy(update={"api_base": f"http://localhost:{api_port}/v1"})
 
+    @pytest.mark.full
     async def test_a_page_may_ask_an_api_of_another_origin_and_no_third(
         self,
         till: Till,
@@ -263,6 +273,7 @@ class TestWithTheApiElsewhere:
             await till.page.close()  # before it misses the API
 
 
+@pytest.mark.full
 async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
     till: Till, buyer: BrowserContext, wallet: Wallet, ground: ChainWorld
 ) -> None:
@@ -274,6 +285,7 @@ async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
     await expect(till.page.locator("dl.bill")).to_contain_text("USDT")
 
 
+@pytest.mark.full
 async def test_whoever_listens_hears_what_was_seen_on_the_chain(till: Till) -> None:
     payment, session = await till.bill("NATIVED")
     url = f"{till.ground.world.service.settings.api_base}/checkout/{payment.checkout_id}/events"

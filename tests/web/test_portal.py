@@ -23,7 +23,7 @@ from tests.web.test_html import judgement
 from tests.web.visiting import SMALL_PX, screen
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 expect.set_options(timeout=PATIENCE_S * 1_000)
 
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}

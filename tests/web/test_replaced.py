@@ -13,7 +13,7 @@ from tests.web.till import Till
 from tests.web.wallet import Wallet
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _PAY = """async ([checkoutId, sessionId]) => {
   const [{ provider }] = await sdk.onchain.discover();

@@ -17,7 +17,7 @@ from tests.support.world import free_port
 from tests.web.sdk_desk import NATIVE, Desk, wallet_session
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 NETWORK, VALIDATION, PAYMENT = "network_error", "validation_error", "payment_error"
 SERVER, OF_SDK = "server_error", "sdk_error"

@@ -21,6 +21,8 @@ from tools.web.check import command
 from tools.web.install import FOLDER
 from tools.web.pack import pack
 
+pytestmark = pytest.mark.full
+
 CHECKOUT = Path(payintent.__file__).parent / "checkout"
 SDK = CHECKOUT / "sdk"
 ROOM = 6_100  # bytes of v1.js on the wire

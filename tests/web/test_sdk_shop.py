@@ -17,7 +17,7 @@ from tests.support.world import Api, World, free_port
 from tests.web.sdk_desk import PATIENCE_MS
 
 LOOP = "session"
-pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -15,7 +15,7 @@ from tests.support.world import Answer
 from tests.web.sdk_desk import LOOK_S, NATIVE, PATIENCE_MS, PATIENCE_S, Desk, wallet_session
 from tests.web.wallet import Wallet
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 expect.set_options(timeout=PATIENCE_MS)
 MOUNT = """(options) => {

@@ -10,7 +10,7 @@ from tests.support.onchain import ChainWorld
 from tests.web.sdk_desk import Desk
 from tests.web.wallet import Wallet
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _RECEIPT = "eth_getTransactionReceipt"
 _PAY = """async ([checkoutId, sessionId]) => {

@@ -7,7 +7,7 @@ from payintent.evm import abi
 from tests.web.till import Till
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _SEND = "eth_sendTransaction"
 _CONNECT = "eth_requestAccounts"

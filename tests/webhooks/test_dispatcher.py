@@ -41,6 +41,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 POLL_S = 0.02
 DAY_S = 24 * 3600
 _OUTAGES = "SELECT until - since AS lasts, trips, detail FROM endpoint_outage"

@@ -1,7 +1,5 @@
 """Installs what checks the contract and makes clients of it: `python -m tools.openapi.install`.
 
-With `long` it installs openapi-generator, for `make clients-long`, into `clients-long`.
-
 The npm packages go to the environment's `openapi` folder. The generator of Python clients goes to
 an environment of its own, `clients`, for it needs an older typer than the service. What the server
 for agents needs goes to `mcp`.
@@ -36,9 +34,6 @@ def install_python(lock: Path, into: Path) -> None:
 
 def main() -> None:
     """Install what the locks say, and nothing where that is there."""
-    if sys.argv[1:] == ["long"]:
-        install_python(LOCKS / "clients-long.txt", CLIENTS_LONG)
-        return
     install(HERE, FOLDER)
     install_python(LOCKS / "clients.txt", CLIENTS)
     install_python(LOCKS / "mcp.txt", MCP)

@@ -1,13 +1,7 @@
-"""Installs vitest for `make vitest`: `python -m tools.vitest.install`, by the sandbox's npm."""
+"""The folder into which `python -m tools.prepare vitest` installs vitest."""
 
 import sys
 from pathlib import Path
 
-from tools.web.install import install
-
 HERE = Path(__file__).parent
 FOLDER = Path(sys.prefix) / "vitest"
-
-
-if __name__ == "__main__":
-    install(HERE, FOLDER)

@@ -10,7 +10,7 @@ from tools.contract import FOLDER, compiled, sources
 
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
 def test_the_committed_file_is_what_the_source_compiles_to(source: Path) -> None:
-    assert source.with_suffix(".json").read_text() == compiled(source), "run `make contract`"
+    assert source.with_suffix(".json").read_text() == compiled(source), "run `make docs`"
 
 
 def test_every_compiled_file_has_its_source() -> None:

@@ -17,6 +17,8 @@ from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Evm, await_that
 
+pytestmark = pytest.mark.full
+
 _PARENT = """
 import sys
 from pathlib import Path

@@ -27,6 +27,8 @@ from payintent_sandbox.chains.anvil_binary import (
 from tests.support.chain import await_that
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 LOOK_S = 0.02
 
 

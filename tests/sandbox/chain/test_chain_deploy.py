@@ -28,6 +28,8 @@ from payintent_sandbox.chains.rpc import DevChainError, open_chain
 from tests.support.chain import Deployed, Evm
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 FAR = 2**40
 
 

@@ -35,6 +35,8 @@ from tests.e2e.sandbox import free_port_base
 from tests.support.contracts import WATCHED_S
 from tests.support.world import ACTOR, World
 
+pytestmark = pytest.mark.full
+
 SLUG = "bsc"
 
 

@@ -18,6 +18,8 @@ from payintent_sandbox.chains.contracts import PLAIN_TOKEN, load
 from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Deployed, Evm
 
+pytestmark = pytest.mark.full
+
 TIMEOUT_S = 90
 
 

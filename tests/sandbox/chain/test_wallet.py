@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from payintent_sandbox.chains.wallet import sign
 
+pytestmark = pytest.mark.full
+
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 ADDRESS = bytes.fromhex("5fbdb2315678afecb367f032d93f642f64180aa3")
 #: The example of EIP-155: what is signed, with a key of 0x46 alone, and what that must give.

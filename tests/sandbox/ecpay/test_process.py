@@ -12,6 +12,8 @@ from tests.sandbox.simulator.running import until_true
 from tests.sandbox.simulator.test_process import answers
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.ecpay"]
 ONE = {"merchant_id": "1", "hash_key": "verysecret", "hash_iv": "iv", "credit_check_code": "2"}
 ACCOUNTS = json.dumps([ONE])

@@ -9,6 +9,8 @@ import pytest
 from payintent_sandbox import shop as shop_package
 from tests.sandbox.shop.running import API_KEY, Api, Visitor, event, running_shop, signed
 
+pytestmark = pytest.mark.full
+
 
 async def test_buying_creates_the_payment_on_the_server_and_sends_the_buyer_to_the_checkout(
     api: Api, visitor: Visitor

@@ -12,6 +12,8 @@ import pytest
 from tests.sandbox.shop.running import API_KEY, SECRET, Visitor, event, signed
 from tests.support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.full
+
 COMMAND = [sys.executable, "-m", "payintent_sandbox.shop"]
 
 

@@ -8,6 +8,8 @@ from payintent_sandbox.shop.goods import PRODUCTS
 from payintent_sandbox.shop.webhook import read_secret
 from tests.sandbox.shop.running import OLD_SECRET, SECRET, Visitor, event, signed
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("kind", "fields", "status", "shown"),

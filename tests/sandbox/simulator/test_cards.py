@@ -14,6 +14,8 @@ from tests.sandbox.simulator.running import (
     Shop,
 )
 
+pytestmark = pytest.mark.full
+
 APPROVED = "4242424242424242"
 CHALLENGE = "4000002500003155"
 LATE_CALLBACK = "4000009900000012"

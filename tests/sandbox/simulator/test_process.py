@@ -12,6 +12,8 @@ import pytest
 from tests.sandbox.simulator.running import until_true
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.simulator"]
 ACCOUNTS = json.dumps([{"api_key": "k1", "signing_secret": "very-secret"}])
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.sandbox.simulator.running import OTHER_KEY, Merchant, Shop
 
+pytestmark = pytest.mark.full
+
 APPROVED = "4242424242424242"
 
 

@@ -14,6 +14,8 @@ from tests.sandbox.stripe.conftest import Connect
 from tests.support import stripe as sandbox
 from tests.support.stripe import running_stripe
 
+pytestmark = pytest.mark.full
+
 LOOPBACK = "0100007F"  # 127.0.0.1, as the kernel writes it
 SHARED_FILE = Path("/tmp/localstripe.pickle")  # noqa: S108 - where localstripe would write
 ORDER: stripe.params.PaymentIntentCreateParams = {

@@ -30,6 +30,8 @@ from tests.sandbox.twoc2p.running import (
     opened,
 )
 
+pytestmark = pytest.mark.full
+
 
 async def test_a_token_leads_to_a_page_and_the_same_order_to_the_same_token(shop: Shop) -> None:
     order, said = await shop.token(idempotencyID="once")

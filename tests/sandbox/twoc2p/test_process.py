@@ -12,6 +12,8 @@ import pytest
 
 from tests.sandbox.simulator.running import until_true
 
+pytestmark = pytest.mark.full
+
 COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.twoc2p"]
 ACCOUNTS = json.dumps([{"merchant_id": "JT01", "secret_key": "very-secret"}])
 

@@ -1,0 +1,120 @@
+"""`payintent config`: the installation's configuration as one file, without secrets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from payintent.cli.common import (
+    PROPOSED,
+    Json,
+    Why,
+    fail,
+    print_json,
+    run_as_operator,
+    submit_as_operator,
+)
+from payintent.cli.confirmation import Yes, confirm, is_at_terminal
+from payintent.domain.errors import RefusedError
+from payintent.operations.config_file import format_config, parse_config
+from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
+
+#: As of `diff`: 0 if nothing differs, 1 if something does, 2 if that cannot be told.
+_DIFFERS, _TROUBLE = 1, 2
+_File = typer.Argument(..., help="A file that `payintent config export` wrote.")
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands of the group."""
+    group.command("export")(_export)
+    group.command("diff")(_diff)
+    group.command("apply")(_apply)
+
+
+def _export(
+    merchants: bool = typer.Option(
+        False, "--merchants", help="Also what merchants have of their own: limits, rules, methods."
+    ),
+    as_json: bool = Json,
+) -> None:
+    """Print the configuration as YAML, without secrets."""
+    entries = run_as_operator(ExportConfig(with_merchants=merchants))
+    if as_json:
+        print_json(dict(entries))
+    else:
+        print(format_config(entries), end="")
+
+
+def _diff(file: Path = _File, as_json: bool = Json) -> None:
+    """Print what `apply` would change; exit status 1 if the installation differs."""
+    steps = _plan(file)
+    _print_plan(steps, as_json=as_json)
+    raise typer.Exit(_DIFFERS if steps else 0)
+
+
+def _apply(
+    file: Path = _File,
+    check: bool = typer.Option(
+        False, "--check", help="Change nothing; exit status 1 if the installation differs."
+    ),
+    why: str = Why,
+    yes: bool = Yes,
+    as_json: bool = Json,
+) -> None:
+    """Print the differences, then change the installation to what the file says."""
+    if check:
+        _diff(file, as_json)
+    steps = _plan(file)
+    _print_plan(steps, as_json=as_json)
+    by_hand = [step for step in steps if step.by_hand]
+    if any(step.operations for step in steps):
+        if not yes and is_at_terminal():
+            confirm("config.apply", [_count(steps)])
+        waiting = submit_as_operator(lambda submit: apply_plan(steps, submit), why)
+        for step in waiting:
+            print(f"waits for another person's approval: {step.approval_id} ({step.subject})")
+        if waiting:
+            raise typer.Exit(PROPOSED)
+    if by_hand:
+        fail(f"{len(by_hand)} left to change by hand")
+
+
+def _plan(file: Path) -> list[Step]:
+    try:
+        parsed = parse_config(file.read_bytes(), file.name)
+        return run_as_operator(PlanConfig(file=parsed))
+    except OSError as error:
+        problem = f"{file}: {error.strerror}"
+    except RefusedError as refused:
+        problem = refused.message
+    except typer.Exit as ended:  # the refusal is printed already
+        raise typer.Exit(_TROUBLE) from ended
+    try:
+        fail(problem)
+    except typer.Exit as ended:
+        raise typer.Exit(_TROUBLE) from ended
+
+
+def _print_plan(steps: Sequence[Step], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_to_record(step) for step in steps])
+        return
+    for step in steps:
+        print(step)
+    print(_count(steps) if steps else "nothing differs")
+
+
+def _count(steps: Sequence[Step]) -> str:
+    signs = [step.sign for step in steps]
+    return f"{signs.count('+')} to add, {signs.count('~')} to change, {signs.count('-')} to remove"
+
+
+def _to_record(step: Step) -> dict[str, object]:
+    return {
+        "sign": step.sign,
+        "subject": step.subject,
+        "changes": step.changes,
+        "needs_approval": step.needs_approval,
+        "approval_id": step.approval_id,
+        "by_hand": step.by_hand or None,
+    }

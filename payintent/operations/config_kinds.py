@@ -1,0 +1,422 @@
+"""The table of what a configuration file has: how each section is read, changed and removed.
+
+Accounts, contracts and refunders are not in it: they belong to one installation, like the keys and
+credentials they are bound to.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET
+
+from payintent.domain.fraud import FraudRule
+from payintent.domain.merchant import Merchant
+from payintent.domain.rate_limit import RateLimitClass
+from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.chain_views import token_view
+from payintent.operations.chains import SetChain
+from payintent.operations.config_entries import (
+    ChainEntry,
+    ConfigEntry,
+    FraudRuleEntry,
+    MerchantFraudRuleEntry,
+    MethodEntry,
+    MethodType,
+    ProviderEntry,
+    RateLimitEntry,
+    RefundThresholdEntry,
+    RestrictionEntry,
+    RetentionEntry,
+    TaxRateEntry,
+    TokenEntry,
+    write_number,
+)
+from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
+from payintent.operations.payment_methods import (
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+)
+from payintent.operations.providers import DisableProvider, EnableProvider, RenameProvider
+from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
+from payintent.operations.refund_threshold import SetRefundThreshold
+from payintent.operations.restrictions import AddRestriction, LiftRestriction
+from payintent.operations.tax_rates import RemoveTaxRate, SetTaxRate
+from payintent.operations.tokens import SetToken
+from payintent.operations.validation import LISTED_MAX
+from payintent.storage import (
+    accounts,
+    fraud,
+    merchants,
+    payment_methods,
+    rate_limits,
+    restrictions,
+    tax_rates,
+)
+from payintent.storage.merchants import MerchantFilter
+from payintent.storage.onchain import chains
+
+_LIMITS_MAX = 10_000_000
+Operations = Sequence[ChangeOperation[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """An entry as the installation has it, and the number of its row."""
+
+    entry: Any
+    number: int = 0
+    is_exported: bool = True  # False: a provider without changes, or a method that is disabled
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry that is new or differs: all its fields, and those that change."""
+
+    entry: Any
+    fields: Mapping[str, Any]
+    before: Listed | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKind:
+    """A section of the file."""
+
+    section: str
+    entry: type[ConfigEntry]
+    key: tuple[str, ...]  # the fields that identify an entry
+    read: Callable[[OperationContext], Awaitable[list[Listed]]]
+    change: Callable[[Change], Operations]
+    remove: Callable[[Listed], Operations] = lambda _: ()  # default: entries are not removed
+    is_fixed: bool = False  # migrations or gateways add entries, operators do not
+    repeats: bool = False  # several entries may have the same key
+    of_merchants: bool = False  # exported on request: merchants' numbers are an installation's own
+    #: How an operator changes it, if no operation does.
+    by_hand: Callable[[Any], str] | None = None
+
+    def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
+        """Return the values of the identifying fields."""
+        return tuple(getattr(entry, name) for name in self.key)
+
+
+async def _read_chains(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=ChainEntry(
+                chain=row.slug,
+                finality="confirmations" if row.finality == "confirmations" else "finalized",
+                confirmations=UNSET if row.confirmations is None else row.confirmations,
+                instant_finality=row.instant_finality,
+                public_rpc_urls=list(row.public_rpc_urls),
+                explorer_urls=list(row.explorer_urls),
+                refund_approval_above=write_number(row.refund_approval_above),
+                auto_refund_gas=row.auto_refund_gas,
+            )
+        )
+        for row in await chains.list_chains(context.database)
+    ]
+
+
+async def _read_tokens(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=TokenEntry(
+                chain=token.chain,
+                symbol=token.symbol,
+                address=UNSET if token.address is None else token.address,
+                decimals=token.decimals,
+                approve_zero_first=token.approve_zero_first,
+                minimum=int(token.minimum),
+                enabled=token.enabled,
+                auto_refund_from=token.auto_refund_from,
+            )
+        )
+        for chain in await chains.list_chains(context.database)
+        for token in map(token_view, await chains.list_tokens(context.database, chain.slug))
+    ]
+
+
+async def _read_providers(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=ProviderEntry(provider=row.name, wire_name=row.wire_name, enabled=row.enabled),
+            is_exported=row.wire_name != row.name or not row.enabled,
+        )
+        for row in await accounts.list_providers(context.database)
+    ]
+
+
+def _change_provider(change: Change) -> Operations:
+    operations: list[ChangeOperation[Any]] = []
+    provider, fields = change.entry.provider, change.fields
+    if "wire_name" in fields:
+        operations.append(RenameProvider(provider=provider, wire_name=fields["wire_name"]))
+    if "enabled" in fields:
+        switch = EnableProvider if fields["enabled"] else DisableProvider
+        operations.append(switch(provider=provider))
+    return operations
+
+
+def _reset_provider(listed: Listed) -> Operations:
+    operations: list[ChangeOperation[Any]] = []
+    provider = listed.entry.provider
+    if listed.entry.wire_name != provider:
+        operations.append(RenameProvider(provider=provider, wire_name=provider))
+    if not listed.entry.enabled:
+        operations.append(EnableProvider(provider=provider))
+    return operations
+
+
+async def _read_restrictions(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(entry=RestrictionEntry(type=row.type, country=row.country, active=row.active))
+        for row in await restrictions.list_restrictions(context.database)
+    ]
+
+
+def _change_restriction(change: Change) -> Operations:
+    """Add or lift a restriction; a new one that is not active is added first, as quotes know it."""
+    place = {"type": change.entry.type, "country": change.entry.country}
+    operations: list[ChangeOperation[Any]] = []
+    if change.entry.active or change.before is None:
+        operations.append(AddRestriction(**place))
+    if not change.entry.active:
+        operations.append(LiftRestriction(**place))
+    return operations
+
+
+def _lift_restriction(listed: Listed) -> Operations:
+    if not listed.entry.active:
+        return ()
+    return [LiftRestriction(type=listed.entry.type, country=listed.entry.country)]
+
+
+async def _read_fraud_rules(context: OperationContext) -> list[Listed]:
+    rules = await fraud.list_rules(context.database)
+    return [_listed_rule(rule, FraudRuleEntry) for rule in rules if rule.merchant_id is None]
+
+
+async def _read_merchant_fraud_rules(context: OperationContext) -> list[Listed]:
+    rules = await fraud.list_rules(context.database)
+    return [_listed_rule(rule, MerchantFraudRuleEntry) for rule in rules if rule.merchant_id]
+
+
+def _listed_rule(rule: FraudRule, entry: type[FraudRuleEntry]) -> Listed:
+    fields = {name: getattr(rule, name) for name in entry.__struct_fields__}
+    return Listed(entry=entry(**fields), number=rule.id)
+
+
+async def _read_tax_rates(context: OperationContext) -> list[Listed]:
+    rates = await tax_rates.list_tax_rates(context.database)
+    return [
+        Listed(entry=TaxRateEntry(country=country, rate=write_number(rate)))
+        for country, rate in rates.items()
+    ]
+
+
+async def _read_retention(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(entry=RetentionEntry(rule=rule, days=days))
+        for rule, days in context.retention.items()
+    ]
+
+
+async def _read_rate_limits(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=RateLimitEntry(
+                merchant_id=row.merchant_id,
+                kind=RateLimitClass(row.kind),
+                per_s=row.per_s,
+                burst=row.burst,
+            )
+        )
+        for row in await rate_limits.list_limits(context.database, None, _LIMITS_MAX)
+    ]
+
+
+async def _list_merchants(context: OperationContext) -> list[Merchant]:
+    listed: list[Merchant] = []
+    while True:
+        after = MerchantFilter(after=listed[-1].id if listed else 0)
+        page = await merchants.list_merchants(context.database, after, LISTED_MAX)
+        listed += page
+        if len(page) < LISTED_MAX:
+            return listed
+
+
+async def _read_refund_thresholds(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=RefundThresholdEntry(
+                merchant_id=merchant.id, currency=currency, above=write_number(above)
+            )
+        )
+        for merchant in await _list_merchants(context)
+        for currency, above in sorted(merchant.refund_approval_above.items())
+    ]
+
+
+async def _read_methods(context: OperationContext) -> list[Listed]:
+    return [
+        Listed(
+            entry=MethodEntry(
+                merchant_id=method.merchant_id,
+                account_id=method.account_id,
+                kind=cast("MethodType", method.kind),
+                label=method.label,
+                token=method.token,
+                currencies=list(method.currencies),
+                countries=None if method.countries is None else list(method.countries),
+                fee_mode=method.fee_mode,
+                fee_rate=write_number(method.fee_rate),
+                position=method.position,
+                limits=list(method.limits),
+            ),
+            number=method.id,
+            is_exported=method.enabled,
+        )
+        for merchant in await _list_merchants(context)
+        for method in await payment_methods.list_for_merchant(context.database, merchant.id, ())
+    ]
+
+
+def _change_method(change: Change) -> Operations:
+    fields = dict(change.fields)
+    if "fee_rate" in fields:
+        fields["fee_rate"] = Decimal(fields["fee_rate"])
+    if change.before is None:
+        return [AddPaymentMethod(**fields)]
+    operations: list[ChangeOperation[Any]] = []
+    if fields:
+        if "countries" in fields:  # which are all if there are none
+            fields["countries"] = fields["countries"] or []
+        operations.append(ChangePaymentMethod(method_id=change.before.number, **fields))
+    if not change.before.is_exported:
+        operations.append(EnablePaymentMethod(method_id=change.before.number))
+    return operations
+
+
+def _remove_method(listed: Listed) -> Operations:
+    return [DisablePaymentMethod(method_id=listed.number)] if listed.is_exported else ()
+
+
+def _fields_of(entry: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in msgspec.structs.asdict(entry).items()
+        if value is not UNSET and value is not None
+    }
+
+
+KINDS: Sequence[ConfigKind] = (
+    ConfigKind(
+        section="chains",
+        entry=ChainEntry,
+        key=("chain",),
+        read=_read_chains,
+        change=lambda change: [SetChain(chain=change.entry.chain, **change.fields)],
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="tokens",
+        entry=TokenEntry,
+        key=("chain", "symbol"),
+        read=_read_tokens,
+        change=lambda change: [
+            SetToken(chain=change.entry.chain, symbol=change.entry.symbol, **change.fields)
+        ],
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="providers",
+        entry=ProviderEntry,
+        key=("provider",),
+        read=_read_providers,
+        change=_change_provider,
+        remove=_reset_provider,
+        is_fixed=True,
+    ),
+    ConfigKind(
+        section="restrictions",
+        entry=RestrictionEntry,
+        key=("type", "country"),
+        read=_read_restrictions,
+        change=_change_restriction,
+        remove=_lift_restriction,
+    ),
+    ConfigKind(
+        section="fraud_rules",
+        entry=FraudRuleEntry,
+        key=FraudRuleEntry.__struct_fields__,
+        read=_read_fraud_rules,
+        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        remove=lambda listed: [RemoveFraudRule(rule_id=listed.number)],
+        repeats=True,
+    ),
+    ConfigKind(
+        section="tax_rates",
+        entry=TaxRateEntry,
+        key=("country",),
+        read=_read_tax_rates,
+        change=lambda change: [
+            SetTaxRate(country=change.entry.country, rate=Decimal(change.entry.rate))
+        ],
+        remove=lambda listed: [RemoveTaxRate(country=listed.entry.country)],
+    ),
+    ConfigKind(
+        section="retention",
+        entry=RetentionEntry,
+        key=("rule",),
+        read=_read_retention,
+        change=lambda _: (),
+        is_fixed=True,
+        by_hand=lambda entry: f"set PAYINTENT_{entry.rule.upper()}_DAYS={entry.days}",
+    ),
+    ConfigKind(
+        section="merchant_rate_limits",
+        entry=RateLimitEntry,
+        key=("merchant_id", "kind"),
+        read=_read_rate_limits,
+        change=lambda change: [SetRateLimit(**_fields_of(change.entry))],
+        remove=lambda listed: [
+            ClearRateLimit(merchant_id=listed.entry.merchant_id, kind=listed.entry.kind)
+        ],
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_fraud_rules",
+        entry=MerchantFraudRuleEntry,
+        key=MerchantFraudRuleEntry.__struct_fields__,
+        read=_read_merchant_fraud_rules,
+        change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
+        remove=lambda listed: [RemoveFraudRule(rule_id=listed.number)],
+        repeats=True,
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_refund_thresholds",
+        entry=RefundThresholdEntry,
+        key=("merchant_id", "currency"),
+        read=_read_refund_thresholds,
+        change=lambda change: [SetRefundThreshold(**_fields_of(change.entry))],
+        remove=lambda listed: [
+            SetRefundThreshold(merchant_id=listed.entry.merchant_id, currency=listed.entry.currency)
+        ],
+        of_merchants=True,
+    ),
+    ConfigKind(
+        section="merchant_methods",
+        entry=MethodEntry,
+        key=("merchant_id", "account_id", "kind", "token", "label"),
+        read=_read_methods,
+        change=_change_method,
+        remove=_remove_method,
+        repeats=True,
+        of_merchants=True,
+    ),
+)

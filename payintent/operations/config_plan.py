@@ -1,0 +1,223 @@
+"""Export an installation's configuration, and plan and apply the changes that a file asks for.
+
+Every change is an operation of its own, with its audit entry and its approval. So a plan that was
+cut off is continued by applying the file again: what is done no longer differs.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.encryption import proposal_place
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.config_entries import ConfigEntry
+from payintent.operations.config_file import ConfigFile, Placed
+from payintent.operations.config_kinds import KINDS, Change, ConfigKind, Listed
+from payintent.storage import proposals
+from payintent.storage.proposals import Proposal
+
+_PAGE = 1_000
+Submit = Callable[[ChangeOperation[Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A difference between the file and the installation, and the operations that remove it."""
+
+    sign: str  # + is added, ~ changes, - is removed
+    subject: str
+    changes: str
+    where: str  # in the file; empty for a removal
+    operations: Sequence[ChangeOperation[Any]]
+    by_hand: str = ""  # what an operator has to do, if no operation can
+    needs_approval: bool = False
+    approval_id: str | None = None  # of the proposal that waits for another person
+
+    def __str__(self) -> str:
+        """Describe the step on one line."""
+        note = f" [{self.by_hand}]" if self.by_hand else ""
+        if self.approval_id is not None:
+            note = f" [waits for approval: {self.approval_id}]"
+        elif self.needs_approval:
+            note = " [needs approval]"
+        return f"{self.sign} {self.subject}: {self.changes}{note}"
+
+
+class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=True, kw_only=True):
+    """Read the configuration by section."""
+
+    action: ClassVar[str] = "config.export"
+    with_merchants: bool = False
+
+    async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
+        """Return the entries of each section, without what belongs to one installation alone."""
+        return [
+            (
+                kind.section,
+                [listed.entry for listed in await kind.read(context) if listed.is_exported],
+            )
+            for kind in KINDS
+            if self.with_merchants or not kind.of_merchants
+        ]
+
+
+class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
+    """Compare a configuration file with the installation."""
+
+    action: ClassVar[str] = "config.diff"
+    file: ConfigFile
+
+    async def read(self, context: OperationContext) -> list[Step]:
+        """Return the differences in the order to apply them; raise what an operation refuses."""
+        steps = [
+            await _check(context, step)
+            for kind in KINDS
+            if kind.section in self.file.sections
+            for step in _compare(kind, await kind.read(context), self.file.sections[kind.section])
+        ]
+        waiting = await _load_waiting(context, steps)
+        return [replace(step, approval_id=_find_approval(step, waiting)) for step in steps]
+
+
+async def apply_plan(steps: Sequence[Step], submit: Submit) -> list[Step]:
+    """Run the operations of a plan; return the steps that wait for another person's approval.
+
+    An operation that waits holds up the further operations of its step alone.
+    """
+    waiting: list[Step] = []
+    for step in steps:
+        if step.approval_id is not None:
+            waiting.append(step)
+            continue
+        for operation in step.operations:
+            result = await submit(operation)
+            if isinstance(result, Proposal):
+                approval_id = ids.format_id(ids.APPROVAL, result.id)
+                waiting.append(replace(step, approval_id=approval_id))
+                break
+    return waiting
+
+
+def _compare(
+    kind: ConfigKind, listed: Sequence[Listed], placed: Sequence[Placed]
+) -> Iterator[Step]:
+    """Give the steps from the installation's entries to the file's; removals come last."""
+    present: defaultdict[tuple[object, ...], list[Listed]] = defaultdict(list)
+    for entry in sorted(listed, key=lambda entry: entry.is_exported):
+        present[kind.key_of(entry.entry)].insert(0, entry)
+    for item in placed:
+        same = present[kind.key_of(item.entry)]
+        before = same.pop(0) if same else None
+        if step := _step_to(kind, before, item):
+            yield step
+    for entry in (entry for same in present.values() for entry in same):
+        if operations := kind.remove(entry):
+            fields = _written(kind, entry.entry)
+            yield Step(
+                sign="-",
+                subject=_subject(kind, entry.entry),
+                changes=f"removed{fields and f' ({fields})'}",
+                where="",
+                operations=operations,
+            )
+
+
+def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | None:
+    """Return the step from an entry to the file's; None if nothing differs."""
+    entry = placed.entry
+    old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
+    fields = {
+        name: value
+        for name, value in msgspec.structs.asdict(entry).items()
+        if value is not msgspec.UNSET and (before is None or value != old[name])
+    }
+    if before is None and kind.is_fixed:
+        raise RefusedError(
+            ErrorCode.NOT_FOUND, f"{placed.where}: this installation has no {_subject(kind, entry)}"
+        )
+    # What is left out stays as it is, also for operations that take all fields.
+    same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
+    whole = msgspec.structs.replace(entry, **same)
+    by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
+    is_different = before is None or fields or not before.is_exported
+    operations = kind.change(Change(whole, fields, before)) if is_different else ()
+    if not operations and not by_hand:
+        return None
+    if before is None:
+        changes = _written(kind, entry) or "added"
+    else:
+        changes = ", ".join(
+            f"{name} {_words(old[name])} → {_words(value)}" for name, value in fields.items()
+        )
+    return Step(
+        sign="+" if before is None else "~",
+        subject=_subject(kind, entry),
+        changes=changes or "offered again",
+        where=placed.where,
+        operations=operations,
+        by_hand=by_hand,
+    )
+
+
+def _subject(kind: ConfigKind, entry: ConfigEntry) -> str:
+    values = [_words(value) for value in kind.key_of(entry) if value is not None]
+    return " ".join([kind.section, *values])
+
+
+def _written(kind: ConfigKind, entry: ConfigEntry) -> str:
+    """Write the fields that do not identify an entry."""
+    return ", ".join(
+        f"{name} {_words(value)}"
+        for name, value in msgspec.structs.asdict(entry).items()
+        if name not in kind.key and value is not msgspec.UNSET
+    )
+
+
+def _words(value: object) -> str:
+    if value is msgspec.UNSET:
+        return "none"
+    text = str(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+async def _check(context: OperationContext, step: Step) -> Step:
+    """Refuse a step that could not be done, before anything is changed."""
+    needs_approval = False
+    for operation in step.operations:
+        try:
+            await operation.check(context)
+            if context.actor.role is not None:
+                needs_approval |= await operation.needs_approval(context)
+        except RefusedError as error:
+            at = step.where or step.subject
+            raise RefusedError(error.code, f"{at}: {error.message}") from error
+    return replace(step, needs_approval=needs_approval)
+
+
+async def _load_waiting(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
+    """Load the proposals that wait and could be of these steps: by their operation, their ids."""
+    actions = {operation.action for step in steps for operation in step.operations}
+    waiting: dict[bytes, str] = {}
+    after: UUID | None = None
+    while actions:
+        page = await proposals.list_waiting(context.database, after, _PAGE)
+        for proposal in page:
+            if proposal.action in actions and proposal.sealed is not None:
+                place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+                fields = context.encryption.decrypt(proposal.sealed, place)
+                waiting[fields] = ids.format_id(ids.APPROVAL, proposal.id)
+        if len(page) < _PAGE:
+            break
+        after = page[-1].id
+    return waiting
+
+
+def _find_approval(step: Step, waiting: Mapping[bytes, str]) -> str | None:
+    encoded = map(msgspec.json.encode, step.operations)
+    return next((waiting[fields] for fields in encoded if fields in waiting), None)

@@ -1,0 +1,177 @@
+"""Install what tests, drills and benches need beside the developers' packages.
+
+`python -m tools.prepare` installs what the tests need; names of `PARTS` select parts. What is
+installed already, as its lock says, is left alone. Node packages and Python environments go into
+the folder of this environment; programs come from Debian.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import distributions
+from pathlib import Path
+
+from tests.support import browser as browsers
+from tests.support import tools as programs
+from tools import examples as shops
+from tools import locked, medusa
+from tools.openapi import install as openapi
+from tools.vitest import install as vitest
+from tools.web import install as web
+
+PROFILE = Path(sys.prefix) / "profile"
+PY_SPY = PROFILE / "bin" / "py-spy"
+#: Debian starts nginx when it installs it; this policy forbids that while packages are installed.
+_INSTALL = """
+policy=/usr/sbin/policy-rc.d; created=
+[ -e $policy ] || { created=$policy; printf '#!/bin/sh\\nexit 101\\n' >$policy; chmod +x $policy; }
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+for package in "$@"; do apt-get install -y -qq --no-install-recommends "$package" || failed=1; done
+[ -z "$created" ] || rm -f "$created"
+exit $failed
+"""
+
+
+def is_installed(folder: Path, source: Path) -> bool:
+    """Tell whether npm has finished installing the lock of `source` into `folder`."""
+    lock, copy = source / "package-lock.json", folder / "package-lock.json"
+    finished = folder / "node_modules" / ".package-lock.json"  # npm writes it last
+    return finished.is_file() and copy.is_file() and copy.read_bytes() == lock.read_bytes()
+
+
+def has_packages(environment: Path, lock: Path) -> bool:
+    """Tell whether a Python environment has every package that `lock` pins."""
+    folders = environment.glob("lib/python3*/site-packages")
+    installed = {
+        (_normalize(package.metadata["Name"]), package.version)
+        for package in distributions(path=[str(folder) for folder in folders])
+    }
+    return {
+        (_normalize(package.name), package.version) for package in locked.read(lock)
+    } <= installed
+
+
+def has_openapi_tools() -> bool:
+    """Tell whether everything that `openapi` installs is there."""
+    return (
+        is_installed(openapi.FOLDER, openapi.HERE)
+        and has_packages(openapi.CLIENTS, openapi.LOCKS / "clients.txt")
+        and has_packages(openapi.MCP, openapi.LOCKS / "mcp.txt")
+    )
+
+
+def has_web_tools() -> bool:
+    """Tell whether everything that `web` installs is there."""
+    return is_installed(web.FOLDER, web.HERE)
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _prepare_openapi() -> None:
+    if not has_openapi_tools():
+        _report("the tools of the contract and of the clients")
+        openapi.main()
+
+
+def _prepare_web() -> None:
+    if not has_web_tools():
+        _report("the checks of scripts and styles")
+        web.main()
+
+
+def _prepare_browser() -> None:
+    if not (browsers.find() and browsers.has_shell()):
+        _install_from_debian("chromium", "chromium-headless-shell")
+
+
+def _prepare_programs() -> None:
+    _install_from_debian(*sorted(set(programs.missing_packages())))
+
+
+def _prepare_maven() -> None:
+    _prepare_programs()
+    if not programs.find("mvn"):
+        _install_from_debian("maven")
+
+
+def _prepare_vitest() -> None:
+    _prepare_openapi()
+    if not is_installed(vitest.FOLDER, vitest.HERE):
+        _report("vitest")
+        web.install(vitest.HERE, vitest.FOLDER)
+
+
+def _prepare_examples() -> None:
+    _prepare_openapi()
+    _report("the packages of the example shops")
+    shops.main()
+
+
+def _prepare_medusa() -> None:
+    _prepare_openapi()
+    if not is_installed(medusa.FOLDER, medusa.SHOP):
+        _report("Medusa")
+        web.install(medusa.SHOP, medusa.FOLDER)
+
+
+def _prepare_profile() -> None:
+    lock = openapi.LOCKS / "profile.txt"
+    if not has_packages(PROFILE, lock):
+        _report("py-spy")
+        openapi.install_python(lock, PROFILE)
+
+
+def _prepare_clients_long() -> None:
+    _prepare_maven()
+    lock = openapi.LOCKS / "clients-long.txt"
+    if not has_packages(openapi.CLIENTS_LONG, lock):
+        _report("openapi-generator")
+        openapi.install_python(lock, openapi.CLIENTS_LONG)
+
+
+def _report(text: str) -> None:
+    print(f"installing {text} into {sys.prefix}", flush=True)
+
+
+def _install_from_debian(*packages: str) -> None:
+    if not packages:
+        return
+    names = " ".join(packages)
+    print(f"installing {names} from Debian", flush=True)
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    command = [*as_root, "sh", "-c", _INSTALL, "prepare", *packages]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        print(f"not all of {names} could be installed: tests that need them will fail", flush=True)
+
+
+#: What each name installs.
+PARTS: dict[str, Callable[[], None]] = {
+    "openapi": _prepare_openapi,
+    "web": _prepare_web,
+    "browser": _prepare_browser,
+    "programs": _prepare_programs,
+    "clients-long": _prepare_clients_long,
+    "examples": _prepare_examples,
+    "medusa": _prepare_medusa,
+    "profile": _prepare_profile,
+    "vitest": _prepare_vitest,
+}
+_FOR_TESTS = ("openapi", "web", "browser", "programs")
+
+
+def prepare(*names: str) -> None:
+    """Install the parts that are named."""
+    for name in names:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    if unknown := set(sys.argv[1:]) - PARTS.keys():
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
+    prepare(*(sys.argv[1:] or _FOR_TESTS))
