@@ -144,7 +144,7 @@ def submit_as_operator(
 
     async def with_actor(service: Service) -> T:
         actor = await _actor(service, why)
-        return await work(lambda change: service.submit(change, actor, show_progress, _warn))
+        return await work(lambda change: service.submit(change, actor, show_progress))
 
     return with_service(with_actor)
 
