@@ -26,7 +26,6 @@ SKIPS = {
     "tests/gateways/test_stripe_mock.py": "Go, or the proxy of its modules, is not there",
     "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
     "tests/storage/test_schema_file.py": "a PostgreSQL before 18",
-    "tests/support/cell_schema.py": "merchants are in a second cell, and not in that of the test",
     "tests/tools/test_plugins.py": "PHP is not installed",
 }
 SKIPPING = re.compile(

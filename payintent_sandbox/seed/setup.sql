@@ -1,14 +1,12 @@
--- What a connection that seeds has for itself: ids as `payintent.domain.ids` makes them, of cell 0,
--- their texts in base62, and tables for a batch and for the merchants.
+-- What a connection that seeds has for itself: ids as `payintent.domain.ids` makes them, their texts
+-- in base62, and tables for a batch and for the merchants.
 
 CREATE FUNCTION pg_temp.timed_id(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8000'
-        || right(replace(gen_random_uuid()::text, '-', ''), 16))::uuid
+    SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7'
+        || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid
 $$;
 CREATE FUNCTION pg_temp.opaque_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT (left(md5(gen_random_uuid()::text), 22)
-        || to_hex(2 + 4 * floor(random() * 4)::int)
-        || '70f946c00')::uuid
+    SELECT md5(gen_random_uuid()::text)::uuid
 $$;
 CREATE FUNCTION pg_temp.base62(id uuid) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE

@@ -16,7 +16,6 @@ from tests.support.world import Api
 
 __all__ = ["side"]
 
-pytestmark = pytest.mark.usefixtures("dialect")
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _GOLDEN = re.compile(

@@ -279,7 +279,7 @@ async def test_a_cursor_of_a_future_that_was_lost_is_refused(api: Api) -> None:
     await end(api)
     answer = (await read(api)).json
     lost = FeedPosition(1, uuid4())
-    for cursor in (write_feed_cursor({0: lost}), write_feed_cursor({0: FeedPosition(7, uuid4())})):
+    for cursor in (write_feed_cursor(lost), write_feed_cursor(FeedPosition(7, uuid4()))):
         refused = await read(api, f"?after={cursor}")
         assert refusal(refused) == (400, "BAD_REQUEST")
         assert "restored" in refused.json["message"]

@@ -38,6 +38,7 @@ from payintent.service import open_service
 from payintent.storage import accounts, operator_tokens
 from payintent.storage.database import Tx
 from payintent.storage.proposals import Proposal
+from payintent.worker_steps import prune
 from tests.operations.stage import (
     ADA,
     ALAN,
@@ -48,7 +49,6 @@ from tests.operations.stage import (
     Stage,
 )
 from tests.payments.staging import held, until_waiting
-from tests.support.workers import prune_all
 from tests.support.world import World
 
 _DAY_S = 24 * 3600
@@ -254,7 +254,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
     lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed
     assert len(lapsed) < stage.service.settings.prune_batch_max
-    await prune_all(stage.service)
+    await prune(stage.service.database, stage.service.settings)
     assert await stage.world.rows("SELECT FROM proposal WHERE sealed IS NOT NULL") == []
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "LAPSED"
 

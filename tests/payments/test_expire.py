@@ -20,11 +20,10 @@ from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.payments.settle import settle_session
 from payintent.storage import sessions
 from payintent.worker_metrics import OLDEST, measure
-from payintent.worker_steps import session_inquirers
+from payintent.worker_steps import expire, session_inquirers
 from tests.payments.staging import held, until_waiting
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
-from tests.support.workers import expire_all
 from tests.support.world import World
 
 TTL_S = 1800
@@ -317,7 +316,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
             await inquirers.finish()
             inquire_at = round(clock.monotonic() * 1_000) + inquire_ms
         else:
-            await expire_all(service)
+            await expire(service.database, service.settings)
             expire_at += expire_ms
         if await world.status(payment) == "EXPIRED":
             break

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from uuid import uuid4
 
 import msgspec
@@ -27,8 +26,8 @@ from payintent.storage import fraud, idempotency, new_payments
 from payintent.storage.database import Database
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.new_payments import NewPayment
+from payintent.worker_steps import prune
 from tests.payments.staging import held, until_waiting
-from tests.support.workers import prune_all
 from tests.support.world import World, patient
 
 _DAY_S = 24 * 3600
@@ -249,25 +248,25 @@ async def test_denials_and_attempts_are_forgotten_in_their_time(world: World) ->
     await _decide(world, 2)
     await _attempt(world, 3)
     await world.move_clock(3500)
-    assert await prune_all(world.service) is False
+    assert await prune(world.service.database, world.service.settings) is False
     assert await _kept(world) == (2, 3)
     await world.move_clock(3700)
     await _attempt(world, 1)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (2, 1)
     await world.perform(RemoveFraudRule(rule_id=long.id))
     await world.move_clock(3830)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (2, 0)
     await world.perform(RemoveFraudRule(rule_id=short.id))
     await _attempt(world, 1)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (2, 0)  # no rule counts it
     await world.move_clock(90 * _DAY_S - 60)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (2, 0)
     await world.move_clock(90 * _DAY_S + 3600)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (0, 0)
 
 
@@ -282,5 +281,5 @@ async def test_pruning_goes_on_at_once_where_either_had_more_than_a_batch(
     await _decide(world, decided)
     await _attempt(world, attempted)
     await world.move_clock(91 * _DAY_S)
-    assert await prune_all(replace(service, settings=small)) is plenty
+    assert await prune(service.database, small) is plenty
     assert await _kept(world) == (max(0, decided - 4), max(0, attempted - 4))

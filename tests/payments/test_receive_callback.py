@@ -24,11 +24,11 @@ from payintent.payments.receive_callback import (
 )
 from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
+from payintent.worker_steps import prune
 from tests.payments.refunding import auto_refund
 from tests.payments.staging import held, until_waiting
 from tests.payments.test_expire import sweep
 from tests.support.fakes import captured, declined
-from tests.support.workers import prune_all
 from tests.support.world import World
 
 EXACT = captured(159000)
@@ -414,10 +414,10 @@ async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: Wo
         return {row["callback_id"]: row["body"] for row in rows}
 
     await world.move_clock(30 * 24 * 3600 - 60)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await bodies() == {"applied": b"raw body", "waits": b"raw body"}
     await world.move_clock(30 * 24 * 3600 + 1)
-    await prune_all(world.service)
+    await prune(world.service.database, world.service.settings)
     assert await bodies() == {"applied": None, "waits": b"raw body"}
     assert await callbacks.prune_bodies(database, 30, 10) == 0
     assert (await tell(world, session_id, declined(), name="applied")).fresh is False

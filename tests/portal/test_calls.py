@@ -12,9 +12,9 @@ from payintent.config import Settings
 from payintent.service import Service
 from payintent.storage import api_calls
 from payintent.storage.database import Database
+from payintent.worker_steps import prune
 from tests.portal.person import member, words
 from tests.support.patience import PATIENCE_S
-from tests.support.workers import prune_all
 from tests.support.world import Api, World, free_port
 
 _DROPPED = "payintent_api_calls_dropped_total"
@@ -123,7 +123,7 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
     assert await api_calls.delete_old(service.database, 7, 100) == 0
     await world.move_clock(7 * _DAY_S + 60)
     assert await api_calls.delete_old(service.database, 7, 2) == 2
-    await prune_all(service)
+    await prune(service.database, service.settings)
     assert await world.rows("SELECT FROM api_call") == []
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import RFC_4122
 
 import asyncpg
 import pytest
@@ -91,15 +92,13 @@ async def _check_ids(raw: asyncpg.Connection) -> None:
         made = [row["id"] for row in await raw.fetch(f"SELECT id FROM {table}")]
         assert made, table
         if timed:
-            assert {(one.version, ids.cell_of_timed(one)) for one in made} == {(8, 0)}, table
-            times = [datetime.fromtimestamp((one.int >> 80) / 1000, UTC) for one in made]
+            assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}, table
+            times = [datetime.fromtimestamp(ids.unix_ms_of_timed(one) / 1000, UTC) for one in made]
             assert now - timedelta(days=DAYS, minutes=1) < min(times), table
             assert max(times) < now + timedelta(minutes=1), table
-        else:
-            mark = ids.make_opaque_id(0, 0).int
-            assert {one.int & (1 << 38) - 1 for one in made} == {mark}, table
     created = await raw.fetch("SELECT id, created_at FROM payment")
-    assert all(row["id"].int >> 80 == round(row[1].timestamp() * 1000) for row in created)
+    for payment_id, created_at in created:
+        assert ids.unix_ms_of_timed(payment_id) == round(created_at.timestamp() * 1000)
 
 
 async def _check_events(service: Service, raw: asyncpg.Connection) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from payintent.service import Service
-from payintent.worker_steps import expire, prune
 from payintent.workers import run_loops
 
 
@@ -19,13 +18,3 @@ async def working(service: Service) -> AsyncIterator[None]:
     finally:
         stop.set()
         await running
-
-
-async def prune_all(service: Service) -> bool:
-    """Prune as a worker does; tells whether there may be more."""
-    return await prune(service.database, service.settings)
-
-
-async def expire_all(service: Service) -> bool:
-    """Expire as a worker does; tells whether there may be more."""
-    return await expire(service.database, service.settings)
