@@ -58,8 +58,6 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
-#: The modules here of groups whose commands are not made of operations.
-_GROUP_MODULES = {"config": "config"}
 #: What is opened without a look at other distributions, which takes longer than a small command;
 #: `doctor` is not: it has checks of theirs.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
@@ -95,7 +93,11 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
                 app.command(name, help=help_text)(_unopened)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
-        if opened in {None, name}:
+        if opened not in {None, name}:
+            pass
+        elif name == "config":  # its file is on the machine where the command is typed
+            import_module("payintent.cli.config").add_to(group)
+        else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
     if opened not in _OURS:
