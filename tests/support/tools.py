@@ -9,6 +9,7 @@ import pytest
 PACKAGES = {
     "javac": "openjdk-17-jdk-headless",
     "curl": "curl",
+    "haproxy": "haproxy",
     "nginx": "nginx",
     "openssl": "openssl",
     "php": "php-cli",

@@ -1,0 +1,190 @@
+"""deploy/cells/haproxy.cfg: one public API host in front of two installations, on real sockets."""
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from payintent.config import Settings
+from payintent.domain.api_key import make_api_key
+from payintent.service import open_service
+from tests.docs.reading import page
+from tests.support.databases import Databases
+from tests.support.fakes import FakeGateway
+from tests.support.haproxy import InstallationProxy
+from tests.support.patience import PATIENCE_S
+from tests.support.serving import serving_api
+from tests.support.world import Answer, Api, make_world
+
+_BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
+
+
+class Front:
+    """Two installations, which share a public address, and a third that can join."""
+
+    def __init__(self, proxy: InstallationProxy, apis: dict[str, Api]) -> None:
+        self.proxy = proxy
+        self.apis = apis
+        self._client = aiohttp.ClientSession()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def send(self, authorization: str | None, path: str = "/v1/payments") -> Answer:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        async with self._client.get(self.proxy.url + path, headers=headers) as answer:
+            return Answer(answer.status, await answer.read(), answer.headers)
+
+    async def create(self, mark: str) -> Answer:
+        headers = self.apis[mark].bearer() | {"Idempotency-Key": str(uuid4())}
+        url = f"{self.proxy.url}/v1/payments"
+        async with self._client.post(url, json=_BODY, headers=headers) as answer:
+            return Answer(answer.status, await answer.read(), answer.headers)
+
+    def key(self, mark: str) -> str:
+        return self.apis[mark].world.api_key
+
+    def ports(self, *marks: str) -> dict[str, list[int]]:
+        return {mark: [urlsplit(self.apis[mark].base).port or 0] for mark in marks}
+
+
+@pytest.fixture
+async def front(settings: Settings, databases: Databases, tmp_path: Path) -> AsyncIterator[Front]:
+    async with AsyncExitStack() as stack:
+        apis: dict[str, Api] = {}
+        for mark in ("a1", "b1", "Zz"):
+            installation = _installation(settings, databases, mark)
+            apis[mark] = await stack.enter_async_context(installation)
+        ports = {mark: [urlsplit(apis[mark].base).port or 0] for mark in ("a1", "b1")}
+        proxy = await stack.enter_async_context(InstallationProxy(tmp_path, ports))
+        front = Front(proxy, apis)
+        yield front
+        await front.close()
+
+
+@asynccontextmanager
+async def _installation(settings: Settings, databases: Databases, mark: str) -> AsyncIterator[Api]:
+    """Serve an installation with a database and a merchant of its own."""
+    url = databases.take()
+    own = settings.model_copy(update={"database_url": url, "key_mark": mark})
+    gateway = FakeGateway()
+    service = await open_service(own, {"fake": gateway})
+    async with serving_api(own, await make_world(service, gateway)) as api:
+        yield api
+    await service.close()
+    databases.give_back(url)
+
+
+async def test_a_key_reaches_its_own_installation(front: Front) -> None:
+    for mark, other in (("a1", "b1"), ("b1", "a1")):
+        created = await front.create(mark)
+        assert created.status == 201
+        path = f"/v1/payments/{created.json['id']}"
+        assert (await front.send(f"Bearer {front.key(mark)}", path)).status == 200
+        assert (await front.send(f"Bearer {front.key(other)}", path)).status == 404
+    for spelling in ("bearer  {}", "BEARER {} "):
+        assert (await front.send(spelling.format(front.key("b1")))).status == 200
+
+
+async def test_what_has_no_mark_of_an_installation_is_401_as_the_service_says_it(
+    front: Front,
+) -> None:
+    own = await front.apis["a1"].send("GET", "/v1/payments")
+    unknown = make_api_key("sk_live", "Zz345678", "A" * 43).text
+    wrong_case = make_api_key("sk_live", "A1345678", "A" * 43).text
+    of_a1 = make_api_key("sk_live", "a1345678", "A" * 43).text
+    for authorization in (
+        *(None, "Bearer", "Basic abc", f"Bearer {unknown}", f"Bearer {wrong_case}"),
+        *(f"Bearer {of_a1}", "Bearer sk_live_a1", f"Bearer {front.key('a1')[:-1]}"),
+    ):
+        refused = await front.send(authorization)
+        assert (refused.status, refused.json) == (401, own.json), authorization
+        for name in ("WWW-Authenticate", "Content-Type"):
+            assert refused.headers[name] == own.headers[name]
+
+
+async def test_no_key_and_no_checkout_id_is_in_the_log(front: Front) -> None:
+    await front.create("a1")
+    unknown = make_api_key("sk_live", "Zz345678", "S" * 43).text
+    await front.send(f"Bearer {unknown}", "/v1/payments?key=" + unknown)
+    await front.send(f"Bearer my_sk_{unknown}_x")
+    await front.send(None, "/v1/checkout/cs_0123456789abcdeF/status")
+    lines = [line for line in front.proxy.log.splitlines() if line.startswith("{")]
+    calls = [json.loads(line) for line in lines]
+    assert [(call["method"], call["path"], call["status"]) for call in calls] == [
+        ("POST", "/v1/payments", 201),
+        ("GET", "/v1/payments", 401),
+        ("GET", "/v1/payments", 401),
+        ("GET", "/v1/checkout/cs_***/status", 401),
+    ]
+    assert calls[0]["mark"] == "a1"
+    assert calls[0]["server"] == "a1/api1"
+    assert calls[0]["request_id"]
+    text = front.proxy.log
+    for secret in (front.key("a1"), unknown, "S" * 10, "0123456789abcdeF"):
+        assert secret not in text
+    assert front.key("a1").rpartition("_")[2] not in text
+
+
+async def test_an_installation_that_is_down_is_503_and_the_other_goes_on(front: Front) -> None:
+    front.proxy.configure({"a1": [1], **front.ports("b1")})  # nothing listens at port 1
+    await front.proxy.reload()
+    async with asyncio.timeout(PATIENCE_S):
+        while (answer := await front.create("a1")).status != 503:
+            await asyncio.sleep(0.1)
+    assert answer.json["code"] == "SERVICE_UNAVAILABLE"
+    assert answer.headers["Retry-After"] == "1"
+    assert (await front.create("b1")).status == 201
+
+
+async def test_a_process_that_is_not_ready_is_passed_over(front: Front) -> None:
+    front.proxy.configure({"a1": [1, *front.ports("a1")["a1"]]})
+    await front.proxy.reload()
+    async with asyncio.timeout(PATIENCE_S):
+        while '"server":"a1/api2"' not in front.proxy.log:
+            assert (await front.create("a1")).status == 201
+    for _ in range(10):
+        assert (await front.create("a1")).status == 201
+
+
+async def test_a_third_installation_joins_by_a_reload_without_a_failed_request(
+    front: Front,
+) -> None:
+    assert (await front.create("Zz")).status == 401
+    joined = asyncio.Event()
+
+    async def load(mark: str) -> list[int]:
+        statuses = [(await front.create(mark)).status for _ in range(20)]
+        while not joined.is_set():
+            statuses.append((await front.create(mark)).status)
+        return statuses + [(await front.create(mark)).status for _ in range(20)]
+
+    async def join() -> None:
+        front.proxy.configure(front.ports("a1", "b1", "Zz"))
+        await front.proxy.reload()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await front.create("Zz")).status != 201:
+                await asyncio.sleep(0.05)
+        joined.set()
+
+    *loads, _ = await asyncio.gather(load("a1"), load("b1"), load("a1"), join())
+    statuses = set(itertools.chain.from_iterable(loads))  # type: ignore[arg-type]
+    assert statuses == {201}
+
+
+def test_the_file_has_no_lua_and_holds_the_services_limits() -> None:
+    text = page("deploy/cells/haproxy.cfg")
+    assert "lua" not in text
+    header_s = int(Settings.model_fields["header_timeout_s"].default)
+    assert re.search(rf"timeout http-request {header_s}s", text)
+    assert re.search(r"    user haproxy\n    group haproxy\n", text)
+    marks = re.findall(r"use_backend (\w+) if \{ var\(txn\.mark\) -m str (\w+) \}", text)
+    assert [backend for backend, mark in marks if backend == mark] == ["a1", "b1"]
