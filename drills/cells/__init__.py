@@ -1,1 +1,1 @@
-"""Faults and moves of cells under load: `make drill-cells`."""
+"""Two whole installations behind HAProxy, and their faults under load."""

@@ -1,9 +1,8 @@
-"""`make drill-cells`: kills, freezes and moves cells under load, and prints what was lost."""
+"""`make drill-cells`: kills and freezes installations under load, and prints what was lost."""
 
 import argparse
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -22,8 +21,6 @@ from drills.judge import Verdict, judge
 from drills.load import CREATE, Call, Load, failures
 from drills.observe import outage_s, percentile
 
-_BEFORE_S = 15.0
-_AFTER_S = 15.0
 _REQUESTS_MAX = 100_000  # of one run
 _DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
 _LOOK_S = 1.0
@@ -37,30 +34,31 @@ class Drill:
 
     scene: Scene
     per_s: float  # requests of each merchant
+    around_s: float = 15.0  # of load before a fault, and after it was repaired
     calls: list[Call] = field(default_factory=list[Call])
     found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
 
     async def run(self, fault: Fault) -> Run:
-        """Do one thing to a cell while merchants of both are under load, and judge what became."""
+        """Do one thing to an installation while both merchants are under load, and judge it."""
         loads = [
-            Load(self.scene.target, shop.api_key, self.per_s, _REQUESTS_MAX, cancels=_CANCELS)
-            for shop in self.scene.shops
+            Load(self.scene.target, own.api_key, self.per_s, _REQUESTS_MAX, cancels=_CANCELS)
+            for own in self.scene.installations[:2]
         ]
         async with asyncio.TaskGroup() as work:
             for load in loads:
                 work.create_task(load.run())
             try:
-                await asyncio.sleep(_BEFORE_S)
+                await asyncio.sleep(self.around_s)
                 since = time.monotonic()
                 await fault.begin(self.scene)
                 await asyncio.sleep(fault.hold_s)
                 until = time.monotonic()
                 await fault.end(self.scene)
-                await asyncio.sleep(_AFTER_S)
+                await asyncio.sleep(self.around_s)
             finally:
                 for load in loads:
                     load.stop()
-        own, other = loads[fault.cell], loads[1 - fault.cell]
+        own, other = loads[fault.installation], loads[1 - fault.installation]
         return await self._judge(fault, own, other, (since, until))
 
     async def _judge(
@@ -75,7 +73,7 @@ class Drill:
         return Run(
             fault=fault.name,
             title=fault.title,
-            outage_max_s=fault.outage_max_s,
+            is_harmless=fault.is_harmless,
             outage_s=outage_s(own.calls, since),
             before_s=_p99(call for call in other.calls if call.due < since),
             during_s=_p99(call for call in other.calls if since <= call.due < until),
@@ -91,7 +89,7 @@ class Drill:
         deadline = time.monotonic() + _DELIVERED_S
         while True:
             stored, events = await self.scene.stored()
-            found = judge(self.calls, stored, events, self.scene.receiver.told)
+            found = judge(self.calls, stored, events, self.scene.told())
             if not found.missing - self.found.missing or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(_LOOK_S)
@@ -104,38 +102,17 @@ def _p99(calls: Iterable[Call]) -> float:
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
     runs: list[Run] = []
     try:
-        for pooled in (False, True):
-            faults = [fault for fault in _chosen(options.only) if fault.pooled == pooled]
-            if faults:
-                await _run_all(options, faults, _make_folder(folder), runs, console)
+        async with scene.running(folder) as made:
+            drill = Drill(made, options.rate)
+            for fault in _chosen(options.only):
+                for number in range(1, options.runs + 1):
+                    runs.append(await drill.run(fault))
+                    report.show_run(runs[-1], number, console)
     finally:  # also of a drill that is stopped
         if runs:
             console.print(report.table(runs))
             console.print("\n".join(report.markdown(runs)))
     return report.is_met(runs)
-
-
-async def _run_all(
-    options: argparse.Namespace,
-    faults: list[Fault],
-    folder: Path,
-    runs: list[Run],
-    console: Console,
-) -> None:
-    async with scene.running(folder, pooled=faults[0].pooled) as made:
-        drill = Drill(made, options.rate)
-        # A merchant that was moved needs its former cell for a day of keys: moves come last.
-        for fault in faults:
-            for number in range(1, options.runs + 1):
-                runs.append(await drill.run(fault))
-                report.show_run(runs[-1], number, console)
-
-
-def _make_folder(parent: Path) -> Path:
-    """Make a folder of one scene, which the databases' own user can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="scene-", dir=parent))
-    folder.chmod(0o711)
-    return folder
 
 
 def _chosen(only: str) -> list[Fault]:
@@ -147,25 +124,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make drill-cells")
     parser.add_argument("--runs", type=int, default=3, help="of each fault")
     parser.add_argument("--only", default="", help="names of faults, separated by commas")
-    parser.add_argument("--rate", type=float, default=40.0, help="requests a second, by cell")
+    parser.add_argument("--rate", type=float, default=40.0, help="requests a second, by merchant")
     options = parser.parse_args()
     names = [fault.name for fault in FAULTS]
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
         parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
-    if any(fault.pooled for fault in _chosen(options.only)):
-        _require_pooler(parser)
     return options
-
-
-def _require_pooler(parser: argparse.ArgumentParser) -> None:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
-    lacking = [name for name in ("pgbouncer", "psql") if not shutil.which(name, path=path)]
-    if lacking or os.geteuid():
-        parser.error(
-            "move-cell needs root, and Debian's packages pgbouncer and postgresql-client; "
-            "leave it out with ONLY="
-        )
 
 
 def main() -> None:

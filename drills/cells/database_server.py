@@ -1,8 +1,7 @@
-"""The PostgreSQL server of one cell, which can be killed, frozen and started again."""
+"""The PostgreSQL server of an installation, which can be killed, frozen and started again."""
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,39 +11,23 @@ from payintent_sandbox.postgres import Postgres
 from tests.support.world import free_port
 
 
-class CellServer:
-    """A server of its own for one cell, always on the same port."""
+class DatabaseServer:
+    """A server that keeps its port when it is started again."""
 
-    def __init__(self, number: int, folder: Path, name: str = "", password: str = "") -> None:
-        """Make its data in a folder; its log can be followed by another server."""
-        self.number = number
-        home = folder / (name or f"cell-{number}")
-        self._data = home / "data"
+    def __init__(self, folder: Path) -> None:
+        """Keep its data in a folder of its own."""
+        self._data = folder / "data"
         self._postgres = Postgres(self._data)
-        self._postgres.settings["wal_level"] = "logical"
         self._port = free_port()
-        if password:
-            home.mkdir()
-            (home / "postgres.password").write_text(password)
 
     @property
     def url(self) -> str:
-        """Give the address of its database."""
+        """Return the address of its database."""
         return f"{self._postgres.url()}?sslmode=disable"
 
     async def start(self) -> None:
         """Start it, or start it again."""
         await asyncio.to_thread(self._postgres.start, self._port)
-
-    @property
-    def port(self) -> int:
-        """Give its port."""
-        return self._port
-
-    async def forget(self) -> None:
-        """Stop it, and throw its data away: it begins anew, empty."""
-        await self.stop()
-        await asyncio.to_thread(shutil.rmtree, self._data)
 
     async def kill(self) -> None:
         """Kill all its processes at once, as a host that loses its power does."""
@@ -52,7 +35,7 @@ class CellServer:
         await asyncio.sleep(0)
 
     async def freeze(self) -> None:
-        """Stop all its processes: connections stay, and nothing answers."""
+        """Stop all its processes: connections stay open, and nothing answers."""
         self._send(signal.SIGSTOP)
         await asyncio.sleep(0)
 
