@@ -1,4 +1,4 @@
-"""How many cells a rate and a number of payments need, by the cost model: `python -m bench.scale`.
+"""How many installations a load needs, by the cost model: `python -m bench.scale`.
 
 The costs are those of `bench.cost` and `bench.flat`; give those of your own run.
 """
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-#: Payments a second, and payments that are kept, of the tables.
+#: The rows of the tables: payments a second, and payments kept.
 RATES = (1_000, 5_000, 10_000, 50_000, 100_000)
 KEPT = (10**8, 10**9, 10**10, 10**11)
 _US = 1_000_000
@@ -33,11 +33,11 @@ class Cost:
     service_us: float = 3_044.0
     stored_bytes: float = 2_599.0
 
-    def cells_for_rate(self, per_s: float, host: Host, us: float) -> int:
+    def primaries_for_rate(self, per_s: float, host: Host, us: float) -> int:
         """Give how many primaries carry so many a second, at so many microseconds each."""
         return math.ceil(per_s * us / _US / (host.cores * host.busy))
 
-    def cells_for_payments(self, kept: float, host: Host) -> int:
+    def primaries_for_payments(self, kept: float, host: Host) -> int:
         """Give how many primaries hold so many payments."""
         return math.ceil(self.terabytes(kept) / host.disk_tb)
 
@@ -52,11 +52,11 @@ class Cost:
 
 def rate_table(cost: Cost, host: Host) -> Iterable[str]:
     """Give the lines of the table of rates, in Markdown."""
-    yield "| payments a second | cells | for creates alone | cores of the service | TB a year |"
+    yield "| payments a second | installations | creates alone | service cores | TB a year |"
     yield "|---|---|---|---|---|"
     for rate in RATES:
-        whole = cost.cells_for_rate(rate, host, cost.database_us)
-        creates = cost.cells_for_rate(rate, host, cost.create_us)
+        whole = cost.primaries_for_rate(rate, host, cost.database_us)
+        creates = cost.primaries_for_rate(rate, host, cost.create_us)
         year = cost.terabytes(rate * 86_400 * 365)
         cores = cost.service_cores(rate, host)
         yield f"| {rate:,} | {whole} | {creates} | {cores:,} | {year:,.0f} |"
@@ -64,11 +64,11 @@ def rate_table(cost: Cost, host: Host) -> Iterable[str]:
 
 def kept_table(cost: Cost, host: Host) -> Iterable[str]:
     """Give the lines of the table of kept payments, in Markdown."""
-    yield "| payments kept | TB | cells |"
+    yield "| payments kept | TB | installations |"
     yield "|---|---|---|"
     for kept in KEPT:
-        cells = cost.cells_for_payments(kept, host)
-        yield f"| 10^{round(math.log10(kept))} | {cost.terabytes(kept):,.2f} | {cells} |"
+        count = cost.primaries_for_payments(kept, host)
+        yield f"| 10^{round(math.log10(kept))} | {cost.terabytes(kept):,.2f} | {count} |"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of cells: by rate and by what is kept."""
+"""The arithmetic of installations: by rate and by payments kept."""
 
 from bench.scale import Cost, Host, kept_table, rate_table
 
@@ -7,9 +7,9 @@ HOST = Host(cores=10, busy=0.5, disk_tb=2)
 
 
 def test_a_primary_carries_what_its_busy_cores_have_time_for() -> None:
-    assert COST.cells_for_rate(5_000, HOST, COST.database_us) == 1  # 5 of 10 cores
-    assert COST.cells_for_rate(5_001, HOST, COST.database_us) == 2
-    assert COST.cells_for_rate(5_001, HOST, COST.create_us) == 1
+    assert COST.primaries_for_rate(5_000, HOST, COST.database_us) == 1  # 5 of 10 cores
+    assert COST.primaries_for_rate(5_001, HOST, COST.database_us) == 2
+    assert COST.primaries_for_rate(5_001, HOST, COST.create_us) == 1
 
 
 def test_the_service_needs_cores_of_its_own_that_are_as_busy() -> None:
@@ -18,7 +18,11 @@ def test_the_service_needs_cores_of_its_own_that_are_as_busy() -> None:
 
 def test_what_is_kept_needs_disks() -> None:
     assert COST.terabytes(10**9) == 1
-    assert [COST.cells_for_payments(kept, HOST) for kept in (10**9, 2 * 10**9, 10**10)] == [1, 1, 5]
+    assert [COST.primaries_for_payments(kept, HOST) for kept in (10**9, 2 * 10**9, 10**10)] == [
+        1,
+        1,
+        5,
+    ]
 
 
 def test_the_tables_have_a_line_for_each_rate_and_number() -> None:

@@ -1,13 +1,44 @@
-"""The arithmetic on the page of cells is what the command prints."""
+"""The page of scaling: its tables are the command's, and its commands run."""
 
+import asyncio
+import os
 import re
-import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
 
 from bench.scale import Cost, Host, kept_table, rate_table
-from tests.docs.command_line import take
-from tests.docs.reading import page
+from payintent.config import Settings
+from payintent_sandbox.postgres import Postgres, find_binaries
+from tests.docs.playing import read_blocks
+from tests.docs.reading import blocks, page
+from tests.support.databases import Databases
+from tests.support.haproxy import shipped_with
+from tests.support.patience import PATIENCE_S
+from tests.support.terminal import Terminal
+from tests.support.tools import tool
 
 _PAGE = page("docs/scale.md")
+_INDENTED = re.sub(r"^ {3}", "", _PAGE, flags=re.MULTILINE)
+_WORDS = re.compile(r'"([^"]*)"|(\S+)')
+
+
+def _commands(place: str) -> list[list[str]]:
+    """The words of the page's commands at an installation, without redirections."""
+    lines = [
+        line
+        for block in read_blocks(_INDENTED)
+        if block.text.startswith(f"# example: {place} installation\n")
+        for line in block.text.splitlines()[1:]
+    ]
+    return [
+        [quoted or plain for quoted, plain in _WORDS.findall(line.partition(" > ")[0])][1:]
+        for line in lines
+    ]
 
 
 def test_the_tables_are_those_that_the_command_prints() -> None:
@@ -15,8 +46,100 @@ def test_the_tables_are_those_that_the_command_prints() -> None:
         assert "\n".join(table(Cost(), Host())) in _PAGE
 
 
-def test_every_command_of_a_cells_move_is_taken() -> None:
-    shown = re.findall(r"^ *payintent (cell-move .*)$", page("docs/move-a-cell.md"), re.MULTILINE)
-    assert [words.split()[1] for words in shown] == ["start", "status", "finish", "abort"]
-    for words in shown:
-        take(shlex.split(words))
+def test_the_commands_of_a_second_installation_run_in_their_order(
+    settings: Settings, databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = Terminal(settings, monkeypatch)
+    [export] = _commands("first")
+    exported = first.run(*export)
+    assert (exported.status, exported.err) == (0, "")
+    (tmp_path / "payintent.yaml").write_text(exported.out)
+
+    url = databases.take()
+    second = Terminal(settings.model_copy(update={"database_url": url}), monkeypatch)
+    monkeypatch.setenv("PAYINTENT_KEY_MARK", "b1")
+    outputs = [second.run(*words) for words in _commands("second")]
+    assert [(said.status, said.err) for said in outputs] == [(0, "")] * len(outputs)
+    assert outputs[1].out == "nothing differs\n"
+    for said in outputs[2:]:
+        assert re.search(r"\bsk_live_b1\w{6}_", said.out), said.out
+    databases.give_back(url)
+
+
+def test_a_third_installation_is_two_blocks_that_haproxy_takes(tmp_path: Path) -> None:
+    route, backend = blocks(_INDENTED, "text")
+    (tmp_path / "haproxy.cfg").write_text(shipped_with(route, backend, tmp_path))
+    [check] = [block for block in blocks(_INDENTED, "sh") if block.startswith("haproxy ")]
+    words = check.partition(" && ")[0].split()
+    assert words == ["haproxy", "-c", "-f", "/etc/haproxy/haproxy.cfg"]
+    done = subprocess.run(
+        [tool("haproxy"), "-c", "-f", str(tmp_path / "haproxy.cfg")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "use_backend c1" in (tmp_path / "haproxy.cfg").read_text()
+
+
+@pytest.mark.full
+def test_a_new_server_follows_the_old_one_and_takes_over(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    old = Postgres(tmp_path / "old" / "data", durable=False)
+    new = Postgres(tmp_path / "new" / "data", durable=False)
+    [copy] = [block for block in blocks(_PAGE, "sh") if "pg_basebackup" in block]
+    behind, promote = blocks(_PAGE, "sql")
+    try:
+        url = old.start()
+        asyncio.run(_execute(url, "CREATE TABLE kept AS SELECT 1 AS number"))
+        _play(copy, url, tmp_path / "new" / "data")
+        shutil.copy(tmp_path / "old" / "postgres.password", tmp_path / "new")
+        new.start()
+        asyncio.run(_execute(url, "INSERT INTO kept VALUES (2)"))
+        asyncio.run(_wait_until_zero(url, behind))
+        old.stop()
+        asyncio.run(_execute(new.url(), promote))
+        asyncio.run(_execute(new.url(), "INSERT INTO kept VALUES (3)"))
+        assert asyncio.run(_execute(new.url(), "SELECT number FROM kept ORDER BY 1")) == [1, 2, 3]
+    finally:
+        new.stop()
+        old.stop()
+
+
+def _play(block: str, url: str, data: Path) -> None:
+    """Run a block as a stranger types it, then give the folder to PostgreSQL's user."""
+    parts = urlsplit(url)
+    subprocess.run(
+        ["/bin/sh", "-ec", block],
+        env={
+            "PATH": f"{find_binaries()}:{os.environ['PATH']}",
+            "PGHOST": str(parts.hostname),
+            "PGPORT": str(parts.port),
+            "PGUSER": str(parts.username),
+            "PGPASSWORD": str(parts.password),
+            "DATA": str(data),
+        },
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    owner = (data.parents[1] / "old" / "data").stat()
+    for path in [data, *data.rglob("*")]:
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+async def _execute(url: str, statement: str) -> list[object]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(statement)
+    await connection.close()
+    return [row[0] for row in rows]
+
+
+async def _wait_until_zero(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    async with asyncio.timeout(PATIENCE_S):
+        while [row["behind"] for row in await connection.fetch(statement)] != [0]:
+            await asyncio.sleep(0.1)
+    await connection.close()

@@ -44,17 +44,7 @@ class InstallationProxy:
 
     def configure(self, installations: Installations) -> None:
         """Write the configuration; a running HAProxy has it after `reload`."""
-        text = page("deploy/cells/haproxy.cfg")
-        for shipped, own in (
-            ("    user haproxy\n    group haproxy\n", ""),
-            ("/run/haproxy/admin.sock", str(self._folder / "admin.sock")),
-            (
-                "bind :443 ssl crt /etc/ssl/payintent/haproxy.pem alpn h2,http/1.1",
-                f"bind 127.0.0.1:{self.port}",
-            ),
-        ):
-            assert shipped in text, shipped
-            text = text.replace(shipped, own)
+        text = _relocate(page("deploy/cells/haproxy.cfg"), self._folder, self.port)
         head, routes, middle, backends, tail = _parts(text)
         route, backend = routes.splitlines(keepends=True)[0], backends.partition("\n\n")[0]
         servers = re.compile(r"(?:    server .*\n?)+")
@@ -105,6 +95,28 @@ class InstallationProxy:
         while self.log.count(_LOADED) < times:
             assert self._process.poll() is None, self.log
             await asyncio.sleep(_LOOK_S)
+
+
+def shipped_with(route: str, backend: str, folder: Path) -> str:
+    """Return the shipped file with one more line of the frontend and one more backend."""
+    text = _relocate(page("deploy/cells/haproxy.cfg"), folder, free_port())
+    head, routes, middle, backends, tail = _parts(text)
+    return head + routes + route + middle + backends + backend + "\n" + tail
+
+
+def _relocate(text: str, folder: Path, port: int) -> str:
+    """Let the shipped file need neither its user nor its certificate."""
+    for shipped, own in (
+        ("    user haproxy\n    group haproxy\n", ""),
+        ("/run/haproxy/admin.sock", str(folder / "admin.sock")),
+        (
+            "bind :443 ssl crt /etc/ssl/payintent/haproxy.pem alpn h2,http/1.1",
+            f"bind 127.0.0.1:{port}",
+        ),
+    ):
+        assert shipped in text, shipped
+        text = text.replace(shipped, own)
+    return text
 
 
 def _parts(text: str) -> tuple[str, str, str, str, str]:
