@@ -4,7 +4,7 @@ Every change is an operation of its own, with its audit entry and its approval. 
 cut off is continued by applying the file again: what is done no longer differs.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -108,12 +108,12 @@ def _compare(
     kind: ConfigKind, listed: Sequence[Listed], placed: Sequence[Placed]
 ) -> Iterator[Step]:
     """Give the steps from the installation's entries to the file's; removals come last."""
-    present: defaultdict[tuple[object, ...], list[Listed]] = defaultdict(list)
-    for entry in sorted(listed, key=lambda entry: entry.is_exported):
-        present[kind.key_of(entry.entry)].insert(0, entry)
+    present: defaultdict[tuple[object, ...], deque[Listed]] = defaultdict(deque)
+    for entry in sorted(listed, key=lambda entry: not entry.is_exported):
+        present[kind.key_of(entry.entry)].append(entry)
     for item in placed:
         same = present[kind.key_of(item.entry)]
-        before = same.pop(0) if same else None
+        before = same.popleft() if same else None
         if step := _step_to(kind, before, item):
             yield step
     for entry in (entry for same in present.values() for entry in same):

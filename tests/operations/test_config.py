@@ -20,7 +20,7 @@ from payintent.operations.chains import SetChain
 from payintent.operations.config_file import format_config, parse_config
 from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.payment_methods import ListPaymentMethods
+from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
 from payintent.operations.providers import DisableProvider, RenameProvider
 from payintent.operations.rate_limits import SetRateLimit
 from payintent.operations.refund_threshold import SetRefundThreshold
@@ -202,6 +202,27 @@ async def test_a_method_that_the_file_leaves_out_is_disabled_and_offered_again_l
     assert await here.export(merchants=True) == text
     again = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
     assert [method.id for method in again] == [method.id for method in methods]
+
+
+async def test_methods_that_are_named_alike_are_compared_in_their_order(
+    world: World, here: Installation
+) -> None:
+    for country, rate in (("TH", "0.01"), ("JP", "0.02")):
+        await world.perform(
+            AddPaymentMethod(
+                merchant_id=world.merchant_id,
+                account_id=world.account_id,
+                kind="card",
+                label="Same",
+                currencies=["THB"],
+                countries=[country],
+                fee_rate=Decimal(rate),
+            )
+        )
+    text = await here.export(merchants=True)
+    assert await here.plan(text) == []
+    [step] = await here.plan(text.replace("fee_rate: '0.02'", "fee_rate: '0.03'"))
+    assert step.changes == "fee_rate 0.02 → 0.03"
 
 
 async def test_a_section_that_is_left_out_stays_and_an_empty_one_removes(
