@@ -19,6 +19,8 @@ from tests.api.fault_proxy import FaultProxy
 from tests.support.patience import until
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _AWAY = (503, "SERVICE_UNAVAILABLE")
 
 

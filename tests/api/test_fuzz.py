@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode
 from tests.api.arrange import BODY, post
 from tests.support.world import Answer, Api
+
+pytestmark = pytest.mark.full
 
 _ANY_TEXT = st.text(st.characters(), max_size=40)  # surrogates and NUL too
 _VALUES = st.recursive(

@@ -21,6 +21,8 @@ from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import HOSTILE, counted, filled, hostile
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 _CODE = str(Path(payintent.__file__).parent)
 _BYTES = 64 * 1024 - 64
 _CALLBACK_BYTES = 16 * 1024 - 64  # what most adapters take

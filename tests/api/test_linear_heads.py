@@ -33,7 +33,7 @@ from tests.support.steps import counted_scans, filled
 from tests.support.world import Api
 
 #: Each step of some hundred requests is counted, which is slow: minutes on a busy machine.
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.full]
 
 _BYTES = 8 * 1024  # a loop that reads the rest of a text for each part is plain at that size
 _SOME_STEPS = 300_000  # that two requests of any size differ by: caches, batches, bookkeeping

@@ -16,6 +16,8 @@ from tests.api.wire import exchange
 from tests.support.installed import add_simulator_account
 from tests.support.world import Api, World, free_port
 
+pytestmark = pytest.mark.full
+
 _PLANTED_UID = "planted-uid"
 _PLANTED_EMAIL = "planted.buyer@example.com"
 

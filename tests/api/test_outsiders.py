@@ -28,6 +28,8 @@ from tests.support.patience import PATIENCE_S, until
 from tests.support.tcp_server import TcpServer
 from tests.support.world import Answer, Api, World
 
+pytestmark = pytest.mark.full
+
 _SLOTS = 2
 _CROWD = 6 * _SLOTS
 _CLIENT = re.compile(

@@ -27,6 +27,8 @@ from payintent.storage.database import Database, Row
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 HAIR = Fraction(5, 10_000)  # of a request
 

@@ -31,6 +31,8 @@ from tests.support.patience import PATIENCE_S, until
 from tests.support.standby import StandbyPair, standby_pair
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 _LONG_S = 3600.0
 _PLAIN = "?sslmode=disable"
 

@@ -16,6 +16,8 @@ from tests.support.proxy import proxied
 from tests.support.tools import java, tool
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _PART = b'{"amount":"1.00"}'
 _JAVA = Path(__file__).with_name("java") / "Refunds.java"
 _UPGRADE = (

@@ -21,7 +21,7 @@ from tests.support.installed import add_simulator_method
 from tests.support.storm import PATIENCE_S, api_process, callers, many_files, storm
 from tests.support.world import Api, World
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 _TRIES_MAX = 20
 _CREATES = int(os.environ.get("STORM_CREATES", "2000"))
 

@@ -10,6 +10,8 @@ from tests.api.refunding import REFUNDS, kept, paid
 from tests.api.wire import Wire, WireAnswer
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _PART = b'{"amount":"90.00"}'
 #: As Java's HttpClient and `curl --http2` ask over plain http, and a browser for a web socket.
 _WISHES = {

@@ -15,6 +15,8 @@ from payintent.payments.cancel import cancel_by_merchant
 from tests.cli.conftest import Run
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 _OTHER_KEY = base64.b64encode(b"another key of thirty-two bytes!").decode()
 
 

@@ -11,6 +11,8 @@ import pytest
 from payintent.version import API_VERSION
 from tests.docs.reading import page
 
+pytestmark = pytest.mark.full
+
 _BIN = Path(sys.executable).parent
 #: What bash does when somebody presses TAB: set the words, call the function, read its answer.
 _TAB = """

@@ -12,6 +12,8 @@ from tests.cli.conftest import Ran, Run
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.full
+
 _NAME = "ร้านหนังสือ é 😀 “Buch”"
 _ROOT = Path(__file__).parents[2]
 #: Terminals without most characters.

@@ -14,6 +14,8 @@ from tests.support.example_package import (
 )
 from tests.support.installed import NOBODY_URL
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from payintent.config import Settings
 
+pytestmark = pytest.mark.full
+
 _SERVERS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
 _CLIENTS = {"asyncpg", "pydantic", "pydantic_core", "cryptography"}
 _CHAINS = {"eth_account", "eth_abi", "eth_utils"}

@@ -22,6 +22,8 @@ from tests.api.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 _SECRET = "VmVyeS1zZWNyZXQ"
 _STOPPED = '"event": "process_stopped"'  # a process that ended as it was told to
 

@@ -27,6 +27,7 @@ from tests.support.steps import HOSTILE, counted
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     where(lambda adapter, **_: adapter.makes_callbacks),
+    pytest.mark.full,
 ]
 
 Parse = Callable[[GatewayAccount, CallbackRequest], VerifiedCallback]

@@ -19,7 +19,7 @@ from tests.conformance.faults import SILENCES, THROTTLES, Fault
 from tests.conformance.harness import Harness
 from tests.conformance.traits import Call, Traits, where
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 
 Outcome = SessionCreated | SessionRejected | SessionReport | RefundReport | OutcomeUnknown
 

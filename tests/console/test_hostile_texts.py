@@ -24,6 +24,8 @@ from tests.portal.person import Person, member
 from tests.support.hostile import ADDRESS, MARKUP, columns_on, harm_of, make_hostile
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 #: What people, buyers, merchants and gateways write, which some page must have shown.
 SHOWN = {
     *("payment.payer_uid", "payment.metadata", "session.label", "session.reference"),

@@ -29,6 +29,8 @@ from tests.payments.refunding import DONE, asked, hear, paid
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 VIEWERS = 20
 _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 

@@ -26,6 +26,8 @@ from payintent.worker_steps import reconcile_chains
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.refunding import RefundWorld
 
+pytestmark = pytest.mark.full
+
 _TAKEN = "USDT"
 
 

@@ -18,6 +18,8 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.refunding import RefundWorld
 
+pytestmark = pytest.mark.full
+
 
 async def _compare(ground: ChainWorld, *nodes: FaultyNode) -> RunDetails:
     """Compare by endpoints of which the last is asked first; gives the newest run."""

@@ -26,6 +26,8 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 SEEDS = int(os.environ.get("CHAIN_SEEDS", "3"))
 ROUNDS = 120
 CONFIRMATIONS = 12

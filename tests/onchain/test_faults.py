@@ -18,6 +18,8 @@ from tests.support.fault_rpc import ALL, Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 Nodes = list[FaultyNode]
 HONEST = Faults()
 

@@ -7,6 +7,8 @@ from payintent.storage.onchain import pending_transfers
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 NEVER = "0x" + 64 * "7"
 
 

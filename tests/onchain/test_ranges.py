@@ -26,6 +26,8 @@ from tests.support.onchain import ChainWorld, chain_world
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 LOGS = 6  # each in a block of its own
 CENT = 10**16
 Pair = tuple[ChainWorld, FaultyNode, FaultyNode]

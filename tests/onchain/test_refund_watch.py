@@ -20,6 +20,8 @@ from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import Mood, RefundWorld, refunding
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 WAITS = ("PENDING", "queued")
 SENT = ("PENDING", "sent")
 DONE = ("SUCCEEDED", "ended")

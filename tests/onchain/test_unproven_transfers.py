@@ -13,6 +13,8 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 HONEST = Faults()
 Pair = tuple[ChainWorld, FaultyNode, FaultyNode]
 

@@ -12,6 +12,8 @@ from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.onchain import ChainWorld, chain_world, session_path
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _AMOUNT = 25_500_000  # of USDT with 6 decimals
 
 

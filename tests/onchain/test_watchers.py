@@ -25,6 +25,8 @@ from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import patient
 
+pytestmark = pytest.mark.full
+
 LOOK_S = 0.05
 _WAITING = """
     SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)

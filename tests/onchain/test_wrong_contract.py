@@ -16,6 +16,8 @@ from tests.support.contract_node import contract_node
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.world import Api, free_port
 
+pytestmark = pytest.mark.full
+
 _NETWORK_ID = 1
 
 

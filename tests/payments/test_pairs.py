@@ -43,7 +43,7 @@ from tests.payments.test_expire import TTL_S, ask_all, sweep
 from tests.support.fakes import FakeGateway
 from tests.support.world import World, make_world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 TOTAL_MINOR = 159000
 

@@ -22,6 +22,8 @@ from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S, until
 from tests.support.supervised import Supervised, supervised
 
+pytestmark = pytest.mark.full
+
 _MORE = {
     "PAYINTENT_DRAIN_S": "1",
     "PAYINTENT_DATABASE_LOCK_TIMEOUT_MS": "90000",

@@ -28,6 +28,8 @@ from tests.support.fakes import captured
 from tests.support.patience import until
 from tests.support.world import World, free_port
 
+pytestmark = pytest.mark.full
+
 #: Of the examples that AWS publishes.
 EXAMPLE = S3Credentials(
     region="us-east-1",

@@ -25,6 +25,8 @@ from tests.support.database_proxy import DatabaseProxy, freezable
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 _LOOKS = 11  # until a statement is given up
 _NAME = {"application_name": "frozen"}
 

@@ -18,7 +18,7 @@ from tests.support.clock import StoppedClock
 from tests.support.fakes import declined
 from tests.support.world import World
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

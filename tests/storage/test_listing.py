@@ -20,7 +20,7 @@ from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 ROWS = 40_000
 LIMIT = 10

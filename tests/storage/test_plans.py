@@ -39,6 +39,8 @@ from payintent.storage import (
 from payintent_sandbox.seed.history import seed
 from tests.support.plans import Recorder, generic_plan, nodes
 
+pytestmark = pytest.mark.full
+
 PAYMENTS = 10_000
 #: What grows with payments. Of others there are as many rows as operators set up.
 GROWING = {

@@ -22,7 +22,7 @@ from payintent_sandbox.postgres import Postgres
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 HAIR = Fraction(5, 10_000)  # of a request

@@ -37,7 +37,7 @@ from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 _ROWS = 20_000
 _LIMIT = 10

@@ -8,6 +8,8 @@ import pytest
 
 from tools.web.check import HERE, ROOT, SERVED, lint
 
+pytestmark = pytest.mark.full
+
 SCRIPTS = {
     "AbortSignal.timeout": "fetch('/', { signal: AbortSignal.timeout(1) });",
     "randomUUID": "export const nonce = crypto.randomUUID();",

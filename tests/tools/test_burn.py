@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 #: Stands for pytest: tells what else its parent runs, and fails as often as it is told to.
 _SUITE = """

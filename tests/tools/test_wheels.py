@@ -12,6 +12,8 @@ from zipfile import ZipFile
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 _PIN = re.compile(r"^([\w.-]+)==[^;\n]*?( ;[^\\\n]*)?\\?$", re.MULTILINE)
 

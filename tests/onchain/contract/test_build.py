@@ -7,6 +7,8 @@ import pytest
 from payintent_sandbox.chains.contracts import load
 from tools.contract import FOLDER, compiled, sources
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
 def test_the_committed_file_is_what_the_source_compiles_to(source: Path) -> None:

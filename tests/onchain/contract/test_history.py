@@ -31,6 +31,8 @@ from tests.onchain.contract.ground import (
 )
 from tests.support.chain import Deployed, Log, Reverted
 
+pytestmark = pytest.mark.full
+
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 PROFILE = settings(
     max_examples=500 if LONG else 20,

@@ -6,6 +6,8 @@ from tests.onchain.contract.ground import BILL, FAR, NATIVE, OTHER_BILL, REFUND,
 from tests.onchain.contract.test_pay import AMOUNT, COINS
 from tests.support.chain import Deployed, refused
 
+pytestmark = pytest.mark.full
+
 MOVES = ["pay", "refund"]
 
 
