@@ -6,10 +6,12 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page
 from pytest_asyncio import fixture
 
+from payintent.checkout import rendering
 from payintent.checkout.languages import LOCALES
 from tests.web import checks
 from tests.web.gallery import Gallery
 from tests.web.states import MAIN, STATES
+from tests.web.templates import record_templates, templates_of
 from tests.web.visiting import HIGH_PX, SMALL_PX, WIDE_PX, look_at, screen
 
 LOOP = "session"
@@ -29,7 +31,14 @@ async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserConte
     await desk.close()
 
 
-@pytest.mark.parametrize("name", STATES)
+#: A state of each template; the fullest, since what it lacks is not looked at.
+_ONE_OF_EACH = (
+    "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "time-over",
+    "paid-shop", "failed-declined", "receipt-refunded", "not-found",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _ONE_OF_EACH)
 async def test_everybody_can_use_it(gallery: Gallery, desk: BrowserContext, name: str) -> None:
     look = await look_at(desk, gallery, name)
     async with look.page as page:
@@ -42,6 +51,28 @@ async def test_everybody_can_use_it(gallery: Gallery, desk: BrowserContext, name
         found += await checks.overflow(page)
     assert found == []
     assert look.troubles == []
+
+
+@pytest.mark.parametrize("name", sorted(STATES.keys() - set(_ONE_OF_EACH)))
+async def test_every_other_state_fits_a_small_screen(
+    gallery: Gallery, desk: BrowserContext, name: str
+) -> None:
+    look = await look_at(desk, gallery, name)
+    async with look.page as page:
+        await page.set_viewport_size(_SMALL)
+        await checks.unfold(page)
+        found = [*await checks.overflow(page), *await checks.unsaid(page)]
+    assert found == []
+    assert look.troubles == []
+
+
+async def test_a_state_of_each_template_is_looked_at(
+    gallery: Gallery, desk: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered = record_templates(rendering, monkeypatch)
+    for name in _ONE_OF_EACH:
+        await (await look_at(desk, gallery, name)).page.close()
+    assert templates_of(rendering) - rendered == {"test_card.html"}  # of test payments
 
 
 async def _bright_dark_and_small(page: Page) -> list[str]:

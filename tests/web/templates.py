@@ -1,0 +1,27 @@
+"""Which templates a page is made of, so that one page of each can be checked."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def templates_of(rendering: ModuleType) -> set[str]:
+    """List the templates beside a module that renders them."""
+    assert rendering.__file__ is not None
+    return {path.name for path in Path(rendering.__file__).with_name("templates").glob("*.html")}
+
+
+def record_templates(rendering: ModuleType, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return a set to which every template is added that `rendering` uses from now on."""
+    rendered: set[str] = set()
+    environment = rendering._templates
+    get_template = environment.get_template
+
+    def recorded(name: str, *others: Any) -> Any:
+        rendered.add(name)
+        return get_template(name, *others)
+
+    monkeypatch.setattr(environment, "get_template", recorded)
+    return rendered
