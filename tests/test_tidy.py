@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "payintent"
 SANDBOX = ROOT / "payintent_sandbox"

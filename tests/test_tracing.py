@@ -18,6 +18,8 @@ from payintent.tracing import Span, TracingUnavailableError
 from payintent.tracing_export import start_tracing
 from tests.support.world import Api, World, free_port
 
+pytestmark = pytest.mark.full
+
 ReadLog = Callable[[], list[dict[str, object]]]
 
 

@@ -25,6 +25,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.serving import app_of
 from tests.support.world import Answer, Api, World, free_port
 
+pytestmark = pytest.mark.full
+
 LOOK_S = 0.02
 
 

@@ -10,6 +10,8 @@ from tests.api.arrange import count, document
 from tests.api.wire import Wire, exchange
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 _BODY = document()
 _LENGTH = str(len(_BODY)).encode()

@@ -156,6 +156,7 @@ _QUERY = st.lists(_PAIRS, max_size=5).map(
 )
 
 
+@pytest.mark.full
 async def test_no_query_is_a_fault_of_ours(api: Api) -> None:
     await write_payments(api.world, 30)
     loop = asyncio.get_running_loop()

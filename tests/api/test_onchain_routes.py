@@ -31,6 +31,8 @@ from tests.support.contracts import (
 from tests.support.fakes import FakeGateway, declined
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _USDT = "0xdAC17F958D2ee523a2206206994597C13D831ec7"  # Tether's own contract on Ethereum
 _PAYER = "0x52908400098527886E0F7030069857D2E4169EE7"
 _HASH = "0x" + 64 * "a"

@@ -23,6 +23,8 @@ from tests.operations.stage import (
 from tests.operations.staging import StageTemplate, stage_of
 from tests.support.world import Answer, Api, World
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def operated(world: World) -> AsyncIterator[Service]:

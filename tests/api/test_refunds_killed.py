@@ -30,7 +30,7 @@ from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 _LOOK_S = 0.02
 _LEASE_S = 61  # of the service's time: what a dead worker had taken is free by then
 _CREDENTIALS = {"api_key": KEY, "signing_secret": SECRET}

@@ -17,6 +17,8 @@ from tests.api.arrange import bring_to, select
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 SHOP = "https://shop.test"
 HTML_BYTES_MAX = 4_096
 CSS_BYTES_MAX = 4_096

@@ -21,6 +21,8 @@ from tests.support.contracts import TOKENS, bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED")
 
 

@@ -17,6 +17,8 @@ from payintent.operations.payment_methods import AddPaymentMethod
 from tests.checkout import texts_used as used
 from tools import cldr
 
+pytestmark = pytest.mark.full
+
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
 #: What reads the same in English.
 SAME = {

@@ -15,6 +15,8 @@ from tests.api.arrange import bring_to, callback, captured, payment_of, select, 
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 THANKS = "https://shop.test/thanks?o=1"
 SLIPS = re.compile(r"built-in method|\bNone\b|Undefined|\{\w*\}|&lt;(?!b)")
 

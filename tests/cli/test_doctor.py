@@ -23,6 +23,8 @@ from tests.support.smtp_server import PASSWORD, USER, smtp_server
 from tests.support.terminal import Said, Terminal
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 _SECRET = "VmVyeS1zZWNyZXQ"
 
 

@@ -19,6 +19,8 @@ from payintent.operations.payment_timeline import TimelineEntry, TimelinePage
 from payintent.operations.statements import ExportStatement, StatementText
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.full
+
 _LONG = "https://127.0.0.1/a/path/that/does/not/fit/into/a/table/of/eighty/columns/at/all"
 
 

@@ -15,6 +15,8 @@ from payintent.operations.webhooks import BATCH
 from payintent.reconciliation.generic_layout import HEADER
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.full
+
 #: Changes that the opposite command undoes, that add something, or that are asked about elsewhere.
 _HARMLESS = {
     "payout.record",

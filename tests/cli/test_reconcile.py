@@ -20,6 +20,8 @@ from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal
 from tests.support.world import make_world
 
+pytestmark = pytest.mark.full
+
 _AT = "2026-11-21T08:00:00Z"
 _PERIOD = ("--from", "2026-01-01T00:00:00", "--to", "2100-01-01")
 _LINE = f"payment,cap-{{:040}},,1590.00,THB,{_AT}"

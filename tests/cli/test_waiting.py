@@ -11,6 +11,8 @@ from payintent.storage import availability
 from tests.support.terminal import Terminal
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 _WAIT_S = 2.1  # some more tries; on a busy machine the first one alone may take a second
 
 

@@ -18,7 +18,7 @@ from tests.conformance.harness import Harness
 from tests.conformance.traits import Traits, where
 from tests.support.authority import Authority
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 
 #: What each fault means for somebody who sets up an account.
 MEANINGS = {

@@ -10,6 +10,7 @@ from tests.conformance.traits import where
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     where(lambda adapter, **_: adapter.disputes),
+    pytest.mark.full,
 ]
 
 

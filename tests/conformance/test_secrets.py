@@ -11,7 +11,7 @@ from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness
 from tests.conformance.traits import Call
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 
 
 async def test_no_log_shows_a_secret_or_a_buyers_address(

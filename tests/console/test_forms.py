@@ -6,6 +6,8 @@ from payintent.config import Settings
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 OTHERS = "https://evil.example"
 
 

@@ -12,6 +12,8 @@ from tests.operations.stage import Stage
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api, World
 
+pytestmark = pytest.mark.full
+
 _STEP = re.compile(r'<li class="(done|open)">\s*<p><strong>([^<]+)</strong>')
 _FORM = re.compile(r'href="(/operations/[^"?]+)')
 

@@ -19,6 +19,8 @@ from tests.support.fakes import captured
 from tests.support.rows import write_payments
 from tests.support.world import Answer, Api, World
 
+pytestmark = pytest.mark.full
+
 _LISTED = re.compile(r'class="id" href="/payments/(pay_\w+)"')
 _OLDER = re.compile(r'href="([^"]+)" rel="next">')
 

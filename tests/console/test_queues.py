@@ -17,6 +17,8 @@ from tests.operations.stage import waiting_refunds
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 #: Ids grow with time, as those of the service do.
 _MANY_CASES = """
     INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)

@@ -22,6 +22,8 @@ from tests.support.chain import Deployed, Evm
 from tests.support.contract_node import contract_node, deployed_code
 from tests.support.world import World, free_port
 
+pytestmark = pytest.mark.full
+
 _SLUG = "native"
 _NETWORK_ID = 612_055
 _SECRET = "a-key-of-an-endpoint"

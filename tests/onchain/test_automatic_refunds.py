@@ -26,6 +26,8 @@ from tests.support.contracts import USDT, bill, finalized, log_of, offer_tokens
 from tests.support.http_server import clean_up
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 COIN = 10**18
 REFUNDER = f"0x{20 * '4e'}"
 _TX_HASH = f"0x{32 * 'ab'}"

@@ -26,6 +26,8 @@ from tests.support.contracts import (
 from tests.support.fakes import FakeGateway
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 DAY_S = 24 * 3600
 TTL_S = 1800
 

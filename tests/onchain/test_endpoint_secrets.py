@@ -20,6 +20,8 @@ from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port
 
+pytestmark = pytest.mark.full
+
 _PLANTED = "planted-key"
 _FAILING = ("native", "ethereum")
 # Nobody listens at the first; the second is no address, and its chain is not watched.

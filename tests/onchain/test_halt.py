@@ -9,6 +9,8 @@ from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 
 async def halted(ground: ChainWorld) -> ChainWorld:
     """Take back a block that was read as final."""

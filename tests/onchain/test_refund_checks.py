@@ -19,6 +19,8 @@ from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 KEY = "a-key-that-is-secret"
 
 

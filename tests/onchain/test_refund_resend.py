@@ -16,6 +16,8 @@ from payintent.storage.proposals import Proposal
 from tests.operations.stage import ADA, ALAN
 from tests.support.refunding import RefundWorld
 
+pytestmark = pytest.mark.full
+
 REVERTS_MAX = 3
 UNSEEN_S = 600
 WAITS = ("PENDING", "queued")

@@ -30,6 +30,8 @@ from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
 from tests.support.world import free_port
 
+pytestmark = pytest.mark.full
+
 UNSEEN_S = 600
 WAITS = ("PENDING", "queued")
 SENT = ("PENDING", "sent")

@@ -26,6 +26,8 @@ from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
 
+pytestmark = pytest.mark.full
+
 LOOK_S = 0.02
 
 

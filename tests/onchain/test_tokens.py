@@ -14,6 +14,8 @@ from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld, offer
 from tests.support.world import Api
 
+pytestmark = pytest.mark.full
+
 
 async def quoted(api: Api, checkout_id: str) -> list[dict[str, Any]]:
     return (await api.send("GET", f"/v1/checkout/{checkout_id}/quotes")).json["quotes"]

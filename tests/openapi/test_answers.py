@@ -27,6 +27,8 @@ from tests.payments.test_expire import sweep
 from tests.support.contracts import TOKENS, offer_tokens
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 Sending = Callable[[Api, Answer], Awaitable[Answer]]
 
 

@@ -27,6 +27,8 @@ from tests.openapi.conforming import conforms
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 PAYMENTS = "/v1/payments"
 PAYMENT = "/v1/payments/{payment_id}"
 CANCEL = "/v1/payments/{payment_id}/cancel"

@@ -581,6 +581,7 @@ async def test_the_file_of_something_else_opens_no_cases(
     assert (await _reconcile(world, write(*lines[:2]))).opened == 2
 
 
+@pytest.mark.full
 async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:
     count = 30_000
     path = tmp_path / "long.csv"

@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
 from prometheus_client import REGISTRY
 
 from payintent.api.call_log import _OF_MERCHANT_MAX, MERCHANT, CallLog, CallLogWriter
@@ -16,6 +17,8 @@ from payintent.worker_steps import prune
 from tests.portal.person import member, words
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port
+
+pytestmark = pytest.mark.full
 
 _DROPPED = "payintent_api_calls_dropped_total"
 _DAY_S = 24 * 3600

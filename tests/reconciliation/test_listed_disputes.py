@@ -16,6 +16,8 @@ from payintent.storage.reconciliation_runs import RunRecord
 from tests.reconciliation.stripe_shop import Shop, stripe_service
 from tests.support.fakes import FakeGateway
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:

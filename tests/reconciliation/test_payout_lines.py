@@ -31,6 +31,8 @@ from tests.operations.test_payouts import balance
 from tests.support.fakes import captured
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 _AT = "2026-11-21T08:00:00Z"
 _PAYMENT = f"payment,cap-1,,1590.00,THB,{_AT},"
 _PAYOUT = "payout,po_1,,1543.89,THB,2026-11-23T00:30:00+07:00,46.11"
