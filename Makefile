@@ -37,7 +37,6 @@ check: tools ## Check format, lint, types, layers, dependencies and their vulner
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m tools.distributed_sql
 	$(BIN)/deptry payintent
 	$(BIN)/deptry --config payintent_sandbox/pyproject.toml payintent_sandbox
 	$(BIN)/python -m tools.web.check

@@ -28,7 +28,6 @@ from tests.support.fakes import FakeGateway
 from tests.support.filled import WORLD_ENV
 from tests.support.memory_folder import memory_folder
 from tests.support.operator_port import operator_port
-from tests.support.order import LONGEST_FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.prepared import stop_if_nothing_can_run
 from tests.support.serving import serving_api
@@ -41,6 +40,7 @@ _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
 _MISSING = pytest.StashKey[dict[str, str]]()  # by test, which tools it lacks
+_QUICK = 2  # the turn of a file without slow tests
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which takes seconds
 
@@ -76,20 +76,24 @@ async def _make_templates(url: str) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and mark as slow what starts something for a test.
+    """Mark as slow what starts something for a test, and begin with the files that take longest.
 
     A test that lacks a tool is not run.
     """
-    items.sort(key=_turn)
     config.stash[_MISSING] = stop_if_nothing_can_run(items, _TESTS)
     for item in items:
         if _SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    turns: dict[Path, int] = {}
+    for item in items:
+        turns[item.path] = min(_turn(item), turns.get(item.path, _QUICK))
+    items.sort(key=lambda item: turns[item.path])
 
 
 def _turn(item: pytest.Item) -> int:
-    name = item.path.relative_to(_TESTS).as_posix()
-    return LONGEST_FILES.index(name) if name in LONGEST_FILES else len(LONGEST_FILES)
+    """Return the rank of a test in a run: if a long file began last, it would run alone."""
+    names = {marker.name for marker in item.iter_markers()}
+    return 0 if names & {"full", "long", "e2e"} else 1 if "slow" in names else _QUICK
 
 
 @pytest.hookimpl(tryfirst=True)

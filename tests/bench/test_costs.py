@@ -1,12 +1,11 @@
 """What `bench.cost` and `bench.settle_cost` say of what they measured."""
 
 import io
-import os
 from typing import Any
 
 from rich.console import Console
 
-from bench import cells, cost, settle_cost
+from bench import cost, settle_cost
 from bench.flat import Cost, Place
 from bench.work_rates import WorkRate
 
@@ -41,22 +40,3 @@ def test_a_settlement_is_compared_with_one_that_leaves_something_out() -> None:
     lines = [line for line in printed.getvalue().splitlines() if "one by one" in line]
     wanted = ["110 us", "10.0 %", "22.2 %", "37.5 %"]
     assert [want in line for want, line in zip(wanted, lines, strict=True)] == [True] * 4
-
-
-def test_two_cells_are_compared_with_one_within_each_turn() -> None:
-    turns = [
-        cells.Turn(cells.Round(half, 1.7), cells.Round(one, 1.9), cells.Round(two, 1.8))
-        for half, one, two in ((900, 1000, 1100), (2400, 2000, 2400), (600, 500, 400))
-    ]
-    printed, cores = io.StringIO(), len(os.sched_getaffinity(0))
-    Console(file=printed, width=100).print(cells.table("creates", turns, 64))
-    lines = [line for line in printed.getvalue().splitlines() if line.startswith("│")]
-    wanted = (
-        ("64", "900/s", f"1.70 of {cores}"),
-        ("128", "1,000/s", f"1.90 of {cores}"),
-        ("two cells", "1,100/s", f"1.80 of {cores}"),
-        ("for a cell", "1.00"),
-        ("together", "1.10"),
-    )
-    for line, words in zip(lines, wanted, strict=True):
-        assert all(word in line for word in words), line
