@@ -19,6 +19,7 @@ from payintent.address_checks import (
 )
 from payintent.built_in_gateways import BUILT_IN
 from payintent.cli.common import STOPPING, read_settings, say_waiting
+from payintent.cli.default_processes import default_processes
 from payintent.cli.extra_checks import EXTRA_CHECKS
 from payintent.config import Settings
 from payintent.domain.errors import PermissionDeniedError
@@ -32,7 +33,6 @@ from payintent.gateways.packages import (
 from payintent.interpreter_checks import interpreter_doubts
 from payintent.log import error_location
 from payintent.operations.examine_setup import examine_setup
-from payintent.processes.cores import usable_cores
 from payintent.service import Service, most_connections, open_service
 from payintent.settings_problems import problem_lines, unknown_settings
 from payintent.storage import audit, server_facts
@@ -225,10 +225,10 @@ def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
 
 def _examine_connections(report: _Report, chosen: Settings, allowed: int) -> None:
     """Compare what the processes of one host may open with what the server allows."""
-    cores = usable_cores()
-    most = most_connections(chosen, cores)
+    processes = default_processes(chosen)
+    most = most_connections(chosen, processes)
     text = (
-        f"an api and a worker with {cores} processes each open up to {most} connections; "
+        f"an api and a worker with {processes} processes each open up to {most} connections; "
         f"the server allows {allowed}"
     )
     if most > allowed:

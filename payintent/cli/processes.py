@@ -13,11 +13,11 @@ import typer
 
 from payintent.address_checks import insecure_bases
 from payintent.cli.common import STOPPING, fail, say_waiting, settings
+from payintent.cli.default_processes import default_processes
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError
 from payintent.interpreter_checks import interpreter_doubts
 from payintent.log import get_logger
-from payintent.processes.cores import usable_cores
 from payintent.processes.handover import end_trial
 from payintent.settings_problems import set_names, unknown_settings
 from payintent.storage import migrations_runner as migrations
@@ -45,7 +45,7 @@ _Processes = typer.Option(
     None,
     min=1,
     max=_PROCESSES_MAX,
-    show_default="the cores that it may use",
+    show_default="its cores, less one if PostgreSQL is on this host",
     help="How many processes share the work, under a supervisor; with 1 there is none.",
 )
 
@@ -122,7 +122,7 @@ def _start(process: str, processes: int | None, **ports: int | None) -> Settings
     """Read the settings, and log what starts; a program that is only tried ends here."""
     chosen = settings()
     end_trial()
-    more = {} if processes == 1 else {"processes": processes or usable_cores()}
+    more = {} if processes == 1 else {"processes": processes or default_processes(chosen)}
     _log_start(chosen, process, **ports, **more)
     return chosen
 

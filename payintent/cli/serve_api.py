@@ -14,11 +14,11 @@ from payintent.api.request_times import RequestTimes
 from payintent.api.server import RETIRE, DrainingServer, make_server, serve_until_stopped
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
 from payintent.cli.common import STOPPING, fail
+from payintent.cli.default_processes import default_processes
 from payintent.cli.supervised import Address, become_member
 from payintent.config import Settings
 from payintent.log import get_logger, load_logging
 from payintent.operations.registry import load_operations
-from payintent.processes.cores import usable_cores
 from payintent.processes.member import Member
 
 _log = get_logger("process")
@@ -34,7 +34,7 @@ class ApiAddresses:
 
 
 def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None) -> None:
-    """Serve HTTP until stopped, in so many processes; None: one for each core."""
+    """Serve HTTP until stopped, in so many processes; None: the default number."""
     load_logging()
     load_operations()
     if processes == 1:
@@ -43,7 +43,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     named = {_PUBLIC: addresses.public}
     if addresses.operator is not None:
         named[_OPERATOR] = addresses.operator
-    count = processes or usable_cores()
+    count = processes or default_processes(settings)
     member = become_member(count, named, RETIRE)
     try:
         _serve_api(settings.for_one_of(count), addresses, member)

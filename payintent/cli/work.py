@@ -12,10 +12,10 @@ import uvloop
 from prometheus_client import start_http_server
 
 from payintent.cli.common import STOPPING, fail
+from payintent.cli.default_processes import default_processes
 from payintent.cli.supervised import Address, become_member
 from payintent.config import Settings
 from payintent.log import get_logger, load_logging
-from payintent.processes.cores import usable_cores
 from payintent.processes.metrics_server import serve_metrics
 from payintent.processes.unsupervised import refuse_roll
 from payintent.workers import run_worker
@@ -25,7 +25,7 @@ _log = get_logger("process")
 
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
-    """Run the background loops until stopped, in so many processes; None: one for each core."""
+    """Run the background loops until stopped, in so many processes; None: the default number."""
     load_logging()
     if processes == 1:
         if metrics is not None:
@@ -34,7 +34,7 @@ def work(settings: Settings, metrics: Address | None, processes: int | None) -> 
         _work(settings, None)
         return
     named = {} if metrics is None else {_METRICS: metrics}
-    count = processes or usable_cores()
+    count = processes or default_processes(settings)
     member = become_member(count, named, signal.SIGTERM)
     try:
         if metrics is not None:

@@ -53,10 +53,10 @@ def database_hosts(url: str) -> DatabaseHosts:
 
 def name_hosts(url: str) -> str:
     """Name a URL's hosts for an operator, such as `db.example.com:5432`, without the login."""
-    return ", ".join(_list_hosts(url)) or NOT_READABLE
+    return ", ".join(list_hosts(url)) or NOT_READABLE
 
 
-def _list_hosts(url: str) -> list[str]:
+def list_hosts(url: str) -> list[str]:
     """List a URL's hosts as the driver reads them; empty if that may not be what was meant.
 
     In a password an unquoted `/`, `?`, `#` or `@` ends the login: the driver takes the rest for a

@@ -1,0 +1,51 @@
+"""How many processes start if `--processes` is not set: the cores, less one for PostgreSQL."""
+
+import os
+
+import pytest
+
+from payintent.cli.default_processes import default_processes
+from payintent.config import Settings
+
+_HERE = (
+    "postgresql://payintent@localhost/payintent",
+    "postgresql://payintent:secret@127.0.0.1:5433/payintent",
+    "postgresql://payintent@127.8.9.10/payintent",
+    "postgresql://payintent@[::1]:5432/payintent",
+    "postgresql://payintent@%2Frun%2Fpostgresql/payintent",
+    "postgresql://payintent@/payintent?host=/run/postgresql",
+    "postgresql:///payintent",
+    "postgresql://payintent@db.localhost/payintent",
+    "postgresql://payintent@10.0.0.2,127.0.0.1:5433/payintent",  # a cluster with a node here
+)
+_ELSEWHERE = (
+    "postgresql://payintent@db.example.com/payintent",
+    "postgresql://payintent@10.0.0.2:5432/payintent",
+    "postgresql://payintent@[2001:db8::1]/payintent",
+    "postgresql://payintent@10.0.0.2,10.0.0.3/payintent",
+    "postgresql://payintent@localhost.example.com/payintent",
+    "postgresql://payintent@db/127.0.0.1",
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "spare"), [*((url, 1) for url in _HERE), *((url, 0) for url in _ELSEWHERE)]
+)
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_postgresql_on_the_same_host_is_left_a_core(
+    any_settings: Settings, monkeypatch: pytest.MonkeyPatch, url: str, spare: int, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    update = {"database_url": url, "database_direct_url": None}
+    settings = any_settings.model_copy(update=update)
+    assert default_processes(settings) == max(1, cores - spare)
+
+
+def test_behind_a_pooler_the_address_past_it_counts(
+    any_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    here, elsewhere = _HERE[0], _ELSEWHERE[0]
+    for url, direct_url, processes in ((here, elsewhere, 4), (elsewhere, here, 3)):
+        update = {"database_url": url, "database_direct_url": direct_url}
+        assert default_processes(any_settings.model_copy(update=update)) == processes
