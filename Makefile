@@ -60,7 +60,7 @@ docs: tools ## Write the generated files: schema, dashboards, compiled contracts
 release: tools ## Build what is published into var/release: wheels, source, npm packages, bill of materials
 	$(BIN)/python -m tools.release $(VAR_DIR)/release
 
-drill-cells: $(VENV)/dev ## Drill two installations behind HAProxy (RUNS=3 ONLY=kill-1 RATE=40)
+drill-cells: $(VENV)/dev ## Drill two installations behind HAProxy (RUNS=3 ONLY=kill-database-a1,join RATE=40)
 	@$(BIN)/python -m drills.cells --runs $(or $(RUNS),3) --rate $(or $(RATE),40) --only "$(ONLY)"
 
 clean: ## Remove the virtual environment and the sandbox's data

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -130,6 +131,9 @@ def _options() -> argparse.Namespace:
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
         parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
+    if not shutil.which("haproxy", path=path):
+        parser.error("the drill needs HAProxy: install Debian's package haproxy")
     return options
 
 
