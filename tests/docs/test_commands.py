@@ -38,6 +38,7 @@ _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {
     "api",
     "worker",
+    "config",
     "dev",
     "devchain",
     "env",
