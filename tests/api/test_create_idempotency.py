@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import json
 import re
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 
+from payintent.operations.keys import IssueApiKey
 from payintent.payments.idempotency import request_fingerprint
-from payintent.storage import test_clock
 from tests.api.arrange import BODY, bring_to, count, document, post, refusal
 from tests.api.inner_gateway import side
 from tests.support.world import Api
@@ -154,14 +155,17 @@ async def test_a_default_that_is_written_out_replays(api: Api, field: str) -> No
 async def test_a_replay_after_the_clock_of_a_test_payment_was_moved_has_the_first_answers_bytes(
     api: Api,
 ) -> None:
-    key = str(uuid4())
-    body = document(expires_in="7200")
-    first = await post(api, body, Idempotency_Key=key)
-    for seconds in (600, 3600):
-        async with api.world.database.transaction() as tx:
-            await test_clock.move_times(tx, api.world.merchant_id, seconds)
-        again = await post(api, body, Idempotency_Key=key)
-        assert (again.status, again.body) == (201, first.body)
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    world = replace(api.world, merchant_id=issued.merchant_id, api_key=issued.api_key)
+    key, body = str(uuid4()), document(expires_in="7200")
+    async with Api(api.base, world) as test:
+        first = await post(test, body, Idempotency_Key=key)
+        for seconds in (600, 3600):
+            path, advance = "/v1/test/clock/advance", {"seconds": seconds}
+            moved = await test.send("POST", path, json=advance, headers=test.bearer())
+            assert moved.json["moved"]["payments"] == 1
+            again = await post(test, body, Idempotency_Key=key)
+            assert (again.status, again.body) == (201, first.body)
 
 
 async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field_changes_none(
