@@ -86,21 +86,25 @@ class Bench:
         return self.installation.world.database_url
 
     def rounds(
-        self, name: str, ours: Callable[[], Load], theirs: Callable[[int], float], yardstick: str
+        self, name: str, ours: Callable[[], Load], pgbench: Callable[[int], float] | None = None
     ) -> report.Operation:
-        """Measure the service and a yardstick in turns, so that both see the machine alike."""
+        """Measure the service and its yardsticks in turns, so that all see the machine alike."""
         done: list[report.Round] = []
         for number in range(self.extent.rounds):
-            load = ours()
+            load, empty = ours(), self._load_empty_app()
             one = report.Round(
                 per_s=load.answers / load.seconds,
-                raw_per_s=theirs(number),
                 cpu_us=load.server_cpu_s / load.answers * 1e6,
                 load_cpu_us=load.own_cpu_s / load.answers * 1e6,
+                empty_per_s=empty.answers / empty.seconds,
+                empty_cpu_us=empty.server_cpu_s / empty.answers * 1e6,
+                pgbench_per_s=None if pgbench is None else pgbench(number),
             )
+            raw = "" if one.pgbench_per_s is None else f"; pgbench {one.pgbench_per_s:,.0f}/s"
             self.console.print(
-                f"{name} {number + 1}: {one.per_s:,.0f}/s, {yardstick} {one.raw_per_s:,.0f}/s, "
-                f"{one.cpu_us:.0f} us CPU (load generator {one.load_cpu_us:.0f} us)"
+                f"{name} {number + 1}: {one.per_s:,.0f}/s, {one.cpu_us:.0f} us CPU (load generator "
+                f"{one.load_cpu_us:.0f} us); empty application {one.empty_per_s:,.0f}/s, "
+                f"{one.empty_cpu_us:.0f} us{raw}"
             )
             done.append(one)
         return report.operation(done)
@@ -125,7 +129,6 @@ class Bench:
             "create",
             ours,
             lambda series: self._pgbench(asyncio.run(raw.create_script(create, series))),
-            "pgbench",
         )
 
     def get(self, api_pid: int) -> report.Operation:
@@ -138,7 +141,6 @@ class Bench:
             "get",
             lambda: self._load(api_pid, asked, 200, known),
             lambda _: self._pgbench(asyncio.run(raw.read_script(self.extent.known))),
-            "pgbench",
         )
 
     def catalog(self, api_pid: int) -> report.Operation:
@@ -148,27 +150,13 @@ class Bench:
         with urllib.request.urlopen(asking) as answer:  # noqa: S310
             tag = answer.headers["ETag"]
         known = request("GET", "/v1/catalog", self._authorization() | {"if-none-match": tag})
-        return self._beside_nothing("catalog", api_pid, lambda: self._load(api_pid, known, 304, []))
+        return self.rounds("catalog", lambda: self._load(api_pid, known, 304, []))
 
     def quotes(self, api_pid: int) -> report.Operation:
         """Ask for the quotes of checkouts at random."""
         asked = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
         checkouts = [_known_checkout(number) for number in range(self.extent.known)]
-        return self._beside_nothing(
-            "quotes", api_pid, lambda: self._load(api_pid, asked, 200, checkouts)
-        )
-
-    def _beside_nothing(
-        self, name: str, api_pid: int, ours: Callable[[], Load]
-    ) -> report.Operation:
-        """Measure beside `/healthz`, which shows what HTTP alone costs."""
-        nothing = request("GET", "/healthz", {})
-
-        def theirs(_: int) -> float:
-            load = self._load(api_pid, nothing, 200, [])
-            return load.answers / load.seconds
-
-        return self.rounds(name, ours, theirs, "healthz")
+        return self.rounds("quotes", lambda: self._load(api_pid, asked, 200, checkouts))
 
     def lists(self) -> list[report.Listing]:
         """Ask for pages of a short and of a long list."""
@@ -198,9 +186,17 @@ class Bench:
         return {"authorization": f"Bearer {self.installation.api_key}"}
 
     def _load(self, api_pid: int, asked: bytes, status: int, known: list[str]) -> Load:
+        return self._run_load(self.installation.world.ports.api, api_pid, asked, status, known)
+
+    def _load_empty_app(self) -> Load:
+        """Ask an application that does nothing: what the server alone costs."""
+        with self.installation.empty_app() as empty:
+            return self._run_load(empty.port, empty.pid, request("GET", "/", {}), 200, [])
+
+    def _run_load(self, port: int, pid: int, asked: bytes, status: int, known: list[str]) -> Load:
         plan = Plan(
-            port=self.installation.world.ports.api,
-            pid=api_pid,
+            port=port,
+            pid=pid,
             clients=CLIENTS,
             warm_s=self.extent.warm_s,
             measured_s=self.extent.round_s,

@@ -18,6 +18,7 @@ import asyncpg
 
 from bench.http import body_start, request
 from bench.installation import Installation
+from bench.load import CREATE_BODY
 from payintent.domain import ids
 from payintent.id_generator import IdGenerator
 
@@ -53,7 +54,7 @@ _PREPARED_AT_ONCE = 16
 _ARRIVE_WAIT_S = 30.0
 _PAYMENT_ID = re.compile(rb"pay_[0-9A-Za-z]{22}")
 _RECEIVED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-_BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1", "expires_in": 86_400}
+_BODY = json.loads(CREATE_BODY)
 
 
 @dataclass(frozen=True, slots=True)

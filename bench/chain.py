@@ -22,6 +22,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.machine import print_machine
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
 from bench.places import Places, own_servers
 from payintent.config import Settings
@@ -258,7 +259,9 @@ def main() -> None:
         return
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=100), own_servers(var_dir), quick=given.quick)
+    console = Console(width=100)
+    show(console, own_servers(var_dir), quick=given.quick)
+    print_machine(console)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import time
 
 from rich.console import Console
 
+from bench.machine import print_machine
 from payintent.evm.abi import encode_pay
 from payintent.evm.event_logs import PAID, read_logs
 
@@ -60,4 +61,6 @@ def _log(number: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    show(Console(width=100))
+    console = Console(width=100)
+    show(console)
+    print_machine(console)

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from bench import work_rates
 from bench.installation import Installation, free_ports
+from bench.machine import print_machine
 from bench.places import Places, own_servers
 from bench.work_rates import WorkRate, measure_work
 from payintent_sandbox.chains.dev_chains import DevChains
@@ -173,7 +174,9 @@ def main() -> None:
     costs = measure(places, quick=quick)
     extent = work_rates.QUICK if quick else work_rates.FULL
     costs += work_rates.measure(places, extent, ("settle", "deliver"))
-    show(Console(width=110), costs, len(os.sched_getaffinity(0)))
+    console = Console(width=110)
+    show(console, costs, len(os.sched_getaffinity(0)))
+    print_machine(console)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rich.table import Table
 from bench.http import body_start, request
 from bench.installation import Installation, free_ports
 from bench.load import KEY, Plan, run_load
+from bench.machine import print_machine
 from bench.places import Places, own_servers
 from bench.report import percentile_ms
 from bench.work_rates import EVENT_BODY, RECORD_EVENTS, payments_statement
@@ -93,7 +94,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Creates a second, each as a share of `GET /healthz` measured right after it."""
+    """Creates a second, each as a share of an empty application's answers right after it."""
 
     events: int
     before: float
@@ -189,15 +190,18 @@ class _Bench:
             "content-type": "application/json",
         }
         create = request("POST", "/v1/payments", headers, _CREATE.encode())
-        nothing = request("GET", "/healthz", {})
-        return statistics.median(
-            self._rate(pid, create, 201) / self._rate(pid, nothing, 200)
-            for _ in range(self.extent.rounds)
-        )
+        nothing = request("GET", "/", {})
+        api_port = self.installation.world.ports.api
+        with self.installation.empty_app() as empty:
+            return statistics.median(
+                self._rate(api_port, pid, create, 201)
+                / self._rate(empty.port, empty.pid, nothing, 200)
+                for _ in range(self.extent.rounds)
+            )
 
-    def _rate(self, pid: int, asked: bytes, status: int) -> float:
+    def _rate(self, port: int, pid: int, asked: bytes, status: int) -> float:
         plan = Plan(
-            port=self.installation.world.ports.api,
+            port=port,
             pid=pid,
             clients=_CLIENTS,
             warm_s=self.extent.round_s / 4,
@@ -328,7 +332,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=100), own_servers(var_dir), quick=parser.parse_args().quick)
+    console = Console(width=100)
+    show(console, own_servers(var_dir), quick=parser.parse_args().quick)
+    print_machine(console)
 
 
 if __name__ == "__main__":

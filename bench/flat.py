@@ -26,6 +26,7 @@ from rich.table import Table
 
 from bench.flat_fill import multiply
 from bench.flat_work import OPERATIONS, AcceptingGateway, Work
+from bench.machine import print_machine
 from payintent.cli.progress import show_progress
 from payintent.config import Settings
 from payintent.service import open_service
@@ -216,7 +217,9 @@ def main() -> None:
     sizes = (100, 200) if quick else tuple(sorted({*SIZES[:-1], most}))
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    measure(var_dir, sizes, 2 if quick else _ROUNDS, Console(width=110))
+    console = Console(width=110)
+    measure(var_dir, sizes, 2 if quick else _ROUNDS, console)
+    print_machine(console)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.machine import print_machine
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import AnvilError
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
@@ -169,4 +170,6 @@ def show(console: Console) -> None:
 
 
 if __name__ == "__main__":
-    show(Console(width=100))
+    console = Console(width=100)
+    show(console)
+    print_machine(console)

@@ -20,6 +20,14 @@ _READY_WAIT_S = 0.1
 _STOP_WAIT_S = 25.0
 
 
+@dataclass(frozen=True, slots=True)
+class EmptyApp:
+    """Where the application that does nothing runs."""
+
+    pid: int
+    port: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """A sandbox with nothing running in it yet but its database."""
@@ -50,6 +58,15 @@ class Installation:
         with self._process("api", command, environment) as process:
             self._wait_ready(process, f"http://127.0.0.1:{self.world.ports.api}/readyz")
             yield process.pid
+
+    @contextlib.contextmanager
+    def empty_app(self) -> Iterator[EmptyApp]:
+        """Run an application that does nothing on the service's own server, beside the API."""
+        port = self.world.ports.operator
+        environment = self.world.service_environment()
+        with self._process("empty", ["bench.empty_app", str(port)], environment) as process:
+            self._wait_ready(process, f"http://127.0.0.1:{port}/")
+            yield EmptyApp(process.pid, port)
 
     @contextlib.contextmanager
     def worker(self, settings: Mapping[str, str] | None = None) -> Iterator[int]:

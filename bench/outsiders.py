@@ -22,6 +22,7 @@ import asyncpg
 from rich.console import Console
 
 from bench.installation import Installation, free_ports
+from bench.machine import print_machine
 from bench.places import own_servers
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
@@ -239,6 +240,7 @@ def main() -> None:
             ratio = asyncio.run(
                 _run(installation, wanted.rounds, wanted.seconds, wanted.share, console)
             )
+    print_machine(console)
     raise SystemExit(int(ratio > RATIO_MAX))
 
 

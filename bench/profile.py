@@ -25,6 +25,7 @@ from rich.table import Table
 from bench import callbacks
 from bench.__main__ import Bench, Extent
 from bench.installation import Installation, free_ports
+from bench.machine import print_machine
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 from payintent_sandbox.postgres import Postgres, find_binaries
@@ -157,6 +158,7 @@ def main() -> None:
     for name in names:
         console.print(_table(name, profiler.shares(name)))
     console.print(f"flame graphs are in {profiler.folder}")
+    print_machine(console)
 
 
 def _table(name: str, shares: list[Share]) -> Table:

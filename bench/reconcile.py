@@ -24,6 +24,7 @@ from rich.console import Console
 import payintent.workers  # noqa: F401 - what a worker has imported is in its memory
 from bench.flat import PIDS, cpu_us
 from bench.goals import Goal, show
+from bench.machine import print_machine
 from payintent.config import Settings
 from payintent.domain.currencies import minor_decimals
 from payintent.domain.ids import SESSION, format_id
@@ -228,7 +229,9 @@ def main() -> None:
         f"PostgreSQL {found.database_s:.1f} s): {found.lines / found.took_s:,.0f}/s, "
         f"{found.peak_mb:.0f} MB; {found.status}, {found.opened} cases"
     )
-    show(list_goals(found), Console(width=110))
+    console = Console(width=110)
+    show(list_goals(found), console)
+    print_machine(console)
 
 
 if __name__ == "__main__":

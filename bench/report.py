@@ -10,15 +10,19 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.machine import cpu_name, describe_python, describe_speed
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One operation measured once: the service, then pgbench, one right after the other."""
+    """One operation measured once, then its yardsticks, one right after the other."""
 
     per_s: float
-    raw_per_s: float
     cpu_us: float
     load_cpu_us: float  # of the load generator: the cores are shared
+    empty_per_s: float  # of an application that does nothing, on the same server
+    empty_cpu_us: float
+    pgbench_per_s: float | None  # with the same statement; None if there is no such statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +30,13 @@ class Operation:
     """Medians of the rounds."""
 
     per_s: float
-    raw_per_s: float
-    ratio: float
     cpu_us: float
     load_cpu_us: float
+    empty_per_s: float
+    empty_cpu_us: float
+    empty_ratio: float
+    pgbench_per_s: float | None
+    pgbench_ratio: float | None
     rounds: list[Round]
 
 
@@ -63,7 +70,8 @@ class Machine:
     cores: int
     cpu: str
     system: str
-    python: str
+    python: str  # with its build
+    speed: str
     postgres: str
 
 
@@ -76,7 +84,7 @@ class Report:
     round_s: float
     create: Operation
     get: Operation
-    quotes: Operation  # `raw_per_s` of it and of the catalog is of `/healthz`, which does nothing
+    quotes: Operation
     catalog: Operation  # 304s
     lists: list[Listing]
     callbacks: Callbacks
@@ -84,12 +92,16 @@ class Report:
 
 def operation(rounds: list[Round]) -> Operation:
     """Take medians; the ratio is the median of ratios, for each stands within one moment."""
+    pgbench = [(one.per_s, one.pgbench_per_s) for one in rounds if one.pgbench_per_s is not None]
     return Operation(
         per_s=statistics.median(one.per_s for one in rounds),
-        raw_per_s=statistics.median(one.raw_per_s for one in rounds),
-        ratio=statistics.median(one.per_s / one.raw_per_s for one in rounds),
         cpu_us=statistics.median(one.cpu_us for one in rounds),
         load_cpu_us=statistics.median(one.load_cpu_us for one in rounds),
+        empty_per_s=statistics.median(one.empty_per_s for one in rounds),
+        empty_cpu_us=statistics.median(one.empty_cpu_us for one in rounds),
+        empty_ratio=statistics.median(one.per_s / one.empty_per_s for one in rounds),
+        pgbench_per_s=statistics.median(raw for _, raw in pgbench) if pgbench else None,
+        pgbench_ratio=statistics.median(per_s / raw for per_s, raw in pgbench) if pgbench else None,
         rounds=rounds,
     )
 
@@ -104,9 +116,10 @@ def machine(postgres: str) -> Machine:
     """Describe this machine."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
-        cpu=_cpu(),
+        cpu=cpu_name(),
         system=f"{platform.system()} {platform.release()}",
-        python=platform.python_version(),
+        python=describe_python(),
+        speed=describe_speed(),
         postgres=postgres,
     )
 
@@ -117,21 +130,20 @@ def show(report: Report, console: Console) -> None:
     table = Table(
         title=f"{report.clients} clients, one API process; medians of {len(report.create.rounds)} "
         f"rounds of {report.round_s:g} s",
-        caption=f"{here.cores} cores of {here.cpu}, {here.system}, Python {here.python}, "
-        f"PostgreSQL {here.postgres} with fsync on",
+        caption=f"{here.cores} cores of {here.cpu}, {here.system}, {here.python}, {here.speed}, "
+        f"PostgreSQL {here.postgres} with fsync on. The empty app answers on the same server.",
     )
-    for name in ("", "service", "pgbench, same statement", "ratio", "CPU of the API process"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, one in (("POST /payments", report.create), ("GET /payments/{id}", report.get)):
-        table.add_row(
-            name,
-            f"{one.per_s:,.0f}/s",
-            f"{one.raw_per_s:,.0f}/s",
-            f"{one.ratio:.2f}",
-            f"{one.cpu_us:.0f} us",
-        )
+    table.add_column("")
+    for name in ("service", "CPU", "empty app", "CPU", "ratio", "pgbench", "ratio"):
+        table.add_column(name, justify="right")
+    for name, one in (
+        ("POST /payments", report.create),
+        ("GET /payments/{id}", report.get),
+        ("GET /checkout/{id}/quotes", report.quotes),
+        ("GET /catalog, 304", report.catalog),
+    ):
+        table.add_row(name, *_figures(one))
     console.print(table)
-    console.print(_beside_nothing(report))
     console.print(_lists(report.lists))
     calls = report.callbacks
     table = Table(title=f"{calls.count} callbacks at {calls.per_s:g}/s, steady, open loop")
@@ -145,22 +157,15 @@ def show(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def _beside_nothing(report: Report) -> Table:
-    table = Table(title="answers beside one that does nothing")
-    for name in ("", "service", "GET /healthz", "ratio", "CPU of the API process"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, measured in (
-        ("GET /checkout/{id}/quotes", report.quotes),
-        ("GET /catalog, 304", report.catalog),
-    ):
-        table.add_row(
-            name,
-            f"{measured.per_s:,.0f}/s",
-            f"{measured.raw_per_s:,.0f}/s",
-            f"{measured.ratio:.2f}",
-            f"{measured.cpu_us:.0f} us",
-        )
-    return table
+def _figures(one: Operation) -> list[str]:
+    """Write an operation's figures, then those of its yardsticks."""
+    figures = [
+        *(f"{one.per_s:,.0f}/s", f"{one.cpu_us:.0f} us"),
+        *(f"{one.empty_per_s:,.0f}/s", f"{one.empty_cpu_us:.0f} us", f"{one.empty_ratio:.2f}"),
+    ]
+    if one.pgbench_per_s is not None and one.pgbench_ratio is not None:
+        figures += [f"{one.pgbench_per_s:,.0f}/s", f"{one.pgbench_ratio:.2f}"]
+    return figures
 
 
 def _lists(lists: list[Listing]) -> Table:
@@ -182,10 +187,3 @@ def _lists(lists: list[Listing]) -> Table:
 def keep(report: Report, path: Path) -> None:
     """Write the figures as JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(asdict(report)), indent=1) + b"\n")
-
-
-def _cpu() -> str:
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from bench.flat import Place, database_url, open_place, seed_database, serve
 from bench.flat_work import Work
+from bench.machine import print_machine
 from payintent.storage import captures
 
 GOAL_PERCENT = 15
@@ -115,7 +116,9 @@ def main() -> None:
             places = uvloop.run(_measure(url, rows, rounds, warm_up))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    Console(width=120).print(table(places))
+    console = Console(width=120)
+    console.print(table(places))
+    print_machine(console)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import web_speed
+from bench.machine import print_machine
 from bench.web_speed import Speed
 from payintent.domain.member import MemberRole
 from payintent_sandbox.postgres import Postgres
@@ -270,6 +271,7 @@ def main() -> None:
             postgres.stop()
     console = Console(width=160)
     show(figures, runs, console)
+    print_machine(console)
     kept = var_dir / "bench-web.json"
     kept.write_bytes(msgspec.json.encode([asdict(one) for one in figures]))
     console.print(f"written to {kept}")

@@ -23,6 +23,7 @@ from bench import callbacks
 from bench.http import body_start
 from bench.installation import Installation, free_ports
 from bench.load import cpu_s, database_cpu_s
+from bench.machine import print_machine
 from bench.places import Places, own_servers
 from payintent.operations.base import Actor
 from payintent.operations.merchants import CreateMerchant
@@ -303,7 +304,9 @@ def main() -> None:
     given = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    show(Console(width=110), own_servers(var_dir), quick=given.quick, kinds=given.kinds or KINDS)
+    console = Console(width=110)
+    show(console, own_servers(var_dir), quick=given.quick, kinds=given.kinds or KINDS)
+    print_machine(console)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ import pytest
 
 pytestmark = pytest.mark.long
 
+REQUESTS = ("per_s", "cpu_us", "empty_per_s", "empty_cpu_us", "empty_ratio")
 FIGURES = {
-    "create": ("per_s", "raw_per_s", "ratio", "cpu_us"),
-    "get": ("per_s", "raw_per_s", "ratio", "cpu_us"),
-    "quotes": ("per_s", "raw_per_s", "ratio", "cpu_us"),
-    "catalog": ("per_s", "raw_per_s", "ratio", "cpu_us"),
+    "create": (*REQUESTS, "pgbench_per_s", "pgbench_ratio"),
+    "get": (*REQUESTS, "pgbench_per_s", "pgbench_ratio"),
+    "quotes": REQUESTS,
+    "catalog": REQUESTS,
     "callbacks": ("answered_p50_ms", "answered_p99_ms", "webhook_p50_ms", "webhook_p99_ms"),
 }
 LISTS = ["no filter", "status", "currency and status", "payer", "deep page by cursor"]
@@ -43,9 +44,9 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
         for name in names:
             assert kept[part][name] > 0, (part, name)
     assert f"{kept['create']['per_s']:,.0f}/s" in printed
-    assert f"{kept['get']['raw_per_s']:,.0f}/s" in printed
+    assert f"{kept['get']['pgbench_per_s']:,.0f}/s" in printed
     assert f"{kept['quotes']['per_s']:,.0f}/s" in printed
-    assert f"{kept['catalog']['raw_per_s']:,.0f}/s" in printed
+    assert f"{kept['catalog']['empty_per_s']:,.0f}/s" in printed
     assert f"{kept['callbacks']['webhook_p99_ms']:.1f} ms" in printed
     assert [one["name"] for one in kept["lists"]] == LISTS
     for one in kept["lists"]:
@@ -56,5 +57,7 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
     for work in ("callbacks to PAID", "deliveries", "payments expired", "50% of the others hang"):
         assert work in printed
     assert kept["machine"]["postgres"] in printed
+    assert "PGO" in kept["machine"]["python"]
+    assert kept["machine"]["speed"].split(",")[0] in " ".join(printed.split())
     goals = printed[printed.index("goals") :]
     assert goals.count(" met ") + goals.count(" missed ") == 9

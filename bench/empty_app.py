@@ -1,0 +1,43 @@
+"""The least that a request can cost: an application that only answers, on the service's server.
+
+`python -m bench.empty_app PORT`. HTTP and the admission of requests are the server's. Of the
+service's application there is nothing: no routing, no common headers, no database.
+"""
+
+import sys
+
+from starlette.types import Receive, Scope, Send
+
+from payintent.api.server import make_server, serve_until_stopped
+from payintent.config import Settings
+
+_BODY = b'{"status":"ok"}'
+_HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(_BODY))]
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer every request alike."""
+    del scope, receive
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await send({"type": "http.response.body", "body": _BODY})
+
+
+class _Nothing:
+    """An application that has nothing to end."""
+
+    def draining(self) -> None:
+        pass
+
+    def stopping(self) -> None:
+        pass
+
+
+def main() -> None:
+    """Serve until stopped, with the settings of the environment."""
+    port, settings = int(sys.argv[1]), Settings()  # type: ignore[call-arg] # from the environment
+    server = make_server(answer, settings, "127.0.0.1", port, lifespan=False)
+    serve_until_stopped([server], _Nothing(), 0)
+
+
+if __name__ == "__main__":
+    main()
