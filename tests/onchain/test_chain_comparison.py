@@ -18,7 +18,7 @@ from payintent.operations.reconciliation_runs import (
     RunDetails,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import chain_comparison, contract_logs
+from payintent.reconciliation import chain_comparison, contract_logs, difference_cases
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.onchain.chains import ChainRecord
@@ -138,6 +138,21 @@ async def test_a_capture_that_the_chain_has_no_log_of_is_a_case(ground: ChainWor
     there, here = await _subjects(ground)
     assert (": extra, " in there, ": missing, " in here) == (True, True)
     assert ":77" in here
+
+
+async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_case(
+    ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(difference_cases, "OPENED_MAX", 1)
+    await _paid(ground)
+    await ground.world.rows("UPDATE chain_receipt SET log_index = log_index + 7")
+    await ground.world.rows(
+        "UPDATE capture SET reference = regexp_replace(reference, ':.*', ':77')"
+    )
+    failed = (await _compare(ground)).run
+    assert (failed.status, failed.opened) == ("failed", 0)
+    assert failed.problem.startswith("2 differences are too many for cases")
+    assert await _subjects(ground) == []
 
 
 @pytest.mark.parametrize("changed", ["amount", "debit"])

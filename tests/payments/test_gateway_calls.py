@@ -24,6 +24,7 @@ from payintent.operations.payment_details import ShowPayment
 from payintent.operations.providers import GatewayErrorView, ListGatewayErrors
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_calls import (
+    DROPPED,
     NOTED_MAX,
     GatewayCall,
     GatewayCallLog,
@@ -31,6 +32,7 @@ from payintent.payments.gateway_calls import (
 )
 from payintent.service import open_service
 from payintent.storage import gateway_calls
+from payintent.storage.database import Database
 from payintent.workers import run_loops
 from tests.gateways.speaking import reply, speaking
 from tests.support.fakes import FakeGateway
@@ -174,6 +176,18 @@ async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: W
     assert statements == 1
     [row] = await world.rows("SELECT count(*) AS n FROM gateway_call")
     assert row["n"] == NOTED_MAX
+
+
+async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: World) -> None:
+    payment = await world.create()
+    settings = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
+    closed = Database(settings)
+    await closed.close()
+    log, before = GatewayCallLog(closed), DROPPED._value.get()
+    for _ in range(3):
+        log.note(about(payment, world.account_id), None, log.now_s())
+    await log.flush()
+    assert DROPPED._value.get() == before + 3
 
 
 async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> None:
