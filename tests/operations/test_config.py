@@ -20,7 +20,11 @@ from payintent.operations.chains import SetChain
 from payintent.operations.config_file import format_config, parse_config
 from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
+from payintent.operations.payment_methods import (
+    AddPaymentMethod,
+    DisablePaymentMethod,
+    ListPaymentMethods,
+)
 from payintent.operations.providers import DisableProvider, RenameProvider
 from payintent.operations.rate_limits import SetRateLimit
 from payintent.operations.refund_threshold import SetRefundThreshold
@@ -315,6 +319,41 @@ tax_rates:
     assert (left.sign, left.subject, left.approval_id) == ("-", "tax_rates JP", None)
     await agreed(production.service, RemoveTaxRate(country="JP"))
     assert await production.plan(text) == []
+
+
+async def test_a_step_that_waits_goes_on_after_its_approval(
+    world: World, production: Installation
+) -> None:
+    text = await production.export(merchants=True)
+    text = text.replace("fee_rate: '0.029'", "fee_rate: '0.031'", 1)
+    await world.perform(DisablePaymentMethod(method_id=world.card))
+
+    async def card() -> tuple[bool, Decimal]:
+        methods = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
+        [method] = [method for method in methods if method.id == world.card]
+        return method.enabled, method.fee_rate
+
+    [waiting] = await production.apply(text)
+    assert await card() == (False, Decimal("0.029")), "not offered at its old fee"
+    approve = Approve(approval_id=str(waiting.approval_id))
+    await production.service.run_operation(approve, ALAN)
+    assert await production.apply(text) == []
+    assert await card() == (True, Decimal("0.031"))
+
+
+async def test_values_are_compared_as_the_installation_writes_them(here: Installation) -> None:
+    text = f"""
+version: 1
+tokens:
+- {{chain: ethereum, symbol: USDT, address: "{_TOKEN.lower()}", auto_refund_from: 3.50}}
+fraud_rules:
+- {{kind: EMAIL, value: "@Spam.Example", code: SPAM}}
+tax_rates:
+- {{country: NO, rate: 0.2500}}
+"""
+    assert len(await here.plan(text)) == 3
+    await here.apply(text)
+    assert await here.plan(text) == []
 
 
 async def test_a_viewer_may_compare_and_not_apply(world: World, production: Installation) -> None:
