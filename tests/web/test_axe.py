@@ -69,6 +69,7 @@ async def test_every_other_state_fits_a_small_screen(
 async def test_a_state_of_each_template_is_looked_at(
     gallery: Gallery, desk: BrowserContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rendering.language_options.cache_clear()  # what is kept is not rendered
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
         await (await look_at(desk, gallery, name)).page.close()
