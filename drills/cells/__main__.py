@@ -1,4 +1,4 @@
-"""`make drill-cells`: kills and freezes installations under load, and prints what was lost."""
+"""`make drill-cells`: kills and freezes installations under load, and counts losses."""
 
 import argparse
 import asyncio
@@ -31,7 +31,7 @@ _SHARE = 0.99
 
 @dataclass(slots=True)
 class Drill:
-    """All runs, with what clients were answered in them."""
+    """All runs, with the calls of their clients."""
 
     scene: Scene
     per_s: float  # requests of each merchant
@@ -138,7 +138,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the drill; ends with 1 where something was lost, or others waited."""
+    """Run the drill; exit with 1 if anything was lost, or the other merchant was slowed down."""
     options = _options()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ _COUNTS = ("lost", "doubled", "missing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One fault, once; times in seconds."""
+    """The result of a fault; times in seconds."""
 
     fault: str
     title: str
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def ratio(self) -> float:
-        """Give what the other merchant's 99th percentile became."""
+        """Return by how much the other merchant's 99th percentile grew."""
         return self.during_s / self.before_s if self.before_s else math.inf
 
     @property
@@ -79,7 +79,7 @@ def figures(runs: Sequence[Run]) -> list[str]:
 
 
 def markdown(runs: Sequence[Run]) -> Iterable[str]:
-    """Give the table's lines as the documentation has them."""
+    """Return the table's lines in Markdown."""
     for title, group in _grouped(runs):
         yield f"| {' | '.join([title, *figures(group)])} |"
 
@@ -92,7 +92,7 @@ def is_met(runs: Sequence[Run]) -> bool:
 
 
 def median_ratio(runs: Sequence[Run]) -> float:
-    """Give the median of what others' 99th percentiles became."""
+    """Return the median growth of the other merchant's 99th percentile."""
     return statistics.median(run.ratio for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""Installations with a merchant each, one HAProxy in front of them, and one that joins later."""
+"""Installations with a merchant each, and HAProxy in front of them."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ MARKS = ("a1", "b1", "c1")
 
 
 class CommandError(Exception):
-    """A command of the service failed; the message is what it printed."""
+    """A command of the service failed; the message is its output."""
 
 
 @dataclass(frozen=True, slots=True)

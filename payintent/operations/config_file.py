@@ -31,10 +31,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An entry of the file and where it is, such as `shop.yaml:12: tax_rates[2]`."""
+    """An entry of the file and its position, such as `shop.yaml:12: tax_rates[2]`."""
 
     entry: ConfigEntry
-    where: str
+    position: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,20 @@ def _read_section(kind: ConfigKind, node: Node, name: str) -> list[Placed]:
     placed: list[Placed] = []
     lines: dict[tuple[object, ...], int] = {}
     for number, item in enumerate(node.value):
-        where = f"{name}:{item.line}: {kind.section}[{number}]"
-        entry = _read_entry(kind, item, where, name)
+        position = f"{name}:{item.line}: {kind.section}[{number}]"
+        entry = _read_entry(kind, item, position, name)
         key = kind.key_of(entry)
         if key in lines and not kind.repeats:
-            _refuse(where, f"this is the same entry as in line {lines[key]}")
+            _refuse(position, f"this is the same entry as in line {lines[key]}")
         lines[key] = item.line
-        placed.append(Placed(entry, where))
+        placed.append(Placed(entry, position))
     return placed
 
 
-def _read_entry(kind: ConfigKind, node: Node, where: str, name: str) -> ConfigEntry:
+def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> ConfigEntry:
     fields = node.value
     if not isinstance(fields, dict):
-        _refuse(where, "expected fields such as `country: TH`")
+        _refuse(position, "expected fields such as `country: TH`")
     try:
         entry: ConfigEntry = msgspec.convert(
             {field: _plain(value) for field, value in fields.items()}, kind.entry, strict=False
@@ -103,12 +103,12 @@ def _read_entry(kind: ConfigKind, node: Node, where: str, name: str) -> ConfigEn
         field = path.rstrip("`")
         unknown = next((key for key in fields if f"unknown field `{key}`" in problem), None)
         node_at = fields.get(unknown or field.partition("[")[0], node)
-        dotted = f"{kind.section}{where.rpartition(kind.section)[2]}" + (field and f".{field}")
+        dotted = f"{kind.section}{position.rpartition(kind.section)[2]}" + (field and f".{field}")
         _refuse(f"{name}:{node_at.line}: {dotted}", problem[0].lower() + problem[1:])
     try:
         return entry.normalized()
     except RefusedError as error:
-        _refuse(where, error.message)
+        _refuse(position, error.message)
 
 
 def _plain(node: Node) -> Any:
@@ -166,5 +166,5 @@ def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
     return Node(line, fields)
 
 
-def _refuse(where: str, problem: str) -> NoReturn:
-    raise RefusedError(ErrorCode.BAD_REQUEST, f"{where}: {problem}")
+def _refuse(position: str, problem: str) -> NoReturn:
+    raise RefusedError(ErrorCode.BAD_REQUEST, f"{position}: {problem}")

@@ -1,4 +1,4 @@
-"""The table of what a configuration file has: how each section is read, changed and removed.
+"""The sections of a configuration file: how each is read, changed and removed.
 
 Accounts, contracts and refunders are not in it: they belong to one installation, like the keys and
 credentials they are bound to.

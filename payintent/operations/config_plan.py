@@ -1,7 +1,7 @@
 """Export an installation's configuration, and plan and apply the changes that a file asks for.
 
 Every change is an operation of its own, with its audit entry and its approval. So a plan that was
-cut off is continued by applying the file again: what is done no longer differs.
+interrupted continues when the file is applied again: finished changes no longer differ.
 """
 
 from collections import defaultdict, deque
@@ -33,9 +33,9 @@ class Step:
     sign: str  # + is added, ~ changes, - is removed
     subject: str
     changes: str
-    where: str  # in the file; empty for a removal
+    position: str  # in the file; empty for a removal
     operations: Sequence[ChangeOperation[Any]]
-    by_hand: str = ""  # what an operator has to do, if no operation can
+    by_hand: str = ""  # the operator's task, if no operation can make the change
     needs_approval: bool = False
     approval_id: str | None = None  # of the proposal that waits for another person
 
@@ -56,7 +56,7 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
     with_merchants: bool = False
 
     async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
-        """Return the entries of each section, without what belongs to one installation alone."""
+        """Return the entries of each section, without settings that belong to this installation alone."""
         return [
             (
                 kind.section,
@@ -74,7 +74,7 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[Step]:
-        """Return the differences in the order to apply them; raise what an operation refuses."""
+        """Return the differences in the order to apply them; raise the first refusal of an operation."""
         steps = [
             await _check(context, step)
             for kind in KINDS
@@ -123,7 +123,7 @@ def _compare(
                 sign="-",
                 subject=_subject(kind, entry.entry),
                 changes=f"removed{fields and f' ({fields})'}",
-                where="",
+                position="",
                 operations=operations,
             )
 
@@ -139,9 +139,10 @@ def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | 
     }
     if before is None and kind.is_fixed:
         raise RefusedError(
-            ErrorCode.NOT_FOUND, f"{placed.where}: this installation has no {_subject(kind, entry)}"
+            ErrorCode.NOT_FOUND,
+            f"{placed.position}: this installation has no {_subject(kind, entry)}",
         )
-    # What is left out stays as it is, also for operations that take all fields.
+    # Fields that are left out stay as they are, also for operations that take all fields.
     same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
     whole = msgspec.structs.replace(entry, **same)
     by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
@@ -159,7 +160,7 @@ def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | 
         sign="+" if before is None else "~",
         subject=_subject(kind, entry),
         changes=changes or "offered again",
-        where=placed.where,
+        position=placed.position,
         operations=operations,
         by_hand=by_hand,
     )
@@ -195,7 +196,7 @@ async def _check(context: OperationContext, step: Step) -> Step:
             if context.actor.role is not None:
                 needs_approval |= await operation.needs_approval(context)
         except RefusedError as error:
-            at = step.where or step.subject
+            at = step.position or step.subject
             raise RefusedError(error.code, f"{at}: {error.message}") from error
     return replace(step, needs_approval=needs_approval)
 
