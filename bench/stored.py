@@ -24,7 +24,7 @@ from bench.places import own_servers
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 
-_PAYMENTS = 2_000
+_PAYMENTS = 3_000
 _PER_S = 100.0
 _SETTLE_S = 3.0  # the worker still records deliveries after the last webhook arrived
 _SIZES = """
