@@ -15,7 +15,6 @@ from payintent.encryption import Encryption, load_encryption
 from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
-from payintent.id_generator import IdGenerator
 from payintent.open_database import open_database
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.registry import OPERATIONS
@@ -70,11 +69,6 @@ class Service:
     refund_senders: RefundSenders  # of the chains that have a signer
     event_notifier: EventNotifier
     pictures: PictureCache
-
-    @property
-    def id_generator(self) -> IdGenerator:
-        """Return the generator of row ids."""
-        return self.database.id_generator
 
     @property
     def urls(self) -> "ServiceUrls":

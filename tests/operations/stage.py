@@ -477,7 +477,7 @@ async def add_statement(world: World) -> UUID:
 
 async def _failed_run(world: World, account_id: int) -> UUID:
     """Let a worker have failed at a file of an account."""
-    run_id = world.service.id_generator.new_id()
+    run_id = world.id_generator.new_id()
     await world.rows(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until,
@@ -546,7 +546,7 @@ async def resting_refund(world: World) -> UUID:
 async def _identity(service: Service) -> str:
     """Let somebody have signed in by OpenID Connect."""
     new = NewSignIn(
-        id=service.id_generator.new_id(),
+        id=service.database.id_generator.new_id(),
         issuer="https://login.example.com",
         subject="u-1",
         name="oidc:grace@example.com/3f0c9a1b7d2e",
