@@ -4,6 +4,7 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -79,6 +80,7 @@ _QUERIES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.full
 async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api: Api) -> None:
     await write_payments(api.world, 320, at_once=5)  # five share a time: the id decides
     await write_payments(api.world, 20, merchant_id=api.world.merchant_id + 1)

@@ -26,6 +26,8 @@ from tests.support.identity_provider import (
 )
 from tests.support.world import Answer, Api, World
 
+pytestmark = pytest.mark.full
+
 HOURS = 3600
 ROLES = "payments-admins=admin,payments-finance=finance,staff=viewer"
 

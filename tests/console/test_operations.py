@@ -17,6 +17,8 @@ from tests.console.visitor import Visitor, signed_in, words
 from tests.operations.stage import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 #: Operations that have no page of the console, and why; what each page changes is one of the rest.
 WITHOUT_PAGE: dict[str, str] = {}
 WHY = "by its page"

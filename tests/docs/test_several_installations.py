@@ -24,6 +24,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_api
 from tests.support.world import Answer, Api, make_world
 
+pytestmark = pytest.mark.full
+
 _BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
 
 

@@ -33,6 +33,8 @@ from tests.support.fakes import FakeGateway, captured
 from tests.support.smtp_server import PASSWORD, USER, SmtpServer, smtp_server
 from tests.support.world import ACTOR, World, free_port
 
+pytestmark = pytest.mark.full
+
 _SENDER = "payments@pay.example.com"
 
 

@@ -13,6 +13,8 @@ from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import Api, World
 
+pytestmark = pytest.mark.full
+
 TTL_S = 1800
 DAY_S = 24 * 3600
 

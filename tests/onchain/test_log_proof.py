@@ -14,6 +14,8 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 HONEST, BEHIND, MUTE = Faults(), Faults(lag=50), Faults(null_receipts=1.0)
 
 

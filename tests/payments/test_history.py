@@ -53,7 +53,7 @@ from tests.payments.test_expire import sweep
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("history", max_examples=40, stateful_step_count=30, **_SAID)

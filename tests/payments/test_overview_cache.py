@@ -17,6 +17,8 @@ from tests.storage.test_hourly_figures import HOUR_MS, History, settle
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 VIEWERS = 20
 ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
 ENDED = """

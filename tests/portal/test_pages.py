@@ -30,6 +30,8 @@ from tests.portal.person import Person, member, words
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def finance(api: Api) -> Person:

@@ -21,6 +21,8 @@ from drills.examples import SHOPS
 from tools.openapi.check import CONTRACT, REDOCLY, SPECTRAL, checks
 from tools.openapi.install import FOLDER
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("examples/*/requirements.txt")])
 MEDUSA_LOCK = ROOT / "plugins" / "medusa" / "shop" / "package-lock.json"
