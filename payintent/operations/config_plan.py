@@ -56,7 +56,7 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
     with_merchants: bool = False
 
     async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
-        """Return the entries of each section, without settings that belong to this installation alone."""
+        """Return the entries of each section that other installations can have too."""
         return [
             (
                 kind.section,
@@ -74,7 +74,7 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[Step]:
-        """Return the differences in the order to apply them; raise the first refusal of an operation."""
+        """Return the differences in their order; raise the first refusal of an operation."""
         steps = [
             await _check(context, step)
             for kind in KINDS
