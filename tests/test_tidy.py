@@ -225,7 +225,6 @@ RETIRED = re.compile(
 _RETIRED_ANYWHERE = re.compile(RETIRED.pattern, re.IGNORECASE)
 #: A function of the token contract that the sandbox deploys.
 OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}
-DOCSTRING_WORDS_MIN = 4
 
 
 def _bindings(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, str, int]]:
@@ -286,21 +285,3 @@ def _retired_words(path: Path) -> Iterator[str]:
 
 def test_retired_words_are_in_no_name_docstring_or_comment() -> None:
     assert [found for path in FILES for found in _retired_words(path)] == []
-
-
-def _is_command_help(node: ast.AST) -> bool:
-    """Tell whether a docstring is a command's help, which may be as short as `List tax rates.`."""
-    return isinstance(node, ast.ClassDef) and any(
-        isinstance(item, ast.AnnAssign) and ast.unparse(item.target) == "action"
-        for item in node.body
-    )
-
-
-def test_a_docstring_has_something_to_say() -> None:
-    short = [
-        f"{_name(path)}:{getattr(node, 'lineno', 1)} {text}"
-        for path in FILES
-        for node, text in _documented(path)
-        if len(text.split()) < DOCSTRING_WORDS_MIN and not _is_command_help(node)
-    ]
-    assert short == []
