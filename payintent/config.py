@@ -305,6 +305,10 @@ class Settings(BaseSettings):
         return self.portal_base or f"{web_origin(self.api_base) or ''}/merchant"
 
     @property
+    def sends_mail(self) -> bool:
+        return bool(self.smtp_host)
+
+    @property
     def retention(self) -> dict[RetentionRule, int]:
         """Return for each rule of retention after how many days it takes away; 0: never."""
         return {

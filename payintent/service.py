@@ -1,23 +1,26 @@
 """The composition root: wires database, secrets, gateways and ids into one service."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from payintent.address_checks import check_places
 from payintent.built_in_gateways import BUILT_IN, open_built_in_gateways, with_test_gateway
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
-from payintent.domain.settlement_file import FileLayout
-from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, load_encryption
 from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
 from payintent.open_database import open_database
-from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.registry import OPERATIONS
+from payintent.operations.base import (
+    Actor,
+    AnyOperation,
+    ChangeOperation,
+    OperationContext,
+)
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
 from payintent.payments.catalog import Catalogs
 from payintent.payments.create import PaymentCreator
@@ -34,7 +37,7 @@ from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
-from payintent.webhooks.egress import EgressRules, egress_rules
+from payintent.webhooks.egress import EgressRules
 
 if TYPE_CHECKING:
     from payintent.onchain.wallet_handoff import WalletHandoff
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Service:
     """Everything a process needs to serve; built once, by `open_service`."""
 
@@ -70,7 +73,7 @@ class Service:
     event_notifier: EventNotifier
     pictures: PictureCache
 
-    @property
+    @cached_property
     def urls(self) -> "ServiceUrls":
         """Return our addresses for gateways and buyers."""
         from payintent.payments.select_quote import ServiceUrls
@@ -81,7 +84,7 @@ class Service:
             pages_base=self.settings.pages_base,
         )
 
-    @property
+    @cached_property
     def selection_context(self) -> "SelectionContext":
         """Return the context that quotes are selected with."""
         from payintent.payments.select_quote import SelectionContext
@@ -94,7 +97,7 @@ class Service:
             places=self.urls,
         )
 
-    @property
+    @cached_property
     def buyer_simulator(self) -> "BuyerSimulator":
         """Return what plays the buyer at the test gateway."""
         from payintent.payments.buyer_simulator import BuyerSimulator
@@ -105,7 +108,7 @@ class Service:
             receiver=self.callback_receiver,
         )
 
-    @property
+    @cached_property
     def fraud_screening(self) -> "FraudScreening":
         """Return the fraud screening of buyers."""
         from payintent.payments.fraud_screening import FraudScreening
@@ -117,61 +120,22 @@ class Service:
             creator=self.payment_creator,
         )
 
-    @property
+    @cached_property
     def operation_context(self) -> OperationContext:
         """Return the context that operations run with."""
         return OperationContext(
             database=self.database,
             reading=self.reading,
             encryption=self.encryption,
-            key_mark=self.settings.key_mark,
-            sandbox=self.settings.sandbox,
-            egress=egress_rules(self.settings),
-            providers=self.accounts.providers,
-            test_only=self.accounts.test_only,
-            credentials=self.accounts.credentials,
-            optional_credentials=self.accounts.optional_credentials,
-            mistaken_mode=self.accounts.mistaken_mode,
-            api_base=self.settings.api_base,
-            portal_base=self.settings.portal_address,
-            sends_mail=bool(self.settings.smtp_host),
-            check_account=self.accounts.check,
-            repeatable_refunds=self._repeatable_refunds(),
-            countries=self.accounts.countries,
-            currencies=self.accounts.currencies,
-            layouts=self._layouts,
-            refund_creator=self.refund_creator,
-            merchants=self.merchants,
+            settings=self.settings,
             accounts=self.accounts,
+            merchants=self.merchants,
             policies=self.policies,
-            origins=self._origins(),
-            retention=self.settings.retention,
-            endpoints=self.settings.endpoints,
-            tls=self.settings.client_tls,
-            operations=OPERATIONS,
         )
-
-    def _repeatable_refunds(self) -> frozenset[str]:
-        """Return the providers that do a refund once per id, however often it is sent."""
-        return frozenset(
-            provider
-            for provider in self.accounts.providers
-            if (gateway := self.accounts.gateway(provider))
-            and gateway.capabilities.refund_is_idempotent
-        )
-
-    def _origins(self) -> dict[str, frozenset[str]]:
-        """Return the origins allowed for each provider's accounts: adapters' and settings'."""
-        more = frozenset(filter(None, map(web_origin, self.settings.more_gateway_origins)))
-        return {
-            provider: gateway.capabilities.origins | more
-            for provider in self.accounts.providers
-            if (gateway := self.accounts.gateway(provider)) is not None
-        }
 
     async def submit(
         self,
-        operation: ReadOperation[R] | ChangeOperation[R],
+        operation: AnyOperation[R],
         actor: Actor,
         show_progress: ShowProgress | None = None,
     ) -> R | Proposal:
@@ -182,26 +146,22 @@ class Service:
         """Describe what an operation would change; raises where it would be refused."""
         return await describe(self.operation_context, operation, actor)
 
-    async def foresee(
-        self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor
-    ) -> dict[str, object]:
+    async def foresee(self, operation: AnyOperation[Any], actor: Actor) -> dict[str, object]:
         """Count what an operation would do, and change nothing."""
         return await foresee(self.operation_context, operation, actor)
 
-    async def run_operation(
-        self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
-    ) -> R:
+    async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
         """Run an operation that an operator may run alone."""
         return await run_operation(self.operation_context, operation, actor)
 
-    @property
+    @cached_property
     def wallet_handoff(self) -> "WalletHandoff":
         """Return what takes buyers into wallets' own browsers."""
         from payintent.onchain.wallet_handoff import WalletHandoff
 
         return WalletHandoff(self.encryption, self.settings.checkout_base)
 
-    @property
+    @cached_property
     def session_inquirer(self) -> "SessionInquirer":
         """Return the inquirer, which asks gateways about sessions."""
         from payintent.payments.inquire_sessions import SessionInquirer
@@ -212,12 +172,12 @@ class Service:
             authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
         )
 
-    @property
+    @cached_property
     def refund_creator(self) -> RefundCreator:
         """Return the component that accepts refunds."""
         return RefundCreator(database=self.database, accounts=self.accounts)
 
-    @property
+    @cached_property
     def refund_sender(self) -> "RefundSender":
         """Return the component that sends refunds to their gateways."""
         from payintent.payments.send_refund import RefundSender
@@ -226,22 +186,18 @@ class Service:
             database=self.database, accounts=self.accounts, api_base=self.settings.api_base
         )
 
-    @property
+    @cached_property
     def reconciliation_context(self) -> "ReconciliationContext":
         """Return the context that gateways' lists are compared with."""
         from payintent.reconciliation.intake import ReconciliationContext
 
         return ReconciliationContext(
             database=self.database,
-            layouts=self._layouts,
+            layouts=self.accounts.layouts,
             currencies=self.accounts.currencies,
         )
 
-    def _layouts(self, provider: str) -> Sequence[FileLayout]:
-        gateway = self.accounts.gateway(provider)
-        return gateway.capabilities.layouts if gateway else ()
-
-    @property
+    @cached_property
     def watch_context(self) -> "WatchContext":
         """Return the context that chain watchers run with."""
         from payintent.onchain.watch_loop import WatchContext

@@ -84,7 +84,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
         ),
         PeriodicStep("gateway_calls", EVERY_S, partial(write_gateway_calls, service)),
     ]
-    if settings.smtp_host:
+    if settings.sends_mail:
         mail = open_mail_sender(service, SmtpClient(settings))
         steps.append(PeriodicStep("mail", _MAIL_EVERY_S, mail.step))
     return steps

@@ -27,7 +27,7 @@ from payintent.domain.errors import (
 from payintent.encryption import EncryptionKeyError
 from payintent.gateways.packages import GatewayPackageError
 from payintent.log import configure_logging
-from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation
+from payintent.operations.base import TERMINAL, Actor, AnyOperation, ChangeOperation
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.settings_problems import problem_lines
@@ -118,7 +118,7 @@ def say_waiting(url: str) -> None:
     print(f"payintent: waiting for the database {at} {place} …", file=sys.stderr)
 
 
-def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str = "") -> T:
+def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     """Do one operation as the person at this terminal, or whose token the environment has.
 
     Where another person must approve, shows the proposal and ends the command with status 3.

@@ -24,7 +24,7 @@ from payintent.cli.field_values import get_value_form
 from payintent.cli.results import print_result
 from payintent.operations.base import ChangeOperation
 from payintent.operations.fields import OperationField, Parameter, list_fields, summarize
-from payintent.operations.registry import OPERATIONS, Operation
+from payintent.operations.registry import OPERATIONS, OperationType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def add_to(group: typer.Typer, subject: str) -> None:
             group.command(name, help=summarize(operation))(_build_command(operation))
 
 
-def _build_command(operation: Operation) -> Callable[..., None]:
+def _build_command(operation: OperationType) -> Callable[..., None]:
     """Make the function that Typer calls; its signature tells Typer the parameters."""
     parameters = list(map(_build_parameter, list_fields(operation)))
 

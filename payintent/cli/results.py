@@ -14,7 +14,7 @@ import typer
 from payintent.cli.common import fail, one_line, print_record, print_table, wrap_at_terminal
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
-from payintent.operations.base import ChangeOperation, ReadOperation
+from payintent.operations.base import AnyOperation
 from payintent.operations.json_values import to_json_value
 
 if TYPE_CHECKING:  # a command imports the operations of its own subject alone
@@ -43,9 +43,7 @@ _RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
 
 
-def print_result(
-    operation: ReadOperation[Any] | ChangeOperation[Any], result: Any, *, as_json: bool
-) -> None:
+def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) -> None:
     """Print what an operation gave, for people or as JSON."""
     action = operation.action
     if action in REPLACED:

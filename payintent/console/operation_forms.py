@@ -12,7 +12,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation
 from payintent.operations.conversion import convert_operation
 from payintent.operations.fields import OperationField, list_fields
-from payintent.operations.registry import Operation
+from payintent.operations.registry import OperationType
 
 _PAIRS = 6  # names and values of a mapping that a form has
 _CLEARED = '""'  # typed as at a terminal: an empty text, or a list without items
@@ -62,7 +62,7 @@ class FormField:
 
 
 def build_form(
-    operation: Operation, typed: Mapping[str, str], wrong: Mapping[str, str] | None = None
+    operation: OperationType, typed: Mapping[str, str], wrong: Mapping[str, str] | None = None
 ) -> list[FormField]:
     """Make the fields of an operation's form, with what was typed, but for secrets."""
     errors = wrong or {}
@@ -72,7 +72,7 @@ def build_form(
     ]
 
 
-def read_operation(operation: Operation, typed: Mapping[str, str]) -> Any:
+def read_operation(operation: OperationType, typed: Mapping[str, str]) -> Any:
     """Make the operation of what was typed into its form (`BAD_REQUEST` where it cannot be read).
 
     What was left empty is left out, which a field with `or_reason` replaces by the reason.
@@ -96,7 +96,7 @@ def read_operation(operation: Operation, typed: Mapping[str, str]) -> Any:
         raise WrongFieldError(field.name, message) from refused
 
 
-def has_required(operation: Operation, typed: Mapping[str, str]) -> bool:
+def has_required(operation: OperationType, typed: Mapping[str, str]) -> bool:
     """Tell whether every field that is needed was typed."""
     return all(
         _read_field(field, typed) is not None
@@ -105,7 +105,7 @@ def has_required(operation: Operation, typed: Mapping[str, str]) -> bool:
     )
 
 
-def find_field(operation: Operation, message: str) -> OperationField | None:
+def find_field(operation: OperationType, message: str) -> OperationField | None:
     """Find the field that a refusal is about: it names it in backquotes, or begins with it."""
     named = {field.name: field for field in list_fields(operation)}
     quoted = message.split("`")[1::2]
@@ -114,7 +114,7 @@ def find_field(operation: Operation, message: str) -> OperationField | None:
     return next((named[name] for name in candidates if name in named), None)
 
 
-def find_wrong_field(operation: Operation, refused: RefusedError) -> str | None:
+def find_wrong_field(operation: OperationType, refused: RefusedError) -> str | None:
     """Return the name of the field that a refusal is to stand beside, if it is about one."""
     if isinstance(refused, WrongFieldError):
         return refused.field
@@ -122,7 +122,7 @@ def find_wrong_field(operation: Operation, refused: RefusedError) -> str | None:
     return None if field is None else field.name
 
 
-def typed_again(operation: Operation, typed: Mapping[str, str]) -> list[tuple[str, str]]:
+def typed_again(operation: OperationType, typed: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return names and values for hidden fields of a confirmation; never a secret."""
     names = [field.name for field in list_fields(operation) if not _is_secret(operation, field)]
     return [(name, typed[name]) for name in (*names, "why") if typed.get(name)]
@@ -180,7 +180,7 @@ def _is_key(field: OperationField) -> bool:
     return field.name == "key" and field.type is UUID
 
 
-def _is_secret(operation: Operation, field: OperationField) -> bool:
+def _is_secret(operation: OperationType, field: OperationField) -> bool:
     return issubclass(operation, ChangeOperation) and field.name in operation.hidden
 
 

@@ -27,7 +27,7 @@ from payintent.domain.operator import Role
 from payintent.operations.approvals import proposal_view
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.conversion import find_operation
-from payintent.operations.registry import OPERATIONS, Operation
+from payintent.operations.registry import OPERATIONS, OperationType
 from payintent.storage.proposals import Proposal
 
 _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
@@ -72,7 +72,7 @@ async def post_operation(request: Request) -> Response:
         return _form_page(request, session, kind, typed, refused=refused)
 
 
-def list_allowed(role: Role | None) -> list[Operation]:
+def list_allowed(role: Role | None) -> list[OperationType]:
     """Return the operations that a role may run."""
     return [
         kind for kind in OPERATIONS.values() if role is not None and role.includes(kind.needs_role)
@@ -81,7 +81,7 @@ def list_allowed(role: Role | None) -> list[Operation]:
 
 def render_done(
     request: Request,
-    kind: Operation,
+    kind: OperationType,
     result: object,
     back: str | None = None,
 ) -> Response:
@@ -126,7 +126,7 @@ async def _run_step(
     return render_done(request, kind, await service.submit(operation, actor))
 
 
-def _find_allowed(request: Request, session: OperatorSession) -> Operation:
+def _find_allowed(request: Request, session: OperatorSession) -> OperationType:
     """Return the operation of a path; `FORBIDDEN` where the role does not include it."""
     kind = find_operation(request.path_params["subject"], request.path_params["verb"])
     role = session.actor.role
@@ -141,7 +141,7 @@ def _find_allowed(request: Request, session: OperatorSession) -> Operation:
 def _form_page(
     request: Request,
     session: OperatorSession,
-    kind: Operation,
+    kind: OperationType,
     typed: Mapping[str, str],
     *,
     refused: RefusedError | None = None,

@@ -16,7 +16,7 @@ from payintent.console.static_files import console_file_url, console_style, styl
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
 from payintent.operations.fields import summarize
-from payintent.operations.registry import Operation
+from payintent.operations.registry import OperationType
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 
@@ -85,7 +85,7 @@ def tone(word: str) -> str:
     return _TONES.get(word.upper(), "")
 
 
-def summary(kind: Operation) -> str:
+def summary(kind: OperationType) -> str:
     """Return what an operation does, in a line."""
     return " ".join(summarize(kind).replace("`", "").split())
 

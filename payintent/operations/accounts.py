@@ -76,12 +76,10 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: buyers' money goes where the credentials say."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe the new account: its owner and its base URL."""
-        del context
         kind = "test account" if self.test else "account"
         return [
             f"a new {kind} at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
@@ -91,11 +89,12 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a provider without an adapter here, and an unknown merchant."""
-        if self.provider not in context.providers:
-            names = ", ".join(sorted(context.providers))
+        capabilities = context.accounts.capabilities(self.provider)
+        if capabilities is None:
+            names = ", ".join(sorted(context.accounts.providers))
             raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {names}")
         check_name("name", self.name or "-")
-        check_web_url("base_url", self.base_url, sandbox=context.sandbox)
+        check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
         check_credentials(self.credentials)
         check_names(context, self.provider, self.credentials)
         check_origins(context, self.provider, self.base_url, self.credentials)
@@ -110,7 +109,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         )
         check_mode(context, account)
         await _check_owner(context, self.merchant_id, livemode=not self.test)
-        if self.provider in context.test_only and not self.test:
+        if capabilities.test_only and not self.test:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
                 f"{self.provider} moves no money, and has test accounts alone",
@@ -176,7 +175,7 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
     async def read(self, context: OperationContext) -> AccountCheckResult:
         """Check the account, also a disabled one; `NOT_FOUND` where there is none of this id."""
         account = await _known(context.database, self.account_id)
-        check = await context.check_account(account.id, account.provider)
+        check = await context.accounts.check(account.id, account.provider)
         return AccountCheckResult(
             account_id=account.id,
             provider=account.provider,
@@ -199,7 +198,6 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True for base URL and credentials: buyers' money goes where these say."""
-        del context
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -222,7 +220,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
-            check_web_url("base_url", self.base_url, sandbox=context.sandbox)
+            check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
         account = await _known(context.database, self.account_id)
         _check_countries(context, account.provider, self.countries or None)
         if self.credentials is None:
@@ -295,7 +293,7 @@ async def _switch(
 
 def _view(context: OperationContext, account: AccountRecord) -> AccountView:
     values = {name.name: getattr(account, name.name) for name in fields(account)}
-    callback_url = f"{context.api_base}/callbacks/{account.provider}/{account.id}"
+    callback_url = f"{context.settings.api_base}/callbacks/{account.provider}/{account.id}"
     return AccountView(**values, callback_url=callback_url)
 
 
@@ -352,7 +350,8 @@ def _check_countries(
 ) -> None:
     """Refuse countries that are not supported, or where the gateway takes no payments."""
     check_market(countries, None)
-    allowed = context.countries.get(provider)
+    capabilities = context.accounts.capabilities(provider)
+    allowed = capabilities and capabilities.countries
     if countries is None or allowed is None:
         return
     if strangers := ", ".join(sorted(set(countries) - allowed)):

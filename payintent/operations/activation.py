@@ -41,14 +41,12 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
 
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown countries and currencies, and a request without agreement or KYC."""
-        del context
         check_market(self.countries, self.currencies)
         check_name("contract", self.contract, _FILED_MAX)
         check_name("kyc", self.kyc, _FILED_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Store the request, with where agreement and KYC are filed."""
-        del context
         file = await _step(tx, self.merchant_id, ActivationAction.REQUEST)
         return await _file(
             tx,
@@ -70,7 +68,6 @@ class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Make the requested market the merchant's own."""
-        del context
         file = await _step(tx, self.merchant_id, ActivationAction.APPLY)
         if file.requested_countries is None:
             raise RefusedError(ErrorCode.CONFLICT, "nothing was requested that could be applied")
@@ -91,7 +88,6 @@ class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Mark the flow as validated; raise `CONFLICT` where that is not the next step."""
-        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.VALIDATE))
 
 
@@ -103,7 +99,6 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Mark the merchant as active; raise `CONFLICT` where that is not the next step."""
-        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.ACTIVATE))
 
 
@@ -119,7 +114,6 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Suspend the merchant; raise `CONFLICT` where that is not the next step."""
-        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.SUSPEND))
 
 
@@ -134,7 +128,6 @@ class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Restore the status before; raise `CONFLICT` where the merchant is not suspended."""
-        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.RESUME))
 
 

@@ -30,6 +30,7 @@ from payintent.operations.refunds import (
     RejectRefund,
     ShowRefund,
 )
+from payintent.operations.registry import OPERATIONS
 from payintent.operations.validation import (
     check_list_limit,
     check_note,
@@ -195,7 +196,6 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a note."""
-        del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
@@ -331,7 +331,7 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     """Decrypt the operation that was proposed."""
-    kind = context.operations.get(proposal.action)
+    kind = OPERATIONS.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")
     encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)

@@ -1,26 +1,21 @@
 """Operations, and the context and actor that they run with."""
 
-import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.gateway import AccountCheck, GatewayAccount
 from payintent.domain.operator import Role
-from payintent.domain.retention import RetentionRule
-from payintent.domain.settlement_file import FileLayout
 from payintent.encryption import Encryption
 from payintent.operations.json_values import to_json_value
-from payintent.payments.create_refund import RefundCreator
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.merchant_cache import MerchantCache
 from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import audit
 from payintent.storage.database import Database, Executor, Tx
-from payintent.webhooks.egress import EgressRules
 
 R = TypeVar("R")
 #: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
@@ -47,42 +42,17 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The database, encryption and actor that an operation runs with."""
+    """The database, gateways, settings and actor that an operation runs with."""
 
     database: Database
     reading: Executor  # for lists, which may lag by a few seconds on a replica
     encryption: Encryption
-    key_mark: str  # begins the public part of new API keys
-    sandbox: bool
-    egress: EgressRules  # where webhooks may go
-    providers: frozenset[str]  # the providers that have an adapter here
-    test_only: frozenset[str]  # those of them that only test accounts are at
-    #: Names of the credentials that an account of each provider must have.
-    credentials: Mapping[str, frozenset[str]]
-    optional_credentials: Mapping[str, frozenset[str]]  # names of those that it may have besides
-    #: Says what is wrong where an account moves money and should not, or the reverse.
-    mistaken_mode: Callable[[GatewayAccount], str | None] = field(repr=False)
-    api_base: str  # the public address of the API, for gateways' callbacks
-    portal_base: str  # the public address of the merchant portal
-    sends_mail: bool  # there is a mail server
-    #: Asks the gateway of an account something harmless.
-    check_account: Callable[[int, str], Awaitable[AccountCheck]] = field(repr=False)
-    #: Providers that do a refund once per id, however often it is sent.
-    repeatable_refunds: frozenset[str]
-    countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
-    currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
-    layouts: Callable[[str], Sequence[FileLayout]] = field(repr=False)  # of a provider's files
-    refund_creator: RefundCreator
-    merchants: MerchantCache
+    settings: Settings
     accounts: GatewayAccounts
+    merchants: MerchantCache
     policies: PolicyCache
-    origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
-    retention: Mapping[RetentionRule, int]  # by rule, after how many days; 0: never
-    endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys
-    tls: ssl.SSLContext | None  # the trust of requests to them; None: the system's
-    operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
-    approved_by: str | None = None  # the second operator, where the operation needed one
+    approved_by: str | None = None  # the second operator, if the operation needed one
 
     @property
     def who(self) -> str:
@@ -92,7 +62,7 @@ class OperationContext:
     @property
     def is_unbound(self) -> bool:
         """Tell whether the actor needs no approval for anything: a terminal of the sandbox."""
-        return self.sandbox and self.actor.role is None
+        return self.settings.sandbox and self.actor.role is None
 
     @property
     def is_agreed(self) -> bool:
@@ -100,34 +70,33 @@ class OperationContext:
         return self.is_unbound or self.approved_by is not None
 
 
-class ReadOperation(
-    msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """An operation that changes nothing; its fields are its arguments."""
+class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An operation whose fields are its arguments, and whose result is an `R`."""
 
     action: ClassVar[str]
-    needs_role: ClassVar[Role] = Role.VIEWER  # the least role that may run it
-    #: What a table of a list shows of each record; JSON shows all.
+    needs_role: ClassVar[Role]  # the least role that may run it
+    #: The columns of a list's table; JSON has all fields.
     columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
         """Return the least role that may run it with these fields."""
         return self.needs_role
 
+
+class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
+    """An operation that changes nothing."""
+
+    needs_role: ClassVar[Role] = Role.VIEWER
+
     async def read(self, context: OperationContext) -> R:
-        """Return the result; raise `RefusedError` where the arguments allow none."""
+        """Return the result; raise `RefusedError` if the arguments allow none."""
         raise NotImplementedError
 
 
-class ChangeOperation(
-    msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """An operation that changes something; its fields are its arguments."""
+class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
+    """An operation that changes something."""
 
-    action: ClassVar[str]
-    needs_role: ClassVar[Role] = Role.ADMIN  # the least role that may run it
-    #: What a table of a list shows of each record; JSON shows all.
-    columns: ClassVar[tuple[str, ...]] = ()
+    needs_role: ClassVar[Role] = Role.ADMIN
     #: Whether a terminal without a token may run it outside the sandbox; `apply` decides.
     is_bootstrap: ClassVar[bool] = False
     #: Whether a terminal asks first: the opposite command does not undo it, or payments stop.
@@ -139,18 +108,12 @@ class ChangeOperation(
     #: Fields that may be shown, but name a person who must not be in the audit log for ever.
     unrecorded: ClassVar[frozenset[str]] = frozenset()
 
-    def required_role(self) -> Role:
-        """Return the least role that may run it with these fields."""
-        return self.needs_role
-
     async def needs_approval(self, context: OperationContext) -> bool:
         """Tell whether a second operator must approve: it can redirect money or show a secret."""
-        del context
         return False
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what would change, for the operator who approves; never with a secret."""
-        del context
         shown = details(self)
         return [f"{name}: {value}" for name, value in shown.items()] or [self.action]
 
@@ -172,8 +135,10 @@ class ChangeOperation(
 
     def audit_details(self, result: R) -> Mapping[str, object]:
         """Return what the audit entry has of the result, beside the fields."""
-        del result
         return {}
+
+
+AnyOperation = ReadOperation[R] | ChangeOperation[R]
 
 
 class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
@@ -235,13 +200,11 @@ def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
         raise RefusedError(ErrorCode.CONFLICT, "this was changed just now; try again")
 
 
-def check_role(
-    context: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
-) -> None:
+def check_role(context: OperationContext, operation: Operation[Any]) -> None:
     """Raise `FORBIDDEN` for an operation that the actor's role does not include."""
     role, required = context.actor.role, operation.required_role()
     if role is None:
-        if not context.sandbox:
+        if not context.settings.sandbox:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
                 "outside the sandbox a terminal needs an operator's token,"

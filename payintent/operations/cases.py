@@ -202,7 +202,6 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a resolution without a note."""
-        del context
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
             raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")

@@ -82,12 +82,10 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: buyers' money goes to the contract's receiver."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe through which contract money goes to which receiver."""
-        del context
         whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
             f"payments of {whose} on {self.chain} go through the contract {self.address}",
@@ -155,7 +153,6 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Retire the contract and disable its account."""
-        del context
         account = (
             await accounts.lock(tx, self.account_id) if is_database_id(self.account_id) else None
         )
@@ -262,7 +259,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                     ErrorCode.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses"
                 )
             for url in urls:
-                check_web_url(what, url, sandbox=context.sandbox)
+                check_web_url(what, url, sandbox=context.settings.sandbox)
         self._check_finality(
             replace(chain, confirmations=self.confirmations or chain.confirmations)
         )
@@ -331,7 +328,6 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Resume the chain; logs that are stored already are not classified twice."""
-        del context
         found = await chains.resume(tx, self.chain, self.block)
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"nothing of ours is on {self.chain}")

@@ -221,7 +221,7 @@ async def _read_tax_rates(context: OperationContext) -> list[Listed]:
 async def _read_retention(context: OperationContext) -> list[Listed]:
     return [
         Listed(entry=RetentionEntry(rule=rule, days=days))
-        for rule, days in context.retention.items()
+        for rule, days in context.settings.retention.items()
     ]
 
 

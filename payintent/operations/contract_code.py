@@ -20,8 +20,8 @@ async def check_code(
     Outside the sandbox a chain without endpoints in this process is refused too. In the sandbox
     nothing is compared: no real money can go through such a contract.
     """
-    if not context.endpoints.get(chain.slug):
-        if context.sandbox:
+    if not context.settings.endpoints.get(chain.slug):
+        if context.settings.sandbox:
             return
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
@@ -39,9 +39,11 @@ async def check_code(
 
 
 def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
-    config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS, tls=context.tls)
+    config = ReaderConfig(
+        network_id=chain.network_id, limits=_LIMITS, tls=context.settings.client_tls
+    )
     try:
-        return open_chain_reader(chain.slug, context.endpoints[chain.slug], config)
+        return open_chain_reader(chain.slug, context.settings.endpoints[chain.slug], config)
     except ValueError as error:  # its message names the endpoint, not its address
         problem = str(error)
     raise RefusedError(ErrorCode.UNPROCESSABLE, problem)

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.registry import OPERATIONS, Operation
+from payintent.operations.registry import OPERATIONS, OperationType
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def find_operation(subject: str, verb: str) -> Operation:
+def find_operation(subject: str, verb: str) -> OperationType:
     """Return the operation of an action such as `tax.set` (`NOT_FOUND` where there is none)."""
     operation = OPERATIONS.get(f"{subject}.{verb}")
     if operation is None:

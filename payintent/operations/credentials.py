@@ -22,10 +22,11 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
 
 def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
     """Refuse names that the provider's adapter does not know, and a lack of those it needs."""
-    needed = context.credentials.get(provider)
-    if needed is None:  # no adapter here: nothing is known of it
+    capabilities = context.accounts.capabilities(provider)
+    if capabilities is None:  # its adapter is not installed
         return
-    allowed = needed | context.optional_credentials.get(provider, frozenset())
+    needed = capabilities.credentials
+    allowed = needed | capabilities.optional_credentials
     if unknown := sorted(credentials.keys() - allowed):
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
@@ -44,16 +45,19 @@ def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
     """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
-    if context.sandbox:
+    if context.settings.sandbox:
         return
-    origins = context.origins.get(provider, frozenset())
+    capabilities = context.accounts.capabilities(provider)
+    allowed: set[str | None] = set()
+    if capabilities is not None:
+        allowed = {*capabilities.origins, *map(web_origin, context.settings.more_gateway_origins)}
     addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
         addresses["base_url"] = base_url
     for name, url in addresses.items():
         check_web_url(name, url, sandbox=False)
         origin = web_origin(url)
-        if origin not in origins:
+        if origin is None or origin not in allowed:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
                 f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
@@ -63,7 +67,7 @@ def check_origins(
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Refuse test credentials in an account that should move money, and the reverse."""
-    if mistake := context.mistaken_mode(account):
+    if mistake := context.accounts.mistaken_mode(account):
         raise RefusedError(ErrorCode.BAD_REQUEST, mistake)
 
 

@@ -30,7 +30,7 @@ async def examine_setup(context: OperationContext) -> list[SetupFinding]:
 
     In the sandbox operators are left out, because its terminals need no approval.
     """
-    found = [] if context.sandbox else [await _examine_admins(context)]
+    found = [] if context.settings.sandbox else [await _examine_admins(context)]
     listed = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
     found.extend(_examine_accounts(context, listed))
     return found
@@ -59,12 +59,14 @@ def _examine_accounts(
         names, is_bound = _open(context.encryption, account)
         if not is_bound:
             unbound.append(str(account.id))
-        missing = context.credentials.get(account.provider, frozenset()) - names
-        if missing and account.enabled:
+        if not account.enabled:
+            continue
+        capabilities = context.accounts.capabilities(account.provider)
+        if capabilities is None:
+            abandoned.setdefault(account.provider, []).append(str(account.id))
+        elif missing := capabilities.credentials - names:
             key = account.provider, ", ".join(sorted(missing))
             lacking.setdefault(key, []).append(str(account.id))
-        if account.enabled and account.provider not in context.credentials:
-            abandoned.setdefault(account.provider, []).append(str(account.id))
     for provider, ids in sorted(abandoned.items()):
         text = (
             f"accounts at {provider}, whose gateway is not installed here: {', '.join(ids)}; "

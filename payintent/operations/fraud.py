@@ -132,7 +132,6 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Add the rule; all processes use it within seconds."""
-        del context
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
             raise RefusedError(
                 ErrorCode.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force"
@@ -179,7 +178,6 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Remove the rule; its past decisions stay."""
-        del context
         removed = (
             await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
         )

@@ -113,7 +113,6 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_o
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a reversal without a note."""
-        del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutView:

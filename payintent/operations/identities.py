@@ -35,7 +35,6 @@ class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_onl
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
         """Block the identity; raise `NOT_FOUND` for one that there is not."""
-        del context
         return _known(await operator_identities.block(tx, self.name), self.name)
 
 
@@ -47,12 +46,10 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: it makes one more operator."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe who may sign in again."""
-        del context
         return [f"{quote_input(self.name)} may sign in again, in the role that its provider gives"]
 
     async def check(self, context: OperationContext) -> None:
@@ -61,7 +58,6 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
         """Let it sign in; sessions from before stay ended."""
-        del context
         return _known(await operator_identities.unblock(tx, self.name), self.name)
 
 

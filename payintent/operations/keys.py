@@ -95,7 +95,6 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
         """Revoke the key; revoking it again keeps the time of the first."""
-        del context
         key = await api_keys.revoke_key(tx, self.public_id)
         if key is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
@@ -105,7 +104,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and store its digest; returns the key's text."""
     merchant = await require_merchant(tx, merchant_id)
-    key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.key_mark)
+    key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
     await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )

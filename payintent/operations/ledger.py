@@ -104,7 +104,6 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
         """Enter the next batch, of the next kind that lacks one."""
-        del context
         kind, after = self.place()
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:

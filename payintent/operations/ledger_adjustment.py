@@ -52,12 +52,10 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: it changes what a merchant is owed."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe which accounts are debited and credited, and by how much."""
-        del context
         where = f" on {self.chain}" if self.chain else ""
         return [
             f"{self.debit} is debited, {self.credit} is credited",
@@ -87,7 +85,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
         """Add the entry of the adjustment to the ledger."""
-        del context
         entry = adjustment_entry(
             tx.id_generator.new_id(),
             (self.debit, self.credit, int(self.amount_minor)),

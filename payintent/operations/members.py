@@ -81,7 +81,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
                 f"({quote_input(merchant.name)}) as {self.role}"
             ),
             "the link is mailed there"
-            if context.sends_mail
+            if context.settings.sends_mail
             else "the approver is shown the link, and hands it over",
         ]
 
@@ -89,7 +89,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         """Refuse what is no e-mail address, and another role than the member has."""
         await require_merchant(context.database, self.merchant_id)
         _check_email(self.email)
-        if context.sends_mail and not is_mail_address(self.email):
+        if context.settings.sends_mail and not is_mail_address(self.email):
             raise RefusedError(ErrorCode.BAD_REQUEST, "email must be an address that mail reaches")
         member = await members.find_by_email(context.database, self.merchant_id, self.email)
         if member is not None:
@@ -97,7 +97,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
         """Add the member unless it is there, and store the digest of a new link."""
-        if context.sends_mail:
+        if context.settings.sends_mail:
             await ensure_writing_key(context, tx)
         new = NewMember(
             id=tx.id_generator.new_id(),
@@ -148,7 +148,6 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe who is removed."""
-        del context
         return [f"{quote_input(self.email)} can no longer sign in for merchant {self.merchant_id}"]
 
     async def check(self, context: OperationContext) -> None:
@@ -158,7 +157,6 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> RemovedMember:
         """Delete the member; raise `NOT_FOUND` for one that there is not."""
-        del context
         if not await members.remove(tx, self.merchant_id, self.email):
             raise RefusedError(
                 ErrorCode.NOT_FOUND,
@@ -184,8 +182,8 @@ async def hand_over_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
     """Mail a new link, or return it to be shown this once: here alone links leave the service."""
-    link: str | None = f"{context.portal_base}/link/{token}"
-    if context.sends_mail:
+    link: str | None = f"{context.settings.portal_address}/link/{token}"
+    if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)
         mail = Mail(
             recipient=member.email,

@@ -38,6 +38,7 @@ from payintent.webhooks.egress import (
     EgressRefusedError,
     EgressRules,
     check_callback_registration,
+    egress_rules,
 )
 
 OVERLAP_DEFAULT_S = 24 * 3600
@@ -103,20 +104,23 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     async def check(self, context: OperationContext) -> None:
         """Refuse a name that cannot be printed and a URL that must not be called."""
         check_name("name", self.name, _NAME_MAX)
-        allow_http = self.allow_http or context.sandbox
-        await check_merchant_callback_url(self.callback_url, context.egress, allow_http=allow_http)
+        allow_http = self.allow_http or context.settings.sandbox
+        await check_merchant_callback_url(
+            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+        )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
         """Create the merchant with its key and its secret."""
         await ensure_writing_key(context, tx)
-        activation = ActivationStatus.ACTIVE if context.sandbox else ActivationStatus.NEW
+        activation = ActivationStatus.ACTIVE if context.settings.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
             tx,
             self.name,
             self.callback_url,
             activation,
             auto_refund=self.auto_refund,
-            allow_http=self.allow_http or (context.sandbox and _is_http(self.callback_url)),
+            allow_http=self.allow_http
+            or (context.settings.sandbox and _is_http(self.callback_url)),
         )
         key = await issue_api_key(context, tx, merchant.id, "first")
         secret = await add_callback_secret(context, tx, merchant.id)
@@ -184,7 +188,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
-        if self.mail_receipts and not context.sends_mail:
+        if self.mail_receipts and not context.settings.sends_mail:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST"
             )
@@ -192,7 +196,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             check_name("name", self.name, _NAME_MAX)
         for what in ("logo_url", "support_url", "terms_url", "return_url"):
             if value := getattr(self, what):
-                check_web_url(what, value, sandbox=context.sandbox)
+                check_web_url(what, value, sandbox=context.settings.sandbox)
         if self.accent_colour:
             check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
@@ -200,7 +204,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
                 ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
             )
         for origin in self.allowed_origins or ():
-            check_origin(origin, sandbox=context.sandbox)
+            check_origin(origin, sandbox=context.settings.sandbox)
         await self._check_place(context)
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -272,15 +276,17 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse a URL that must not be called."""
         merchant = await require_merchant(context.database, self.merchant_id)
-        allow_http = self._allows_http(merchant) or context.sandbox
-        await check_merchant_callback_url(self.callback_url, context.egress, allow_http=allow_http)
+        allow_http = self._allows_http(merchant) or context.settings.sandbox
+        await check_merchant_callback_url(
+            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+        )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Set the URL, unless the permission for http was withdrawn meanwhile."""
         merchant = await _locked(tx, self.merchant_id)
         check_agreed(context, needs_approval=await self._needs_two(tx, merchant))
         allow_http = self._allows_http(merchant) or (
-            context.sandbox and _is_http(self.callback_url)
+            context.settings.sandbox and _is_http(self.callback_url)
         )
         _check_https(self.callback_url, allow_http=allow_http)
         url = self.callback_url

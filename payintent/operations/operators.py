@@ -47,12 +47,10 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: a token makes one more operator."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe who becomes an operator."""
-        del context
         return [
             (
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
@@ -70,7 +68,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Store the digest of a new token; the result has the token's text, this once."""
-        if context.actor.role is None and not context.sandbox:
+        if context.actor.role is None and not context.settings.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
         expires_at = await operator_tokens.add(
@@ -140,7 +138,6 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: it is equivalent to issuing a token."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -157,7 +154,6 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Extend the token from now; refuse a revoked or expired one."""
-        del context
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
@@ -211,7 +207,6 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Revoke the token; revoking it again keeps the time of the first."""
-        del context
         token = await operator_tokens.revoke(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)

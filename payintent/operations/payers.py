@@ -99,7 +99,6 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: nothing brings it back."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -118,7 +117,6 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ErasedPayer:
         """Erase the payer of up to 1,000 payments, the oldest first."""
-        del context
         found = await self._payments(tx)
         await payer_erasure.lock_payments(tx, found)
         await _check_not_needed(tx, found)

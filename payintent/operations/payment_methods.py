@@ -198,7 +198,6 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     async def check(self, context: OperationContext) -> None:
         """Refuse unknown countries and currencies, and values out of range."""
         _check_limits(self.limits)
-        del context
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
@@ -229,7 +228,6 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Enable the method; raise `NOT_FOUND` where there is none of this id."""
-        del context
         return await _switch(tx, self.method_id, enabled=True)
 
 
@@ -242,7 +240,6 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Disable the method; raise `NOT_FOUND` where there is none of this id."""
-        del context
         return await _switch(tx, self.method_id, enabled=False)
 
 

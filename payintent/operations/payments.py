@@ -14,7 +14,7 @@ from payintent.operations.fields import argument, option
 from payintent.operations.refunds import RefundView, read_refund_view
 from payintent.operations.validation import check_text_if_given, require_payment
 from payintent.payments.cancel import cancel_by_operator
-from payintent.payments.create_refund import CreateRefundRequest
+from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.payments.gateway_health import read_unavailable_channels
 from payintent.storage import refunds
@@ -62,7 +62,6 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
         """Cancel it; raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
-        del context
         found = await require_payment(tx, self.payment_id)
         await cancel_by_operator(tx, found.payment.id)
         payment = (await require_payment(tx, self.payment_id)).payment
@@ -104,7 +103,6 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse texts that cannot be stored."""
-        del context
         check_text_if_given("reason", self.reason, _REASON_MAX)
         check_text_if_given("destination", self.destination, _DESTINATION_MAX)
 
@@ -121,7 +119,8 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
             destination=self.destination,
         )
         down = await read_unavailable_channels(tx)
-        refund = (await context.refund_creator.create_within(tx, ask, down)).refund
+        creator = RefundCreator(database=context.database, accounts=context.accounts)
+        refund = (await creator.create_within(tx, ask, down)).refund
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
@@ -144,13 +143,12 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: the buyer may have paid, and the payment is given up."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what ends, where it was to be paid, and which transfers were seen."""
         payment = await require_payment(context.database, self.payment_id)
-        stranded = await check_stranded(context.database, payment, context.providers)
+        stranded = await check_stranded(context.database, payment, context.accounts.providers)
         found = await pending_transfers.list_session_transactions(
             context.database, stranded.session.id
         )
@@ -164,12 +162,12 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse a payment that ends without an operator."""
         found = await require_payment(context.database, self.payment_id)
-        await check_stranded(context.database, found, context.providers)
+        await check_stranded(context.database, found, context.accounts.providers)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await require_payment(tx, self.payment_id)
-        ended = await expire_stranded(tx, found.payment.id, context.providers)
+        ended = await expire_stranded(tx, found.payment.id, context.accounts.providers)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,

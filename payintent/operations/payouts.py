@@ -110,12 +110,10 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe how many payouts the file has."""
-        del context
         return [f"{len(_read_lines(self.lines))} payouts are recorded, but for those that are"]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a file that cannot be read."""
-        del context
         _read_lines(self.lines)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
@@ -150,7 +148,6 @@ class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a reversal without a note."""
-        del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:

@@ -95,7 +95,6 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Enable the provider; raise `NOT_FOUND` for an unknown one."""
-        del context
         return await _switch(tx, self.provider, enabled=True)
 
 
@@ -108,7 +107,6 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Disable the provider; raise `NOT_FOUND` for an unknown one."""
-        del context
         return await _switch(tx, self.provider, enabled=False)
 
 
@@ -121,13 +119,11 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a name that has not the form of one in the API."""
-        del context
         if not PROVIDER_NAME.fullmatch(self.wire_name):
             raise RefusedError(ErrorCode.BAD_REQUEST, f"wire_name has {PROVIDER_NAME_FORM}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Rename the provider; raise `NOT_FOUND` for an unknown one."""
-        del context
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no provider {quote_input(self.provider)}")

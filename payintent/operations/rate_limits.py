@@ -39,7 +39,6 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
         """Set the limit; all processes use it within a second."""
-        del context
         limit = RateLimitSetting(
             merchant_id=self.merchant_id,
             kind=self.kind,
@@ -79,7 +78,6 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
         """Remove the merchant's own limit; raise `NOT_FOUND` where it has none."""
-        del context
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit"

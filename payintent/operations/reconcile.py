@@ -81,8 +81,8 @@ def _complete(context: OperationContext, comparison: ReconciliationInput) -> Rec
     """Give the times their zone, and what is known of the gateway: layouts and currencies."""
     return replace(
         comparison,
-        file=replace(comparison.file, layouts=context.layouts(comparison.provider)),
-        currencies=context.currencies.get(comparison.provider),
+        file=replace(comparison.file, layouts=context.accounts.layouts(comparison.provider)),
+        currencies=context.accounts.currencies(comparison.provider),
         since=as_utc("since", comparison.since),
         until=as_utc("until", comparison.until),
     )

@@ -75,7 +75,6 @@ class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
         """Reopen the run; raise `CONFLICT` where it has not failed."""
-        del context
         status = await reconciliation_runs.lock_ended(tx, self.run_id)
         if status is not None and status != "failed":
             raise RefusedError(ErrorCode.CONFLICT, f"the run has not failed: it is {status}")

@@ -122,7 +122,6 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a note that cannot be stored."""
-        del context
         check_note(self.note, needed=False)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
@@ -147,12 +146,10 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a note."""
-        del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """End the refund; its requester may withdraw it this way too."""
-        del context
         refund = await _lock(tx, await _known(tx, self.refund_id))
         at = await payments.now(tx)
         unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
@@ -181,7 +178,6 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: it moves money, on a later day than the one it was counted for."""
-        del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -234,7 +230,6 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
 
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what becomes of the refunds that wait to be sent."""
-        del context
         harm = "one that its gateway does not know fails after ten minutes"
         return [
             "every refund that waits to be sent is asked about first",
@@ -243,7 +238,6 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundsAskedFirst:
         """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""
-        del context
         return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
 
     def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
@@ -272,7 +266,9 @@ async def _check_resting(
         )
     if found.disputed:
         raise RefusedError(ErrorCode.CONFLICT, "a dispute holds the money that it would give back")
-    if found.step == RefundStep.SENT and found.provider not in context.repeatable_refunds:
+    capabilities = context.accounts.capabilities(found.provider)
+    is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
+    if found.step == RefundStep.SENT and not is_repeatable:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
             f"{found.provider} may have done this refund, and might do it twice if it is sent "

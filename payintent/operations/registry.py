@@ -9,7 +9,7 @@ from typing import Any
 
 from payintent.operations.base import ChangeOperation, ReadOperation
 
-Operation = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
+OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
 
 #: The module here and the class of each operation, by its action.
 _CLASSES: Mapping[str, str] = {
@@ -134,13 +134,13 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
-class _Operations(Mapping[str, Operation]):
+class _Operations(Mapping[str, OperationType]):
     """Operations by action, each imported when it is looked up: a command needs few of them."""
 
     def __init__(self, classes: Mapping[str, str]) -> None:
         self._classes = classes
 
-    def __getitem__(self, action: str) -> Operation:
+    def __getitem__(self, action: str) -> OperationType:
         module, _, name = self._classes[action].partition(".")
         return getattr(import_module(f"{__package__}.{module}"), name)
 
@@ -154,7 +154,7 @@ class _Operations(Mapping[str, Operation]):
         return action in self._classes
 
 
-OPERATIONS: Mapping[str, Operation] = _Operations(_CLASSES)
+OPERATIONS: Mapping[str, OperationType] = _Operations(_CLASSES)
 
 
 def load_operations() -> None:

@@ -37,12 +37,10 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an invalid country code."""
-        del context
         check_viewer_country(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Add the restriction; adding it again changes nothing."""
-        del context
         await restrictions.set_restriction(tx, self.type, self.country, active=True)
         return RestrictionChange(self.type, self.country, active=True)
 
@@ -67,7 +65,6 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Lift the restriction; lifting it again changes nothing."""
-        del context
         if not await restrictions.set_restriction(tx, self.type, self.country, active=False):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"{quote_input(self.country)} has no {self.type} restriction"

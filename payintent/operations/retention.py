@@ -29,7 +29,7 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
     async def read(self, context: OperationContext) -> list[DueRetention]:
         """Return the rules, each with up to 100,000 rows that it counted."""
         found: list[DueRetention] = []
-        for rule, days in context.retention.items():
+        for rule, days in context.settings.retention.items():
             counted = days and await retention.count_due(
                 context.reading, rule, days, _COUNTED_MAX + 1
             )

@@ -13,6 +13,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.encryption import NONCE_BYTES, proposal_place
 from payintent.operations.base import (
     Actor,
+    AnyOperation,
     BatchOperation,
     ChangeOperation,
     OperationContext,
@@ -34,7 +35,7 @@ _WHO_MAX, _WHY_MAX = 200, 500
 
 async def submit(
     context: OperationContext,
-    operation: ReadOperation[R] | ChangeOperation[R],
+    operation: AnyOperation[R],
     actor: Actor,
     show_progress: ShowProgress | None = None,
 ) -> R | Proposal:
@@ -69,7 +70,7 @@ async def describe(
 
 async def foresee(
     context: OperationContext,
-    operation: ReadOperation[Any] | ChangeOperation[Any],
+    operation: AnyOperation[Any],
     actor: Actor,
 ) -> dict[str, object]:
     """Count what an operation would do, and change nothing; it needs no reason and no approval.
@@ -84,9 +85,7 @@ async def foresee(
     return {"dry_run": True, "action": operation.action, **await operation.foresee(context)}
 
 
-async def run_operation(
-    context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
-) -> R:
+async def run_operation(context: OperationContext, operation: AnyOperation[R], actor: Actor) -> R:
     """Run an operation that needs no approval; raise `CONFLICT` if it needs one."""
     if (
         isinstance(operation, ChangeOperation)
@@ -133,7 +132,7 @@ def _check_actor(context: OperationContext, actor: Actor) -> None:
     for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > longest or "\x00" in value:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has at most {longest} characters")
-    if not context.sandbox and not actor.why.strip():
+    if not context.settings.sandbox and not actor.why.strip():
         raise RefusedError(ErrorCode.BAD_REQUEST, "say why: the audit log needs a reason")
 
 

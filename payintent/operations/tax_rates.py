@@ -38,7 +38,6 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown country and an invalid rate."""
-        del context
         if self.country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.country)} is not known"

@@ -170,7 +170,6 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
         """Make the event's delivery due; raise `NOT_FOUND` for an unknown event."""
-        del context
         merchant_id = await event_replays.replay(tx, self.event_id)
         if merchant_id is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
@@ -219,7 +218,6 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
         """Make the next batch due."""
-        del context
         event_ids = await event_replays.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
         return ReplayedEvents(
             events=len(event_ids),

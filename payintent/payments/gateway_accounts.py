@@ -1,7 +1,7 @@
 """Gateway accounts with their credentials, which only this module decrypts, and calls by them."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -12,11 +12,13 @@ from payintent.domain.gateway import (
     AccountProblem,
     Gateway,
     GatewayAccount,
+    GatewayCapabilities,
     OutcomeUnknown,
 )
 from payintent.domain.merchant import Acceptance
 from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
+from payintent.domain.settlement_file import FileLayout
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, open_account
 from payintent.payments.buyer_calls import BuyerCalls
@@ -64,45 +66,26 @@ class GatewayAccounts:
 
     @property
     def providers(self) -> frozenset[str]:
-        """Return the providers that have an adapter here."""
+        """Return the providers whose adapters are installed."""
         return frozenset(self._gateways)
 
-    @property
-    def credentials(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of the credentials that an account of each provider must have."""
-        return {name: gateway.capabilities.credentials for name, gateway in self._gateways.items()}
-
-    @property
-    def optional_credentials(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of the credentials that an account may have besides those it must."""
-        return {
-            name: gateway.capabilities.optional_credentials
-            for name, gateway in self._gateways.items()
-        }
-
-    @property
-    def countries(self) -> Mapping[str, frozenset[str] | None]:
-        """Return the countries where each provider's gateway takes payments; None: all."""
-        return {name: gateway.capabilities.countries for name, gateway in self._gateways.items()}
-
-    @property
-    def currencies(self) -> Mapping[str, frozenset[str] | None]:
-        """Return the currencies that each provider's gateway takes; None: any."""
-        decimals = {name: gateway.capabilities.decimals for name, gateway in self._gateways.items()}
-        return {
-            name: None if found is None else frozenset(found) for name, found in decimals.items()
-        }
-
-    @property
-    def test_only(self) -> frozenset[str]:
-        """Return the providers that only test accounts are at."""
-        return frozenset(
-            name for name, gateway in self._gateways.items() if gateway.capabilities.test_only
-        )
-
     def gateway(self, provider: str) -> Gateway | None:
-        """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)
+
+    def capabilities(self, provider: str) -> GatewayCapabilities | None:
+        gateway = self._gateways.get(provider)
+        return gateway and gateway.capabilities
+
+    def currencies(self, provider: str) -> frozenset[str] | None:
+        """Return the currencies that a provider's gateway takes; None: any."""
+        capabilities = self.capabilities(provider)
+        decimals = capabilities and capabilities.decimals
+        return None if decimals is None else frozenset(decimals)
+
+    def layouts(self, provider: str) -> Sequence[FileLayout]:
+        """Return the layouts of a provider's own files."""
+        capabilities = self.capabilities(provider)
+        return capabilities.layouts if capabilities else ()
 
     async def unavailable(self) -> frozenset[int]:
         """Return the accounts whose gateways do not answer, so that no session can be opened."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,7 +44,7 @@ class ReconciliationContext:
 
     database: Database
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
-    currencies: Mapping[str, frozenset[str] | None]  # by provider: what it takes; None: any
+    currencies: Callable[[str], frozenset[str] | None]  # that a provider takes; None: any
 
 
 async def take_files(context: ReconciliationContext, source: FileSource) -> None:
@@ -150,7 +150,7 @@ async def _compare(
         account_id=new.account_id,
         since=listed.since,
         until=listed.until,
-        currencies=context.currencies.get(provider),
+        currencies=context.currencies(provider),
         lists_disputes=listed.lists_disputes,
     )
     async with context.database.transaction() as tx:

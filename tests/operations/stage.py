@@ -16,7 +16,7 @@ from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStep
 from payintent.operations.accounts import AddAccount
 from payintent.operations.approvals import Approve
-from payintent.operations.base import Actor, ChangeOperation, ReadOperation
+from payintent.operations.base import Actor, AnyOperation, ChangeOperation
 from payintent.operations.chains import AddContract, SetChain
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.gateway_payouts import RecordGatewayPayout
@@ -365,20 +365,16 @@ class Stage:
             return self.known[value[1:]]
         return value
 
-    def example(self, action: str) -> ReadOperation[Any] | ChangeOperation[Any]:
+    def example(self, action: str) -> AnyOperation[Any]:
         """Give an operation that can be done once those before it in the table were."""
         return msgspec.convert(self.fields(action), OPERATIONS[action])
 
-    async def perform(
-        self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA
-    ) -> Any:
+    async def perform(self, operation: AnyOperation[Any], actor: Actor = ADA) -> Any:
         """Do it; what needs another person is approved by Alan, and given as it was shown."""
         return await agreed(self.service, operation, actor)
 
 
-async def agreed(
-    service: Service, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA
-) -> Any:
+async def agreed(service: Service, operation: AnyOperation[Any], actor: Actor = ADA) -> Any:
     result = await service.submit(operation, actor)
     if not isinstance(result, Proposal):
         return result

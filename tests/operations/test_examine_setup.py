@@ -13,7 +13,9 @@ from payintent.operations.accounts import DisableAccount
 from payintent.operations.base import OperationContext
 from payintent.operations.examine_setup import SetupFinding, examine_setup
 from payintent.operations.operators import IssueOperatorToken, RevokeOperatorToken
+from payintent.payments.gateway_accounts import GatewayAccounts
 from tests.cli.conftest import Run, run
+from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
 __all__ = ["run"]
@@ -24,8 +26,14 @@ _ALL_WELL = SetupFinding("accounts", True, "1, with the credentials that they ne
 @pytest.fixture
 def context(world: World) -> OperationContext:
     """What operations work with outside the sandbox, with an adapter that needs a time zone."""
-    credentials = {**world.service.operation_context.credentials, "2c2p": frozenset({"utc_offset"})}
-    return replace(world.service.operation_context, sandbox=False, credentials=credentials)
+    service, adapter = world.service, FakeGateway()
+    adapter.capabilities = replace(adapter.capabilities, credentials=frozenset({"utc_offset"}))
+    adapters = {"fake": FakeGateway(), "2c2p": adapter}
+    return replace(
+        service.operation_context,
+        settings=service.settings.model_copy(update={"sandbox": False}),
+        accounts=GatewayAccounts(service.database, service.encryption, adapters),
+    )
 
 
 async def _add_account(world: World, credentials: dict[str, str]) -> int:
@@ -91,7 +99,7 @@ async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> 
 async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
     world: World, context: OperationContext
 ) -> None:
-    context = replace(context, sandbox=True)
+    context = replace(context, settings=world.service.settings)
     assert await examine_setup(context) == [_ALL_WELL]
     await _add_account(world, {"utc_offset": "+08:00"})
     lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
@@ -103,24 +111,23 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
 
 
 async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody(
-    world: World, context: OperationContext
+    world: World,
 ) -> None:
     """As after an upgrade into an environment without the gateway's package."""
-    left = {name: value for name, value in context.credentials.items() if name != "2c2p"}
-    context = replace(context, sandbox=True, credentials=left)
     away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=away.pop()))
     text = (
         "accounts at 2c2p, whose gateway is not installed here: "
         f"{', '.join(map(str, away))}; install its package before anything starts"
     )
+    context = world.service.operation_context
     assert await examine_setup(context) == [SetupFinding("accounts", False, text)]
 
 
 async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     world: World, context: OperationContext
 ) -> None:
-    context = replace(context, sandbox=True)
+    context = replace(context, settings=world.service.settings)
     place = first_account_place(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
     [finding] = await examine_setup(context)

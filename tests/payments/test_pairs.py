@@ -286,11 +286,11 @@ FROM = pytest.mark.parametrize("first", MANNERS)
 
 
 async def test_the_manners_of_every_adapter_that_is_wired_are_known(wired: Service) -> None:
-    assert wired.accounts.providers - wired.accounts.test_only == MANNERS.keys()
-    for name in MANNERS:
-        adapter = wired.accounts.gateway(name)
-        assert adapter is not None
-        assert adapter.capabilities.refunds is not RefundSupport.NONE
+    declared = {name: wired.accounts.capabilities(name) for name in wired.accounts.providers}
+    live = {name: can for name, can in declared.items() if can and not can.test_only}
+    assert live.keys() == MANNERS.keys()
+    for can in live.values():
+        assert can.refunds is not RefundSupport.NONE
 
 
 @FROM

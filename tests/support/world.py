@@ -21,7 +21,7 @@ from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.domain.price import FeeMode, TaxManager
 from payintent.id_generator import IdGenerator
 from payintent.operations.accounts import AddAccount
-from payintent.operations.base import Actor, ChangeOperation, ReadOperation
+from payintent.operations.base import Actor, AnyOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
 from payintent.payments.gateway_health import GatewayHealth
@@ -72,7 +72,7 @@ class World:
     def id_generator(self) -> IdGenerator:
         return self.database.id_generator
 
-    async def perform(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
+    async def perform(self, operation: AnyOperation[Any]) -> Any:
         """Do what an operator would."""
         return await self.service.run_operation(operation, ACTOR)
 

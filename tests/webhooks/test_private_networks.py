@@ -221,7 +221,7 @@ async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach
     allowed = _settings(settings, "127.0.0.0/8,::1", str(trap.port))
     service = await open_service(allowed, {"fake": gateway})
     try:
-        assert service.operation_context.egress.networks, "webhooks may go there"
+        assert egress_rules(service.settings).networks, "webhooks may go there"
         picture = PictureSource(f"https://{host}:{trap.port}/book.png")
         assert await service.pictures.get(picture) is None
     finally:
