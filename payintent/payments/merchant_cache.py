@@ -52,7 +52,6 @@ class MerchantCache:
         self._database = database
         self._accounts = accounts
         self._versions: Batcher[None, ConfigurationVersion] = Batcher(
-            alone=lambda _: configuration.get_version(database),
             together=partial(configuration.get_versions, database),
         )
         self._setups: dict[int, MerchantSetup] = {}

@@ -78,17 +78,14 @@ class SessionOpener:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._counting: Batcher[UUID, int] = Batcher(
-            alone=self._count_alone,
             together=partial(new_sessions.count_batch, database),
         )
         self._storing: Batcher[NewSelection, Session | RefusedError] = Batcher(
-            alone=self._store_alone,
             together=self._store,
             identities=lambda selection: [selection.payment_id],
             late_s=_LATE_S,
         )
         self._answering: Batcher[AnsweredSession, SelectedSession] = Batcher(
-            alone=self._answer_alone,
             together=self._answer,
             identities=lambda answered: [answered.session.payment_id],
             late_s=_LATE_S,
@@ -123,14 +120,6 @@ class SessionOpener:
         await self._storing.close()
         await self._answering.close()
 
-    async def _count_alone(self, payment_id: UUID) -> int:
-        [count] = await new_sessions.count_batch(self._database, [payment_id])
-        return count
-
-    async def _store_alone(self, selection: NewSelection) -> Session | RefusedError:
-        [stored] = await self._store([selection])
-        return stored
-
     async def _store(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
         async with self._database.transaction(_patience_ms(batch)) as tx:
             locked = await lock_payments(tx, [selection.payment_id for selection in batch])
@@ -161,10 +150,6 @@ class SessionOpener:
                 session_id = self._database.id_generator.new_session_id()
                 outcomes[selection.payment_id] = _opening(selection, session_id, locked.now)
         return outcomes
-
-    async def _answer_alone(self, answered: AnsweredSession) -> SelectedSession:
-        [selected] = await self._answer([answered])
-        return selected
 
     async def _answer(self, batch: Sequence[AnsweredSession]) -> list[SelectedSession]:
         async with self._database.transaction(_patience_ms(batch)) as tx:

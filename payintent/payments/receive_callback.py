@@ -90,7 +90,6 @@ class CallbackReceiver:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._settling = Batcher(
-            alone=self._settle_alone,
             together=self._settle,
             identities=_identities,
             late_s=_LATE_S,
@@ -116,10 +115,6 @@ class CallbackReceiver:
     async def close(self) -> None:
         """Wait for the callbacks whose senders have gone."""
         await self._settling.close()
-
-    async def _settle_alone(self, received: _Received) -> CallbackResult:
-        [result] = await self._settle([received])
-        return result
 
     async def _settle(self, batch: Sequence[_Received]) -> list[CallbackResult]:
         patience_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None

@@ -47,9 +47,10 @@ class _Member(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs items of one kind, alone or in batches; each has an outcome of its own.
 
-    `together` gives a result for each of its items, in their order. Where it fails, nothing of it
-    may have been done, and each item is run alone: a bad one fails by itself. The exception is
-    `StorageUnavailableError`, after which it is not known what was done: every caller gets it.
+    `together` returns a result for each of its items, in their order. If it fails, it must have
+    done nothing, and each item is run again by itself, so that only a bad item fails. The exception
+    is `StorageUnavailableError`, after which it is not known what was done: every caller gets it.
+    `alone` is a cheaper way to run a single item, if there is one.
 
     `identities` of an item are what it shares with no other one of its batch. What takes longer
     than `late_s`, such as what waits for a lock, holds up those behind it no more: the next batch
@@ -58,14 +59,14 @@ class Batcher(Generic[Item, Result]):
 
     def __init__(
         self,
-        alone: Callable[[Item], Awaitable[Result]],
         together: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        alone: Callable[[Item], Awaitable[Result]] | None = None,
         identities: Callable[[Item], Collection[Hashable]] = lambda _: (),
         size_max: int = _SIZE_MAX,
         late_s: float = _LATE_S,
     ) -> None:
-        self._alone = alone
         self._together = together
+        self._alone = alone or self._run_batch_of_one
         self._identities = identities
         self._size_max = size_max
         self._late_s = late_s
@@ -86,6 +87,10 @@ class Batcher(Generic[Item, Result]):
             asyncio.get_running_loop().call_soon(self._start_next)  # with all that arrive now
         self._waiting.append(member)
         return await member.future
+
+    async def _run_batch_of_one(self, item: Item) -> Result:
+        [result] = await self._together([item])
+        return result
 
     async def close(self) -> None:
         """Wait for the batches whose callers have gone."""

@@ -18,7 +18,7 @@ class Work:
         self.held: dict[int, asyncio.Event] = {}
         self.batch_error: Exception | None = None
         self.batcher: Batcher[int, int] = Batcher(
-            self._alone, self._together, lambda item: (abs(item), item % 1000), size_max
+            self._together, self._alone, lambda item: (abs(item), item % 1000), size_max
         )
 
     def hold(self, *items: int) -> None:
@@ -63,6 +63,13 @@ async def test_an_item_that_finds_nothing_under_way_is_run_at_once_and_alone() -
     assert await work.batcher.run(4) == 8
     assert await work.batcher.run(5) == 10
     assert work.runs == [[4], [5]]
+
+
+async def test_without_a_way_of_its_own_a_single_item_is_run_as_a_batch() -> None:
+    work = Work()
+    work.batcher = Batcher(work._together)
+    assert await asyncio.gather(*work.start(1, 2)) == [2, 4]
+    assert work.runs == [[1], [2]]
 
 
 async def test_two_callers_never_wait_for_each_other() -> None:
