@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from payintent.storage import gateway_payouts, payouts
+
 ROOT = Path(__file__).resolve().parent.parent
 STORAGE = ROOT / "payintent" / "storage"
 _CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Modules that pass on or compose queries; the queries of `payment_list` are composed below.
+#: Modules that pass on or compose queries; those of `payment_list` are composed below.
 _COMPOSED = {"database", "driver", "payment_list", "migrations_runner", "replica"}
 
 
@@ -37,15 +39,18 @@ def statements() -> Iterator[Statement]:
 
 
 def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:
-    """Yield the queries of a function: literals, and sums of the module's constants."""
+    """Yield the queries of a function: literals, and sums of constants of its module or table."""
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if call.func.attr not in _CALLS or not call.args:
                 continue
+            query = compile(ast.Expression(call.args[0]), "query", "eval")
             try:
-                query = eval(compile(ast.Expression(call.args[0]), "query", "eval"), names)  # noqa: S307
+                if "self" in query.co_names and "PayoutTable" in names:
+                    for table in (payouts.TABLE, gateway_payouts.TABLE):
+                        yield eval(query, names, {"self": table})  # noqa: S307
+                else:
+                    yield eval(query, names)  # noqa: S307
             except NameError:
                 if Path(names["__file__"]).stem not in _COMPOSED:
                     raise ValueError(f"not a constant: {ast.unparse(call)}") from None
-            else:
-                yield query

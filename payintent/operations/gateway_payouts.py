@@ -9,11 +9,11 @@ from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.ledger import GatewayPayout, gateway_payout_entries
-from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.operations.amounts import read_amount_minor
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, argument, option
+from payintent.operations.payouts import require_payout, reverse_payout
 from payintent.operations.validation import (
     check_list_limit,
     check_name,
@@ -25,20 +25,14 @@ from payintent.operations.validation import (
 from payintent.payments.gateway_payouts import record_gateway_payout
 from payintent.storage import gateway_payouts, ledger
 from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import (
-    GatewayPayoutFilter,
-    GatewayPayoutRecord,
-    NewGatewayPayout,
-    PayingAccount,
-)
+from payintent.storage.gateway_payouts import PayingAccount
+from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
 
 _REFERENCE_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayoutView:
-    """A payout of a gateway as an operator reads it."""
-
     id: UUID
     account_id: int
     merchant_id: int | None  # whose account it is; None: the operator's
@@ -71,13 +65,13 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
     paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutView:
-        """Record the payout; raise `CONFLICT` where its reference is recorded."""
+        """Record the payout; raise `CONFLICT` if its reference is recorded."""
         account = await _paying_account(tx, self.account_id)
         check_name("reference", self.reference, _REFERENCE_MAX)
         read = partial(
             read_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
         )
-        new = NewGatewayPayout(
+        new = NewPayout(
             payout=GatewayPayout(
                 id=tx.id_generator.new_id(),
                 account_id=self.account_id,
@@ -95,10 +89,9 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
             raise RefusedError(
                 ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
             )
-        return _view(await _known(tx, new.payout.id))
+        return _view(await require_payout(tx, gateway_payouts.TABLE, new.payout.id))
 
     def audit_details(self, result: GatewayPayoutView) -> Mapping[str, object]:
-        """Record which payout it is."""
         return {"id": str(result.id)}
 
 
@@ -112,18 +105,13 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_o
     note: Annotated[str, option("Kept with the payout; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a reversal without a note."""
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutView:
-        """Reverse the payout; raise `CONFLICT` where it is reversed."""
-        await gateway_payouts.lock(tx, self.payout_id)
-        found = await _known(tx, self.payout_id)
-        if found.reversed_at is not None:
-            raise RefusedError(ErrorCode.CONFLICT, "the payout is reversed already")
-        await gateway_payouts.reverse(tx, self.payout_id, context.who, self.note)
-        await ledger.add(tx, gateway_payout_entries(found.payout, reversal=True))
-        return _view(await _known(tx, self.payout_id))
+        table = gateway_payouts.TABLE
+        payout = await reverse_payout(tx, table, self.payout_id, context.who, self.note)
+        await ledger.add(tx, gateway_payout_entries(payout, reversal=True))
+        return _view(await require_payout(tx, table, payout.id))
 
 
 class ListGatewayPayouts(ReadOperation[list[GatewayPayoutView]], frozen=True, kw_only=True):
@@ -142,15 +130,12 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutView]], frozen=True, kw
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[GatewayPayoutView]:
-        """Return payouts of gateways, newest first."""
         check_list_limit(self.limit)
         if self.account_id is not None:
             await _known_account(context.database, self.account_id)
-        wanted = GatewayPayoutFilter(
-            account_id=self.account_id, currency=self.currency, before=self.before
-        )
-        found = await gateway_payouts.list_gateway_payouts(context.reading, wanted, self.limit)
-        return [_view(payout) for payout in found]
+        wanted = PayoutFilter(owner_id=self.account_id, currency=self.currency, before=self.before)
+        records = await gateway_payouts.TABLE.list_page(context.reading, wanted, self.limit)
+        return list(map(_view, records))
 
 
 async def _paying_account(database: Executor, account_id: int) -> PayingAccount:
@@ -169,25 +154,13 @@ async def _known_account(database: Executor, account_id: int) -> PayingAccount:
     return found
 
 
-async def _known(database: Executor, payout_id: UUID) -> GatewayPayoutRecord:
-    found = await gateway_payouts.get(database, payout_id)
-    if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payout of a gateway {payout_id}")
-    return found
-
-
-def _view(record: GatewayPayoutRecord) -> GatewayPayoutView:
+def _view(record: PayoutRecord[GatewayPayout]) -> GatewayPayoutView:
     payout = record.payout
     return GatewayPayoutView(
         id=payout.id,
         account_id=payout.account_id,
         merchant_id=payout.merchant_id,
-        amount=format_smallest_units(
-            payout.amount_minor,
-            payout.currency,
-            record.token_decimals,
-            on_chain=payout.chain is not None,
-        ),
+        amount=record.amount,
         amount_minor=str(payout.amount_minor),
         fee_minor=str(payout.fee_minor),
         currency=payout.currency,

@@ -30,7 +30,7 @@ from payintent.operations.validation import (
 )
 from payintent.storage import ledger, payouts
 from payintent.storage.database import Executor, Tx
-from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
+from payintent.storage.payouts import AnyPayout, NewPayout, PayoutFilter, PayoutRecord, PayoutTable
 
 _REFERENCE_MAX = 200
 _LINES_MAX = 1_000
@@ -40,8 +40,6 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutView:
-    """A payout as an operator reads it."""
-
     id: UUID
     merchant_id: int
     amount: str | None  # None: the decimals of its token are unknown
@@ -78,18 +76,17 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
-        """Record the payout; raise `CONFLICT` where its reference is recorded."""
+        """Record the payout; raise `CONFLICT` if its reference is recorded."""
         new = await _new_payout(context, tx, self)
         await payouts.lock_payable(tx, self.merchant_id)
-        if await payouts.find_standing(tx, self.merchant_id, self.reference):
+        if await payouts.TABLE.find_standing(tx, self.merchant_id, self.reference):
             raise RefusedError(
                 ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
             )
         await _record(tx, new)
-        return _view(await _known(tx, new.payout.id))
+        return _view(await require_payout(tx, payouts.TABLE, new.payout.id))
 
     def audit_details(self, result: PayoutView) -> Mapping[str, object]:
-        """Record which payout it is."""
         return {"id": str(result.id)}
 
 
@@ -109,11 +106,9 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     ]
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe how many payouts the file has."""
         return [f"{len(_read_lines(self.lines))} payouts are recorded, but for those that are"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a file that cannot be read."""
         _read_lines(self.lines)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
@@ -133,7 +128,6 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         return ImportedPayouts(recorded=recorded, recorded_before=len(records) - recorded)
 
     def audit_details(self, result: ImportedPayouts) -> Mapping[str, object]:
-        """Record how many payouts of the file were new."""
         return {"recorded": result.recorded, "recorded_before": result.recorded_before}
 
 
@@ -147,18 +141,12 @@ class ReversePayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with the payout; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a reversal without a note."""
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutView:
-        """Reverse the payout; raise `CONFLICT` where it is reversed."""
-        await payouts.lock(tx, self.payout_id)
-        found = await _known(tx, self.payout_id)
-        if found.reversed_at is not None:
-            raise RefusedError(ErrorCode.CONFLICT, "the payout is reversed already")
-        await payouts.reverse(tx, self.payout_id, context.who, self.note)
-        await ledger.add(tx, [payout_entry(found.payout, reversal=True)])
-        return _view(await _known(tx, self.payout_id))
+        payout = await reverse_payout(tx, payouts.TABLE, self.payout_id, context.who, self.note)
+        await ledger.add(tx, [payout_entry(payout, reversal=True)])
+        return _view(await require_payout(tx, payouts.TABLE, payout.id))
 
 
 class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
@@ -177,20 +165,17 @@ class ListPayouts(ReadOperation[list[PayoutView]], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[PayoutView]:
-        """Return payouts, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        wanted = PayoutFilter(
-            merchant_id=self.merchant_id, currency=self.currency, before=self.before
-        )
-        records = await payouts.list_payouts(context.reading, wanted, self.limit)
+        wanted = PayoutFilter(owner_id=self.merchant_id, currency=self.currency, before=self.before)
+        records = await payouts.TABLE.list_page(context.reading, wanted, self.limit)
         return list(map(_view, records))
 
 
 async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bool:
     """Record a payout of a file; return False if it was recorded before."""
     new = await _new_payout(context, tx, record)
-    standing = await payouts.find_standing(tx, record.merchant_id, record.reference)
+    standing = await payouts.TABLE.find_standing(tx, record.merchant_id, record.reference)
     if standing is None:
         await _record(tx, new)
         return True
@@ -207,7 +192,7 @@ async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bo
     return False
 
 
-async def _record(tx: Tx, new: NewPayout) -> None:
+async def _record(tx: Tx, new: NewPayout[Payout]) -> None:
     """Write a payout and its entry; the merchant's payouts are locked."""
     payout = new.payout
     owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
@@ -218,7 +203,6 @@ async def _record(tx: Tx, new: NewPayout) -> None:
 
 
 async def _too_much(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
-    """Say what a merchant is owed, in units of the currency."""
     currency, chain = payout.currency, payout.chain
     decimals = None if chain is None else await payouts.find_token_decimals(tx, chain, currency)
     owed, wanted = (
@@ -231,7 +215,7 @@ async def _too_much(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
     )
 
 
-async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> NewPayout:
+async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> NewPayout[Payout]:
     """Make a payout of what was typed; refuse what cannot be one."""
     merchant = await require_merchant(tx, said.merchant_id)
     if not merchant.livemode:
@@ -296,24 +280,34 @@ def _read_row(number: int, row: list[str]) -> RecordPayout:
     )
 
 
-async def _known(database: Executor, payout_id: UUID) -> PayoutRecord:
-    found = await payouts.get(database, payout_id)
-    if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payout {payout_id}")
-    return found
+async def reverse_payout(
+    tx: Tx, table: PayoutTable[AnyPayout], payout_id: UUID, who: str, note: str
+) -> AnyPayout:
+    """Mark a payout as reversed; raise `NOT_FOUND`, or `CONFLICT` if it is reversed already."""
+    await table.lock(tx, payout_id)
+    record = await require_payout(tx, table, payout_id)
+    if record.reversed_at is not None:
+        raise RefusedError(ErrorCode.CONFLICT, "the payout is reversed already")
+    await table.reverse(tx, payout_id, who, note)
+    return record.payout
 
 
-def _view(record: PayoutRecord) -> PayoutView:
+async def require_payout(
+    database: Executor, table: PayoutTable[AnyPayout], payout_id: UUID
+) -> PayoutRecord[AnyPayout]:
+    """Return a payout; raise `NOT_FOUND` if it does not exist."""
+    record = await table.get(database, payout_id)
+    if record is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no {table.noun} {payout_id}")
+    return record
+
+
+def _view(record: PayoutRecord[Payout]) -> PayoutView:
     payout = record.payout
     return PayoutView(
         id=payout.id,
         merchant_id=payout.merchant_id,
-        amount=format_smallest_units(
-            payout.amount_minor,
-            payout.currency,
-            record.token_decimals,
-            on_chain=payout.chain is not None,
-        ),
+        amount=record.amount,
         amount_minor=str(payout.amount_minor),
         currency=payout.currency,
         chain=payout.chain,

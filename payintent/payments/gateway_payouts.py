@@ -4,10 +4,10 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.ledger import GatewayPayout, gateway_payout_entries
 from payintent.storage import gateway_payouts, ledger
 from payintent.storage.database import Tx
-from payintent.storage.gateway_payouts import NewGatewayPayout
+from payintent.storage.payouts import NewPayout
 
 
-async def record_gateway_payout(tx: Tx, new: NewGatewayPayout) -> bool:
+async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
     """Record a payout and its entry; False where the same one was recorded before.
 
     Raises `CONFLICT` where its account's reference is recorded with another amount.
@@ -16,7 +16,7 @@ async def record_gateway_payout(tx: Tx, new: NewGatewayPayout) -> bool:
     if await gateway_payouts.add(tx, new):
         await ledger.add(tx, gateway_payout_entries(payout))
         return True
-    standing = await gateway_payouts.find_standing(tx, payout.account_id, new.reference)
+    standing = await gateway_payouts.TABLE.find_standing(tx, payout.account_id, new.reference)
     if standing is None or _amounts(standing.payout) != _amounts(payout):
         raise RefusedError(
             ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with another amount"
@@ -32,14 +32,16 @@ async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: s
     """
     if await gateway_payouts.has_reversed(tx, account_id, reference, who):
         return False
-    standing = await gateway_payouts.find_standing(tx, account_id, reference)
+    table = gateway_payouts.TABLE
+    standing = await table.find_standing(tx, account_id, reference)
     if standing is None:
         return False
-    await gateway_payouts.lock(tx, standing.payout.id)
-    if await gateway_payouts.find_standing(tx, account_id, reference) is None:
+    payout = standing.payout
+    await table.lock(tx, payout.id)
+    if await table.find_standing(tx, account_id, reference) is None:
         return False
-    await gateway_payouts.reverse(tx, standing.payout.id, who, "the gateway lists it as come back")
-    await ledger.add(tx, gateway_payout_entries(standing.payout, reversal=True))
+    await table.reverse(tx, payout.id, who, "the gateway lists it as come back")
+    await ledger.add(tx, gateway_payout_entries(payout, reversal=True))
     return True
 
 

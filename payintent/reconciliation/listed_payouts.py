@@ -16,7 +16,8 @@ from payintent.payments.gateway_payouts import record_gateway_payout
 from payintent.storage import gateway_payouts
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import GatewayPayoutRecord, NewGatewayPayout, PayoutSum
+from payintent.storage.gateway_payouts import PayoutSum
+from payintent.storage.payouts import NewPayout, PayoutRecord
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
 #: Of a list. A gateway pays out daily at most, to each of some bank accounts.
@@ -127,7 +128,7 @@ def describe_payout(payout: ListedPayout) -> str:
 
 
 async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str) -> bool:
-    new = NewGatewayPayout(
+    new = NewPayout(
         payout=GatewayPayout(
             id=tx.id_generator.new_id(),
             account_id=account.id,
@@ -151,7 +152,7 @@ def _compare(
     settled: SettledPayouts,
     account: PayoutAccount,
     payout: ListedPayout,
-    found: GatewayPayoutRecord,
+    found: PayoutRecord[GatewayPayout],
 ) -> None:
     ours = found.payout
     if found.reversed_at is not None:

@@ -2,47 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from uuid import UUID
 
 from payintent.domain.ledger import GatewayPayout, clearing
 from payintent.storage.database import Executor, Row, Tx
-
-_LAST = UUID(int=2**128 - 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayPayoutRecord:
-    """A payout of a gateway as it was recorded."""
-
-    payout: GatewayPayout
-    token_decimals: int | None
-    reference: str
-    paid_on: date
-    recorded_by: str
-    created_at: datetime
-    reversed_at: datetime | None
-    reversed_by: str | None
-    reversal_note: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewGatewayPayout:
-    """A payout of a gateway that is to be recorded."""
-
-    payout: GatewayPayout
-    reference: str  # the gateway's
-    paid_on: date | None  # None: today, in UTC
-    recorded_by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayPayoutFilter:
-    """Which payouts of gateways to list; `before` is where the last page ended."""
-
-    account_id: int | None = None
-    currency: str | None = None
-    before: UUID | None = None
+from payintent.storage.payouts import NewPayout, PayoutRecord, PayoutTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +18,7 @@ class PayingAccount:
 
 
 async def find_paying_account(database: Executor, account_id: int) -> PayingAccount | None:
-    """Return whose an account is, and on which chain; None where there is none of this id."""
+    """Return the owner, chain and mode of an account."""
     row = await database.row(
         """
         SELECT a.merchant_id, k.chain, a.livemode
@@ -68,8 +31,8 @@ async def find_paying_account(database: Executor, account_id: int) -> PayingAcco
     return PayingAccount(**row) if row else None
 
 
-async def add(tx: Tx, new: NewGatewayPayout) -> bool:
-    """Add a payout; False where one of its account with its reference stands already."""
+async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
+    """Add a payout; return False if its account has one with its reference that is not reversed."""
     row = await tx.row(
         """
         INSERT INTO gateway_payout
@@ -93,42 +56,8 @@ async def add(tx: Tx, new: NewGatewayPayout) -> bool:
     return row is not None
 
 
-async def reverse(tx: Tx, payout_id: UUID, who: str, note: str) -> None:
-    """Mark a payout that stands as reversed."""
-    await tx.fetch(
-        "UPDATE gateway_payout SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
-        " WHERE id = $1",
-        payout_id,
-        who,
-        note,
-    )
-
-
-async def get(database: Executor, payout_id: UUID) -> GatewayPayoutRecord | None:
-    """Return a payout, reversed or not; None where there is none of this id."""
-    row = await database.row(_SELECT + "WHERE p.id = $1", payout_id)
-    return None if row is None else _record(row)
-
-
-async def lock(tx: Tx, payout_id: UUID) -> None:
-    """Lock a payout until the transaction ends."""
-    await tx.fetch("SELECT id FROM gateway_payout WHERE id = $1 FOR UPDATE", payout_id)
-
-
-async def find_standing(
-    database: Executor, account_id: int, reference: str
-) -> GatewayPayoutRecord | None:
-    """Return the payout of an account with the gateway's reference that is not reversed."""
-    row = await database.row(
-        _SELECT + "WHERE p.account_id = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
-        account_id,
-        reference,
-    )
-    return None if row is None else _record(row)
-
-
 async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
-    """Tell whether somebody has reversed a payout of an account with the gateway's reference."""
+    """Return whether `who` has reversed a payout of an account with this reference."""
     row = await database.row(
         """
         SELECT FROM gateway_payout
@@ -144,10 +73,10 @@ async def has_reversed(database: Executor, account_id: int, reference: str, who:
 
 async def find_last(
     database: Executor, account_id: int, references: Sequence[str]
-) -> dict[str, GatewayPayoutRecord]:
-    """Return the payouts of an account by the gateway's references, of several the last one."""
+) -> dict[str, PayoutRecord[GatewayPayout]]:
+    """Return an account's latest payout of each reference; one that is not reversed comes first."""
     rows = await database.fetch(
-        _SELECT
+        TABLE.select
         + """
         JOIN (
             SELECT DISTINCT ON (g.reference) g.id
@@ -159,7 +88,7 @@ async def find_last(
         account_id,
         references,
     )
-    return {row["reference"]: _record(row) for row in rows}
+    return {row["reference"]: TABLE.read(row) for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,53 +138,30 @@ async def sum_standing(
     ]
 
 
-async def list_gateway_payouts(
-    database: Executor, wanted: GatewayPayoutFilter, limit: int
-) -> list[GatewayPayoutRecord]:
-    """List payouts of gateways, newest first."""
-    rows = await database.fetch(
-        _SELECT
-        + """
-        WHERE p.id < $1 AND (p.account_id = $2 OR $2::bigint IS NULL)
-            AND (p.currency = $3 OR $3::text IS NULL)
-        ORDER BY p.id DESC
-        LIMIT $4
-        """,
-        wanted.before or _LAST,
-        wanted.account_id,
-        wanted.currency,
-        limit,
+def _read_payout(row: Row) -> GatewayPayout:
+    return GatewayPayout(
+        id=row["id"],
+        account_id=row["account_id"],
+        merchant_id=row["merchant_id"],
+        amount_minor=int(row["amount_minor"]),
+        fee_minor=int(row["fee_minor"]),
+        currency=row["currency"],
+        chain=row["chain"],
     )
-    return [_record(row) for row in rows]
 
 
-_SELECT = """
-    SELECT p.id, p.account_id, a.merchant_id, p.currency, p.chain, p.amount_minor, p.fee_minor,
-        p.reference, p.paid_on, p.recorded_by, p.created_at, p.reversed_at, p.reversed_by,
-        p.reversal_note, t.decimals AS token_decimals
-    FROM gateway_payout p
-    JOIN provider_account a ON a.id = p.account_id
-    LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
-"""
-
-
-def _record(row: Row) -> GatewayPayoutRecord:
-    return GatewayPayoutRecord(
-        payout=GatewayPayout(
-            id=row["id"],
-            account_id=row["account_id"],
-            merchant_id=row["merchant_id"],
-            amount_minor=int(row["amount_minor"]),
-            fee_minor=int(row["fee_minor"]),
-            currency=row["currency"],
-            chain=row["chain"],
-        ),
-        token_decimals=row["token_decimals"],
-        reference=row["reference"],
-        paid_on=row["paid_on"],
-        recorded_by=row["recorded_by"],
-        created_at=row["created_at"],
-        reversed_at=row["reversed_at"],
-        reversed_by=row["reversed_by"],
-        reversal_note=row["reversal_note"],
-    )
+#: The payouts of gateways.
+TABLE = PayoutTable(
+    name="gateway_payout",
+    noun="payout of a gateway",
+    owner="account_id",
+    select="""
+        SELECT p.id, p.account_id, a.merchant_id, p.currency, p.chain, p.amount_minor, p.fee_minor,
+            p.reference, p.paid_on, p.recorded_by, p.created_at, p.reversed_at, p.reversed_by,
+            p.reversal_note, t.decimals AS token_decimals
+        FROM gateway_payout p
+        JOIN provider_account a ON a.id = p.account_id
+        LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
+    """,
+    read_payout=_read_payout,
+)

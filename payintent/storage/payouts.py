@@ -1,22 +1,28 @@
-"""Payouts: what the operator paid to its merchants; never more than a merchant is owed."""
+"""Recorded payouts: of the operator to its merchants, and what gateways' payouts share with them.
 
+A merchant is never paid more than it is owed.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Generic, LiteralString, TypeVar
 from uuid import UUID
 
-from payintent.domain.ledger import Payout
+from payintent.domain.ledger import GatewayPayout, Payout
+from payintent.domain.money import format_smallest_units
 from payintent.storage.database import Executor, Row, Tx
 
 #: The first number of our advisory locks on what merchants are owed; a trigger has it too.
 _PAYABLE_LOCKS = 7_002
 _LAST = UUID(int=2**128 - 1)
 
+AnyPayout = TypeVar("AnyPayout", Payout, GatewayPayout)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutRecord:
-    """A payout as it was recorded."""
-
-    payout: Payout
+class PayoutRecord(Generic[AnyPayout]):
+    payout: AnyPayout
     token_decimals: int | None
     reference: str
     paid_on: date
@@ -26,13 +32,20 @@ class PayoutRecord:
     reversed_by: str | None
     reversal_note: str | None
 
+    @property
+    def amount(self) -> str | None:
+        """The amount in units of its currency; None if the decimals of its token are unknown."""
+        payout = self.payout
+        on_chain = payout.chain is not None
+        return format_smallest_units(
+            payout.amount_minor, payout.currency, self.token_decimals, on_chain=on_chain
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewPayout:
-    """A payout that is to be recorded."""
-
-    payout: Payout
-    reference: str
+class NewPayout(Generic[AnyPayout]):
+    payout: AnyPayout
+    reference: str  # the bank's, or the gateway's
     paid_on: date | None  # None: today, in UTC
     recorded_by: str
 
@@ -41,9 +54,83 @@ class NewPayout:
 class PayoutFilter:
     """Which payouts to list; `before` is where the last page ended."""
 
-    merchant_id: int | None = None
+    owner_id: int | None = None
     currency: str | None = None
     before: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutTable(Generic[AnyPayout]):
+    """A table of payouts; a reference of an owner stands in it once, unless it is reversed."""
+
+    name: LiteralString
+    noun: str  # for messages
+    owner: LiteralString  # the column of the merchant, or of the gateway's account
+    select: LiteralString  # the columns of a record; the table is `p` in it
+    read_payout: Callable[[Row], AnyPayout]
+
+    async def get(self, database: Executor, payout_id: UUID) -> PayoutRecord[AnyPayout] | None:
+        """Return a payout, reversed or not."""
+        row = await database.row(self.select + " WHERE p.id = $1", payout_id)
+        return None if row is None else self.read(row)
+
+    async def lock(self, tx: Tx, payout_id: UUID) -> None:
+        """Lock a payout until the transaction ends."""
+        await tx.fetch(f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE", payout_id)
+
+    async def reverse(self, tx: Tx, payout_id: UUID, who: str, note: str) -> None:
+        await tx.fetch(
+            f"UPDATE {self.name} SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
+            " WHERE id = $1",
+            payout_id,
+            who,
+            note,
+        )
+
+    async def find_standing(
+        self, database: Executor, owner_id: int, reference: str
+    ) -> PayoutRecord[AnyPayout] | None:
+        """Return an owner's payout with this reference that is not reversed."""
+        row = await database.row(
+            f"{self.select}"
+            f" WHERE p.{self.owner} = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
+            owner_id,
+            reference,
+        )
+        return None if row is None else self.read(row)
+
+    async def list_page(
+        self, database: Executor, wanted: PayoutFilter, limit: int
+    ) -> list[PayoutRecord[AnyPayout]]:
+        """List payouts, newest first."""
+        rows = await database.fetch(
+            f"""
+            {self.select}
+            WHERE p.id < $1 AND (p.{self.owner} = $2 OR $2::bigint IS NULL)
+                AND (p.currency = $3 OR $3::text IS NULL)
+            ORDER BY p.id DESC
+            LIMIT $4
+            """,
+            wanted.before or _LAST,
+            wanted.owner_id,
+            wanted.currency,
+            limit,
+        )
+        return [self.read(row) for row in rows]
+
+    def read(self, row: Row) -> PayoutRecord[AnyPayout]:
+        """Make a record of a row that `select` returned."""
+        return PayoutRecord(
+            payout=self.read_payout(row),
+            token_decimals=row["token_decimals"],
+            reference=row["reference"],
+            paid_on=row["paid_on"],
+            recorded_by=row["recorded_by"],
+            created_at=row["created_at"],
+            reversed_at=row["reversed_at"],
+            reversed_by=row["reversed_by"],
+            reversal_note=row["reversal_note"],
+        )
 
 
 async def lock_payable(tx: Tx, merchant_id: int) -> None:
@@ -65,14 +152,14 @@ async def get_payable(
 
 
 async def find_token_decimals(database: Executor, chain: str, symbol: str) -> int | None:
-    """Return the decimals of a token of ours on a chain; None where there is none."""
+    """Return the decimals of a token that is configured on a chain."""
     row = await database.row(
         "SELECT decimals FROM chain_token WHERE chain = $1 AND symbol = $2", chain, symbol
     )
     return None if row is None else row["decimals"]
 
 
-async def add(tx: Tx, new: NewPayout) -> None:
+async def add(tx: Tx, new: NewPayout[Payout]) -> None:
     """Add a payout; its merchant is owed as much, or a constraint fails."""
     await tx.fetch(
         """
@@ -92,82 +179,27 @@ async def add(tx: Tx, new: NewPayout) -> None:
     )
 
 
-async def reverse(tx: Tx, payout_id: UUID, who: str, note: str) -> None:
-    """Mark a payout that stands as reversed."""
-    await tx.fetch(
-        "UPDATE payout SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
-        " WHERE id = $1",
-        payout_id,
-        who,
-        note,
+def _read_payout(row: Row) -> Payout:
+    return Payout(
+        id=row["id"],
+        merchant_id=row["merchant_id"],
+        amount_minor=int(row["amount_minor"]),
+        currency=row["currency"],
+        chain=row["chain"],
     )
 
 
-async def get(database: Executor, payout_id: UUID) -> PayoutRecord | None:
-    """Return a payout, reversed or not; None where there is none of this id."""
-    row = await database.row(_SELECT + "WHERE p.id = $1", payout_id)
-    return None if row is None else _record(row)
-
-
-async def lock(tx: Tx, payout_id: UUID) -> None:
-    """Lock a payout until the transaction ends."""
-    await tx.fetch("SELECT id FROM payout WHERE id = $1 FOR UPDATE", payout_id)
-
-
-async def find_standing(
-    database: Executor, merchant_id: int, reference: str
-) -> PayoutRecord | None:
-    """Return the payout of a merchant with the bank's reference that is not reversed."""
-    row = await database.row(
-        _SELECT + "WHERE p.merchant_id = $1 AND p.reference = $2 AND p.reversed_at IS NULL",
-        merchant_id,
-        reference,
-    )
-    return None if row is None else _record(row)
-
-
-async def list_payouts(database: Executor, wanted: PayoutFilter, limit: int) -> list[PayoutRecord]:
-    """List payouts, newest first."""
-    rows = await database.fetch(
-        _SELECT
-        + """
-        WHERE p.id < $1 AND (p.merchant_id = $2 OR $2::bigint IS NULL)
-            AND (p.currency = $3 OR $3::text IS NULL)
-        ORDER BY p.id DESC
-        LIMIT $4
-        """,
-        wanted.before or _LAST,
-        wanted.merchant_id,
-        wanted.currency,
-        limit,
-    )
-    return [_record(row) for row in rows]
-
-
-_SELECT = """
-    SELECT p.id, p.merchant_id, p.currency, p.chain, p.amount_minor, p.reference, p.paid_on,
-        p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,
-        t.decimals AS token_decimals
-    FROM payout p
-    LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
-"""
-
-
-def _record(row: Row) -> PayoutRecord:
-    return PayoutRecord(
-        payout=Payout(
-            id=row["id"],
-            merchant_id=row["merchant_id"],
-            amount_minor=int(row["amount_minor"]),
-            currency=row["currency"],
-            chain=row["chain"],
-        ),
-        token_decimals=row["token_decimals"],
-        reference=row["reference"],
-        paid_on=row["paid_on"],
-        recorded_by=row["recorded_by"],
-        created_at=row["created_at"],
-        reversed_at=row["reversed_at"],
-        reversed_by=row["reversed_by"],
-        reversal_note=row["reversal_note"],
-    )
+#: The payouts to merchants.
+TABLE = PayoutTable(
+    name="payout",
+    noun="payout",
+    owner="merchant_id",
+    select="""
+        SELECT p.id, p.merchant_id, p.currency, p.chain, p.amount_minor, p.reference, p.paid_on,
+            p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,
+            t.decimals AS token_decimals
+        FROM payout p
+        LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
+    """,
+    read_payout=_read_payout,
+)

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from payintent.domain.errors import StorageUnavailableError
+from payintent.domain.ledger import GatewayPayout
 from payintent.operations.cases import ListCases
 from payintent.operations.gateway_payouts import (
     GatewayPayoutView,
@@ -24,7 +25,7 @@ from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import gateway_payouts, reconciliation_runs
 from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import GatewayPayoutRecord
+from payintent.storage.payouts import PayoutRecord
 from payintent.storage.reconciliation_runs import RunEnd, RunRecord
 from payintent.storage.reconciliation_sums import ReconciliationSum
 from tests.operations.test_payouts import balance
@@ -234,7 +235,7 @@ async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
 
     async def look_before_it_is_recorded(
         database: Executor, account_id: int, references: Sequence[str]
-    ) -> dict[str, GatewayPayoutRecord]:
+    ) -> dict[str, PayoutRecord[GatewayPayout]]:
         monkeypatch.setattr(gateway_payouts, "find_last", find_last)
         found = await find_last(database, account_id, references)
         await files.record("1.00", "46.11")
