@@ -54,7 +54,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """Everything a process needs to serve; built once, by `open_service`."""
+    """Everything a process needs to serve; `open_service` builds it.
+
+    Its cached properties import late: a command imports no part that it does not use.
+    """
 
     settings: Settings
     database: Database
@@ -75,7 +78,6 @@ class Service:
 
     @cached_property
     def urls(self) -> "ServiceUrls":
-        """Return our addresses for gateways and buyers."""
         from payintent.payments.select_quote import ServiceUrls
 
         return ServiceUrls(
@@ -86,7 +88,6 @@ class Service:
 
     @cached_property
     def selection_context(self) -> "SelectionContext":
-        """Return the context that quotes are selected with."""
         from payintent.payments.select_quote import SelectionContext
 
         return SelectionContext(
@@ -99,7 +100,6 @@ class Service:
 
     @cached_property
     def buyer_simulator(self) -> "BuyerSimulator":
-        """Return what plays the buyer at the test gateway."""
         from payintent.payments.buyer_simulator import BuyerSimulator
 
         return BuyerSimulator(
@@ -110,7 +110,6 @@ class Service:
 
     @cached_property
     def fraud_screening(self) -> "FraudScreening":
-        """Return the fraud screening of buyers."""
         from payintent.payments.fraud_screening import FraudScreening
 
         return FraudScreening(
@@ -122,7 +121,6 @@ class Service:
 
     @cached_property
     def operation_context(self) -> OperationContext:
-        """Return the context that operations run with."""
         return OperationContext(
             database=self.database,
             reading=self.reading,
@@ -156,14 +154,12 @@ class Service:
 
     @cached_property
     def wallet_handoff(self) -> "WalletHandoff":
-        """Return what takes buyers into wallets' own browsers."""
         from payintent.onchain.wallet_handoff import WalletHandoff
 
         return WalletHandoff(self.encryption, self.settings.checkout_base)
 
     @cached_property
     def session_inquirer(self) -> "SessionInquirer":
-        """Return the inquirer, which asks gateways about sessions."""
         from payintent.payments.inquire_sessions import SessionInquirer
 
         return SessionInquirer(
@@ -174,12 +170,10 @@ class Service:
 
     @cached_property
     def refund_creator(self) -> RefundCreator:
-        """Return the component that accepts refunds."""
         return RefundCreator(database=self.database, accounts=self.accounts)
 
     @cached_property
     def refund_sender(self) -> "RefundSender":
-        """Return the component that sends refunds to their gateways."""
         from payintent.payments.send_refund import RefundSender
 
         return RefundSender(
@@ -188,7 +182,6 @@ class Service:
 
     @cached_property
     def reconciliation_context(self) -> "ReconciliationContext":
-        """Return the context that gateways' lists are compared with."""
         from payintent.reconciliation.intake import ReconciliationContext
 
         return ReconciliationContext(
@@ -199,13 +192,11 @@ class Service:
 
     @cached_property
     def watch_context(self) -> "WatchContext":
-        """Return the context that chain watchers run with."""
         from payintent.onchain.watch_loop import WatchContext
 
         return WatchContext(settings=self.settings, database=self.database)
 
     async def close(self) -> None:
-        """Close all connections, of gateways, chains and the database."""
         try:
             await self.accounts.log.flush()
         finally:

@@ -159,8 +159,6 @@ def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]
 
 
 def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
-    """Count what an operation would do, and change nothing."""
-
     async def work(service: Service) -> dict[str, object]:
         return await service.foresee(operation, await _actor(service, ""))
 
@@ -247,7 +245,6 @@ def print_record(row: object, *, as_json: bool) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print JSON on one line."""
     print(msgspec.json.encode(value).decode())
 
 

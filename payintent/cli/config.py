@@ -25,7 +25,6 @@ _File = typer.Argument(..., help="A file that `payintent config export` wrote.")
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the commands of the group."""
     group.command("export")(_export)
     group.command("diff")(_diff)
     group.command("apply")(_apply)

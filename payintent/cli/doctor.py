@@ -45,7 +45,6 @@ _CLOCK_APART_MAX_S = 2.0
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `doctor` to the application."""
     app.command()(doctor)
 
 
@@ -108,7 +107,6 @@ def _examine(report: _Report) -> None:
 
 
 def _examine_gateways(report: _Report) -> bool:
-    """Load the gateways of other packages, as every process does when it starts."""
     http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # asks nothing, opens nothing
     try:
         load_gateway_packages(http, BUILT_IN)

@@ -37,7 +37,6 @@ class FieldParameter:
     or_reason: bool
 
     def get_value(self, given: Mapping[str, Any], why: str) -> object:
-        """Make the field's value of what was typed."""
         value = given[self.declaration.name]
         if self.or_reason:
             value = value or why
@@ -45,7 +44,6 @@ class FieldParameter:
 
 
 def add_to(group: typer.Typer, subject: str) -> None:
-    """Add a command for every operation whose action begins with the subject."""
     for action in OPERATIONS:
         first, name = action.split(".")
         if first == subject:

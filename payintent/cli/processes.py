@@ -36,7 +36,6 @@ _PROCESSES_MAX = 256
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands that run processes, and `migrate`."""
     for command in (api, worker, migrate):
         app.command()(command)
 

@@ -29,7 +29,6 @@ _COLUMNS = ("type", "lines", "matched", "missing", "extra", "different", "books"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `reconcile` to the application."""
     app.command()(reconcile)
 
 

@@ -44,7 +44,6 @@ _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minim
 
 
 def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) -> None:
-    """Print what an operation gave, for people or as JSON."""
     action = operation.action
     if action in REPLACED:
         result = REPLACED[action](operation, result)
@@ -84,14 +83,12 @@ def _replayed_events(_: "ReplayMissedEvents", replayed: "ReplayedEvents") -> "Re
 
 
 def _merchant(merchant: "Merchant") -> Iterator[Part]:
-    """Show where a merchant takes payments as two lines of words."""
     fields: dict[str, Any] = to_json_value(merchant)
     market = fields.pop("market")
     yield fields | {name: market[name] or "all" for name in market}, ()
 
 
 def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
-    """Show fees and countries as words."""
     rows = [
         asdict(method)
         | {
@@ -104,7 +101,6 @@ def _methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
 
 
 def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
-    """Show what each rule denies in words."""
     rows = [
         asdict(rule) | {"denies": rule.value or f"more than {rule.count_max} in {rule.window_s} s"}
         for rule in rules
@@ -113,7 +109,6 @@ def _fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
 
 
 def _chains(chains: "list[ChainView]") -> Iterator[Part]:
-    """Show contracts and tokens of all chains in tables of their own."""
     yield chains, None
     yield [contract for chain in chains for contract in chain.contracts], _CONTRACT
     yield [token for chain in chains for token in chain.tokens], _TOKEN
@@ -126,7 +121,6 @@ def _chain(chain: "ChainView") -> Iterator[Part]:
 
 
 def _case(case: "CaseView") -> Iterator[Part]:
-    """Show what was expected beside what came, in words."""
     fields: dict[str, Any] = to_json_value(case)
     money = {
         "expected": case.expected and case.expected.text,
@@ -137,7 +131,6 @@ def _case(case: "CaseView") -> Iterator[Part]:
 
 
 def _payment(payment: dict[str, Any]) -> Iterator[Part]:
-    """Show the payment's own fields, then what happened, a line for each."""
     parts = {"sessions", "receipts", "cases", "timeline"}
     metadata = bytes(payment["metadata"]).decode()
     own = {name: payment[name] for name in payment if name not in parts}
@@ -155,7 +148,6 @@ def _happened(entry: "TimelineEntry") -> str:
 
 
 def _timeline(page: "TimelinePage") -> Iterator[Part]:
-    """Show what happened, each with what was sent and how the answer to it began."""
     if page.entries:
         yield "\n".join(line for entry in page.entries for line in _happened_whole(entry)), ()
     yield f"page {page.page} of {page.pages}", ()
@@ -170,7 +162,6 @@ def _happened_whole(entry: "TimelineEntry") -> Iterator[str]:
 
 
 def _event(shown: "EventAttempts") -> Iterator[Part]:
-    """Show the event, then each attempt with where it went and what was answered."""
     yield shown.event, ()
     if shown.attempts:
         yield "\n".join(map(_attempt, shown.attempts)), ()
@@ -189,7 +180,6 @@ def _attempt(attempt: "StoredAttempt") -> str:
 
 
 def _approved(approved: "Approved") -> Iterator[Part]:
-    """Show the approval, then what its operation gave."""
     yield approved.approval, ()
     if approved.result:
         yield approved.result, ()

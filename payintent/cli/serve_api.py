@@ -27,8 +27,6 @@ _PUBLIC, _OPERATOR = "public", "operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAddresses:
-    """Hosts and ports of `payintent api`."""
-
     public: Address
     operator: Address | None = None
 

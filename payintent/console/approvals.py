@@ -31,7 +31,6 @@ _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject
 
 
 async def get_approvals(request: Request) -> Response:
-    """`GET /approvals`: what waits for a second person, and by `status` what was decided."""
     session = await signed_in(request)
     waits = request.query_params.get("status") in (None, "", "WAITING")
     order = queue_order(request, waits=waits)
@@ -48,13 +47,11 @@ async def get_approvals(request: Request) -> Response:
 
 
 async def get_approval(request: Request) -> Response:
-    """`GET /approvals/{approval_id}`: what would change, in words, and the decision."""
     session = await signed_in(request)
     return await _approval_page(request, session)
 
 
 async def post_decision(request: Request) -> Response:
-    """`POST /approvals/{approval_id}/{decision}`: `approve` or `reject`."""
     session = await signed_in(request)
     form = await read_form(request, session)
     kind = _DECISIONS.get(request.path_params["decision"])

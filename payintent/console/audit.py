@@ -35,7 +35,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 async def get_audit(request: Request) -> Response:
-    """`GET /audit`: changes, newest first; each filter is in the address."""
     session = await signed_in(request)
     typed = dict(request.query_params)
     wrong: dict[str, str] = {}

@@ -41,7 +41,6 @@ _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 
 
 async def get_cases(request: Request) -> Response:
-    """`GET /cases`: cases that wait for a decision, the oldest first; others newest first."""
     session = await signed_in(request)
     waits = request.query_params.get("status") in (None, "", "OPEN")
     order = queue_order(request, waits=waits)
@@ -61,7 +60,6 @@ async def get_cases(request: Request) -> Response:
 
 
 async def get_case_page(request: Request) -> Response:
-    """`GET /cases/{case_id}`: one case, and what can be decided of it."""
     session = await signed_in(request)
     case = await read_list(request, session, ShowCase(case_id=request.path_params["case_id"]))
     return render(

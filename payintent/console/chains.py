@@ -29,8 +29,6 @@ _UNWATCHED = "A chain is not watched"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPart:
-    """What the page shows of one chain."""
-
     chain: ChainRecord
     cursor: ChainCursor | None  # None: nothing of ours is there
     sessions: int  # not ended

@@ -12,7 +12,6 @@ from payintent.storage import payments
 
 
 async def get_disputes(request: Request) -> Response:
-    """`GET /disputes`: disputes that run, the oldest first, or all, newest first."""
     session = await signed_in(request)
     waits = request.query_params.get("status") in (None, "", "RUNNING")
     order = queue_order(request, waits=waits)

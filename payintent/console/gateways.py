@@ -24,13 +24,10 @@ _ERRORS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRow:
-    """The circuit breaker of one channel of an account."""
-
     channel: str
     outage: GatewayOutage | None
 
     def state(self, now: datetime) -> tuple[str, str]:
-        """Say in words whether requests are made, and how that is shown."""
         if self.outage is None:
             return "answers", "good"
         if self.outage.until > now:
@@ -40,22 +37,17 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRow:
-    """An account with the breakers of its channels."""
-
     account: AccountRecord
     channels: list[ChannelRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRow:
-    """A provider with its accounts."""
-
     provider: Provider
     accounts: list[AccountRow]
 
 
 async def get_gateways(request: Request) -> Response:
-    """`GET /gateways`: every provider and account, its breaker, and what may be done with it."""
     session = await signed_in(request)
     service = get_context(request).service
     providers = await read_list(request, session, ListProviders())

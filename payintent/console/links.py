@@ -20,7 +20,6 @@ _BY_PREFIX = {
 
 
 def find_link(name: str, value: object) -> str | None:
-    """Return the page of what a value names; None where there is none."""
     if isinstance(value, str):
         prefix, underscore, _ = value.partition("_")
         if underscore and prefix in _BY_PREFIX and ids.parse_id(prefix, value) is not None:

@@ -53,8 +53,6 @@ def other_page(request: Request, **changes: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NextPage:
-    """The link to the page that follows this one, and what it says."""
-
     href: str
     label: str
 
@@ -65,7 +63,7 @@ def queue_order(request: Request, *, waits: bool) -> dict[str, str]:
 
 
 def next_page(request: Request, order: str, ids: Sequence[object]) -> NextPage | None:
-    """Return the page that follows one with these rows; None where it is the last."""
+    """Return the page that follows one with these rows; None if it is the last."""
     if len(ids) < ROWS:
         return None
     if order == "oldest":
@@ -76,7 +74,7 @@ def next_page(request: Request, order: str, ids: Sequence[object]) -> NextPage |
 def link_operation(
     session: OperatorSession, operation: type[ChangeOperation[Any]], **fields: object
 ) -> str | None:
-    """Return the address of an operation's form with these fields; None where the role lacks it."""
+    """Return the address of an operation's form with these fields; None if the role lacks it."""
     role = session.actor.role
     if role is None or not role.includes(operation.needs_role):
         return None

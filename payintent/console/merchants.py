@@ -50,7 +50,6 @@ _KEYS_SHOWN = 100
 
 
 async def get_merchants(request: Request) -> Response:
-    """`GET /merchants`: merchants by number, with how far each is."""
     session = await signed_in(request)
     wanted = read_query(request, ListMerchants, limit=ROWS)
     found = await read_list(request, session, wanted)
@@ -67,7 +66,6 @@ async def get_merchants(request: Request) -> Response:
 
 
 async def get_merchant(request: Request) -> Response:
-    """`GET /merchants/{merchant_id}`: the way into service, and everything that is set."""
     session = await signed_in(request)
     merchant_id = _parse(request.path_params["merchant_id"])
     merchant = await read_list(request, session, ShowMerchant(merchant_id=merchant_id))
@@ -139,7 +137,7 @@ def _actions(session: OperatorSession, merchant: Merchant) -> list[PageAction]:
 
 
 def _links(session: OperatorSession, merchant_id: int) -> dict[str, str | None]:
-    """Return the forms that add to a merchant; None where the role does not include one."""
+    """Return the forms that add to a merchant; None if the role does not include one."""
     return {
         "method": link_operation(session, AddPaymentMethod, merchant_id=merchant_id),
         "account": link_operation(session, AddAccount, merchant_id=merchant_id),

@@ -31,10 +31,8 @@ NAVIGATION: tuple[NavigationEntry, ...] = (
 
 
 def shown_to(role: Role | None) -> list[NavigationEntry]:
-    """Return the entries that an operator of this role may open."""
     return [entry for entry in NAVIGATION if role is not None and role.includes(entry.least)]
 
 
 def is_current(entry: NavigationEntry, path: str) -> bool:
-    """Tell whether a path is the entry's page or one below it."""
     return path == entry.path or (entry.path != "/" and path.startswith(entry.path + "/"))

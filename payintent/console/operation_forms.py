@@ -46,8 +46,6 @@ class WrongFieldError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """One field of a form, as its template shows it."""
-
     name: str
     label: str
     help_text: str
@@ -73,7 +71,7 @@ def build_form(
 
 
 def read_operation(operation: OperationType, typed: Mapping[str, str]) -> Any:
-    """Make the operation of what was typed into its form (`BAD_REQUEST` where it cannot be read).
+    """Make the operation of what was typed into its form (`BAD_REQUEST` if it cannot be read).
 
     What was left empty is left out, which a field with `or_reason` replaces by the reason.
     """
@@ -97,7 +95,6 @@ def read_operation(operation: OperationType, typed: Mapping[str, str]) -> Any:
 
 
 def has_required(operation: OperationType, typed: Mapping[str, str]) -> bool:
-    """Tell whether every field that is needed was typed."""
     return all(
         _read_field(field, typed) is not None
         for field in list_fields(operation)
@@ -195,7 +192,7 @@ def _as_typed(default: Any) -> str:
 
 
 def _read_field(field: OperationField, typed: Mapping[str, str]) -> Any:
-    """Return what was typed, None where nothing was."""
+    """Return what was typed, None if nothing was."""
     control = _control(field)
     if control == "pairs":
         return {name: value for _, name, value in _pairs(field.name, typed) if name} or None

@@ -34,7 +34,6 @@ _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
 
 async def get_operations(request: Request) -> Response:
-    """`GET /operations`: what the operator's role may do, by subject."""
     session = await signed_in(request)
     kinds = sorted(list_allowed(session.actor.role), key=lambda kind: kind.action)
     grouped = groupby(kinds, key=lambda kind: kind.action.partition(".")[0])
@@ -43,7 +42,6 @@ async def get_operations(request: Request) -> Response:
 
 
 async def get_operation(request: Request) -> Response:
-    """`GET /operations/{subject}/{verb}`: the form, and of a read what it gives."""
     session = await signed_in(request)
     kind = _find_allowed(request, session)
     typed = dict(request.query_params)
@@ -73,7 +71,6 @@ async def post_operation(request: Request) -> Response:
 
 
 def list_allowed(role: Role | None) -> list[OperationType]:
-    """Return the operations that a role may run."""
     return [
         kind for kind in OPERATIONS.values() if role is not None and role.includes(kind.needs_role)
     ]
@@ -127,7 +124,7 @@ async def _run_step(
 
 
 def _find_allowed(request: Request, session: OperatorSession) -> OperationType:
-    """Return the operation of a path; `FORBIDDEN` where the role does not include it."""
+    """Return the operation of a path; `FORBIDDEN` if the role does not include it."""
     kind = find_operation(request.path_params["subject"], request.path_params["verb"])
     role = session.actor.role
     if role is None or not role.includes(kind.needs_role):

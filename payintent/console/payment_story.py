@@ -41,7 +41,6 @@ class StoryEntry:
 
 
 async def get_payment_story(request: Request) -> Response:
-    """`GET /payments/{payment_id}`: the payment, its sessions, and its story in pages."""
     session = await signed_in(request)
     payment_id: str = request.path_params["payment_id"]
     wanted = read_query(request, ShowTimeline, payment_id=payment_id)

@@ -31,7 +31,6 @@ from payintent.storage import payments
 
 
 async def get_refunds(request: Request) -> Response:
-    """`GET /refunds`: refunds, newest first; `?step=approval` are those that wait, oldest first."""
     session = await signed_in(request)
     waits = request.query_params.get("step") == RefundStep.APPROVAL
     order = queue_order(request, waits=waits)
@@ -51,7 +50,6 @@ async def get_refunds(request: Request) -> Response:
 
 
 async def get_refund_page(request: Request) -> Response:
-    """`GET /refunds/{refund_id}`: one refund, and what can be decided of it."""
     session = await signed_in(request)
     operation = ShowRefund(refund_id=request.path_params["refund_id"])
     refund = await read_list(request, session, operation)

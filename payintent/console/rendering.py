@@ -86,7 +86,6 @@ def tone(word: str) -> str:
 
 
 def summary(kind: OperationType) -> str:
-    """Return what an operation does, in a line."""
     return " ".join(summarize(kind).replace("`", "").split())
 
 
@@ -110,7 +109,6 @@ def format_age(at: datetime, now: datetime) -> str:
 
 
 def link_of(value: object, name: str) -> str | None:
-    """Return the page of what a field's value names."""
     return find_link(name, value)
 
 

@@ -21,8 +21,6 @@ _SECRETS = frozenset({"api_key", "token", "callback_secret", "secret"})
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A value with how it is shown."""
-
     kind: str  # none, flag, time, status, link, number, record, table, list or text
     value: Any
     href: str | None = None
@@ -73,5 +71,4 @@ def has_secret(result: Any) -> bool:
 
 
 def label(name: str) -> str:
-    """Return the words of a field's name."""
     return name.replace("_", " ").capitalize()

@@ -77,7 +77,6 @@ def set_cookie(response: Response, settings: Settings, value: str) -> None:
 
 
 def delete_cookie(response: Response, settings: Settings) -> None:
-    """Have the browser forget the session's cookie."""
     response.delete_cookie(
         cookie_name(settings),
         secure=bool(settings.console_base),
@@ -89,7 +88,7 @@ def delete_cookie(response: Response, settings: Settings) -> None:
 async def open_session(app: AppContext, request: Request, token_text: str) -> tuple[str, Actor]:
     """Open a session with an operator's token; returns the cookie's value and its operator.
 
-    Raises `UNAUTHORIZED` where the token is none, and `RATE_LIMITED` where too many of the
+    Raises `UNAUTHORIZED` if the token is none, and `RATE_LIMITED` where too many of the
     request's address were none.
     """
     database, encryption = app.service.database, app.service.encryption
@@ -126,13 +125,12 @@ async def add_session(
 def note_sign_in(
     app: AppContext, request: Request, opened: OpenedSession, who: str, by: str
 ) -> None:
-    """Log who signed in, and from where."""
     address = app.viewers.caller_address(request)
     _log.info("console_signed_in", who=who, by=by, session=str(opened.id), address=address)
 
 
 async def find_session(app: AppContext, request: Request) -> OperatorSession | None:
-    """Find the session of a request's cookie; None where there is none that counts.
+    """Find the session of a request's cookie; None if there is none that counts.
 
     A secret that was replaced more than a minute ago ends its session: two hold it. A wrong
     secret counts as a failed authentication of its address.
@@ -178,7 +176,7 @@ async def _refuse(app: AppContext, found: ConsoleSessionRecord, given: bytes) ->
 
 
 async def _rotate(app: AppContext, found: ConsoleSessionRecord) -> str | None:
-    """Give the session another secret; None where another request did so just now."""
+    """Give the session another secret; None if another request did so just now."""
     secret = _make_secret()
     digest = _digest(app.service.encryption, found.id, secret)
     if await console_sessions.rotate(app.service.database, found.id, found.digest, digest):

@@ -47,7 +47,6 @@ async def get_sign_in(request: Request) -> Response:
 
 
 async def post_sign_in(request: Request) -> Response:
-    """`POST /sign-in`: opens a session with an operator's token."""
     app = get_context(request)
     form = await read_own_form(request)
     onward = onward_path(form.get("next", ""))
@@ -89,7 +88,6 @@ async def _end_session_before(request: Request) -> None:
 
 
 async def post_sign_out(request: Request) -> Response:
-    """`POST /sign-out`: ends the session of this browser."""
     app = get_context(request)
     session = await signed_in(request)
     await read_form(request, session)
@@ -100,7 +98,6 @@ async def post_sign_out(request: Request) -> Response:
 
 
 async def get_sessions(request: Request) -> Response:
-    """`GET /sessions`: the open sessions of the signed-in operator."""
     app = get_context(request)
     session = await signed_in(request)
     listed = await console_sessions.list_open(app.service.database, session.holder, _LISTED_MAX)
@@ -108,7 +105,6 @@ async def get_sessions(request: Request) -> Response:
 
 
 async def post_end_session(request: Request) -> Response:
-    """`POST /sessions/{session_id}/end`: ends a session of the signed-in operator."""
     app = get_context(request)
     session = await signed_in(request)
     await read_form(request, session)

@@ -30,7 +30,6 @@ _FILES = StaticFiles("console/static", "/static", _NAMES, prepare=_prepare)
 
 @cache
 def console_style(name: str) -> InlinePart:
-    """Return one of our styles as it stands in a page."""
     return inline_part(_FILES.text(name))
 
 
@@ -40,7 +39,6 @@ def style_sources() -> list[str]:
 
 
 def console_file_url(name: str) -> str:
-    """Return the present address of one of our files."""
     return _FILES.url(name)
 
 

@@ -74,7 +74,6 @@ class ChainRow:
 
 
 def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
-    """Return what `today_figures.html` reads."""
     sums = figures.sums(period)
     counts = {kind: _count(sums, kind) for kind in (*ENDS, "DELIVERED", "UNDELIVERED")}
     return {

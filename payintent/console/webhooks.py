@@ -36,7 +36,6 @@ _EVER = "2000-01-01T00:00:00"  # before all events
 
 
 async def get_webhooks(request: Request) -> Response:
-    """`GET /webhooks`: where webhooks go, what waits there, and how the last attempts ended."""
     session = await signed_in(request)
     wanted = read_query(request, ListEndpoints, limit=ROWS)
     found = await read_list(request, session, wanted)
@@ -55,7 +54,6 @@ async def get_webhooks(request: Request) -> Response:
 
 
 async def get_webhook_events(request: Request) -> Response:
-    """`GET /webhooks/events`: events and how far their delivery is, newest first."""
     session = await signed_in(request)
     wanted = read_query(request, ListDeliveries, limit=ROWS)
     found = await read_list(request, session, wanted)
@@ -75,7 +73,6 @@ async def get_webhook_events(request: Request) -> Response:
 
 
 async def get_webhook_event(request: Request) -> Response:
-    """`GET /webhooks/events/{event_id}`: what is sent, and every attempt with its answer."""
     session = await signed_in(request)
     try:
         event_id = UUID(request.path_params["event_id"])

@@ -42,15 +42,11 @@ _AccountId = Annotated[int, argument("The account's number.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountView(AccountRecord):
-    """An account with the address that its gateway is to call back."""
-
     callback_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountCheckResult:
-    """What a harmless request to an account's gateway showed."""
-
     account_id: int
     provider: str
     works: bool
@@ -79,7 +75,6 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the new account: its owner and its base URL."""
         kind = "test account" if self.test else "account"
         return [
             f"a new {kind} at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
@@ -88,7 +83,6 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a provider without an adapter here, and an unknown merchant."""
         capabilities = context.accounts.capabilities(self.provider)
         if capabilities is None:
             names = ", ".join(sorted(context.accounts.providers))
@@ -116,7 +110,6 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        """Add the account, then encrypt its credentials with its id as context."""
         await ensure_writing_key(context, tx)
         new = NewAccount(
             provider=self.provider,
@@ -149,7 +142,6 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[AccountRecord]:
-        """Return accounts by id, without credentials."""
         check_list_limit(self.limit)
         return await accounts.list_accounts(context.database, self.limit)
 
@@ -161,7 +153,6 @@ class ShowAccount(ReadOperation[AccountView], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountView:
-        """Return the account; raise `NOT_FOUND` where there is none of this id."""
         return _view(context, await _known(context.database, self.account_id))
 
 
@@ -173,7 +164,7 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountCheckResult:
-        """Check the account, also a disabled one; `NOT_FOUND` where there is none of this id."""
+        """Check the account, also a disabled one; `NOT_FOUND` if there is none of this id."""
         account = await _known(context.database, self.account_id)
         check = await context.accounts.check(account.id, account.provider)
         return AccountCheckResult(
@@ -201,7 +192,6 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what changes of which account."""
         account = await _known(context.database, self.account_id)
         words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
         if self.base_url is not None:
@@ -216,7 +206,6 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         return words + _credential_words(self.credentials or {})
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse values that could not be used, and an unknown account."""
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
@@ -267,7 +256,6 @@ class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        """Enable the account; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(context, tx, self.account_id, enabled=True)
 
 
@@ -279,7 +267,6 @@ class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        """Disable the account; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(context, tx, self.account_id, enabled=False)
 
 
@@ -348,7 +335,6 @@ async def _check_owner(context: OperationContext, owner: int | None, *, livemode
 def _check_countries(
     context: OperationContext, provider: str, countries: Sequence[str] | None
 ) -> None:
-    """Refuse countries that are not supported, or where the gateway takes no payments."""
     check_market(countries, None)
     capabilities = context.accounts.capabilities(provider)
     allowed = capabilities and capabilities.countries

@@ -22,7 +22,6 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> ActivationRecord:
-        """Return the stored activation; raise `NOT_FOUND` for an unknown merchant."""
         await require_merchant(context.database, self.merchant_id)
         found = await merchants.get_activation(context.database, self.merchant_id)
         assert found is not None  # noqa: S101 - merchants are never deleted
@@ -40,13 +39,11 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
     kyc: Annotated[str, option("Where the check of the merchant is filed.")]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse unknown countries and currencies, and a request without agreement or KYC."""
         check_market(self.countries, self.currencies)
         check_name("contract", self.contract, _FILED_MAX)
         check_name("kyc", self.kyc, _FILED_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Store the request, with where agreement and KYC are filed."""
         file = await _step(tx, self.merchant_id, ActivationAction.REQUEST)
         return await _file(
             tx,
@@ -67,7 +64,6 @@ class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Make the requested market the merchant's own."""
         file = await _step(tx, self.merchant_id, ActivationAction.APPLY)
         if file.requested_countries is None:
             raise RefusedError(ErrorCode.CONFLICT, "nothing was requested that could be applied")
@@ -87,7 +83,7 @@ class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Mark the flow as validated; raise `CONFLICT` where that is not the next step."""
+        """Mark the flow as validated; raise `CONFLICT` if that is not the next step."""
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.VALIDATE))
 
 
@@ -98,7 +94,7 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Mark the merchant as active; raise `CONFLICT` where that is not the next step."""
+        """Mark the merchant as active; raise `CONFLICT` if that is not the next step."""
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.ACTIVATE))
 
 
@@ -113,7 +109,7 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Suspend the merchant; raise `CONFLICT` where that is not the next step."""
+        """Suspend the merchant; raise `CONFLICT` if that is not the next step."""
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.SUSPEND))
 
 
@@ -127,7 +123,7 @@ class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Restore the status before; raise `CONFLICT` where the merchant is not suspended."""
+        """Restore the status before; raise `CONFLICT` if the merchant is not suspended."""
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.RESUME))
 
 

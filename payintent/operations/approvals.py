@@ -126,7 +126,6 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     approval_id: _ApprovalId
 
     async def read(self, context: OperationContext) -> ApprovalView:
-        """Return the proposal or refund; raise `NOT_FOUND` where there is none of this id."""
         if _is_refund(self.approval_id):
             return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
         proposal = await _known(context.database, self.approval_id)
@@ -147,11 +146,9 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with it.")] = ""
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what the approved operation changes."""
         return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what the operation itself refuses."""
         check_note(self.note, needed=False)
         if _is_refund(self.approval_id):
             return
@@ -177,11 +174,9 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
     def merchant_id_of(self, result: Approved) -> int | None:
-        """Return the merchant that it is about, if any."""
         return result.approval.merchant_id
 
     def audit_details(self, result: Approved) -> dict[str, object]:
-        """Record which proposal was approved, and who made it."""
         return _outcome(result.approval)
 
 
@@ -195,7 +190,6 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with it; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a rejection without a note."""
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
@@ -208,12 +202,10 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
         return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
-        """Record which proposal was rejected, and who made it."""
         return _outcome(result)
 
 
 def proposal_view(proposal: Proposal) -> ApprovalView:
-    """Return the view of a proposal, without its arguments."""
     return ApprovalView(
         id=ids.format_id(ids.APPROVAL, proposal.id),
         action=proposal.action,
@@ -284,7 +276,7 @@ async def _known(database: Executor, approval_id: str) -> Proposal:
 
 
 async def _waiting(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; raise `CONFLICT` where it does not wait for a decision any more."""
+    """Lock a proposal; raise `CONFLICT` if it does not wait for a decision any more."""
     proposal_id = _parsed(approval_id)
     proposal = await proposals.lock(tx, proposal_id) if proposal_id else None
     if proposal is None:
@@ -330,7 +322,6 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
-    """Decrypt the operation that was proposed."""
     kind = OPERATIONS.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")

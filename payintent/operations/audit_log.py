@@ -34,7 +34,6 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[AuditEntry]:
-        """Return the entries that all the fields that are given agree with, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_text_if_given("who", self.who, _WHO_MAX)

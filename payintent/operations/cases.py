@@ -48,8 +48,6 @@ _WORDS_ALONE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRefundView:
-    """The last refund of a case's money, as an operator reads it."""
-
     id: str
     status: str
     step: str
@@ -58,8 +56,6 @@ class CaseRefundView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseDisputeView:
-    """The dispute that a case is about, as an operator reads it."""
-
     reference: str  # the gateway's own
     state: str
     funds: str  # untouched, withdrawn or reinstated
@@ -78,15 +74,12 @@ class MoneyView:
 
     @property
     def text(self) -> str:
-        """Return it in words."""
         amount = self.amount or f"{self.amount_minor} smallest units of"
         return f"{amount} {self.currency}" + (f" on {self.chain}" if self.chain else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
-    """A case as an operator reads it."""
-
     id: str
     kind: str
     status: str
@@ -170,7 +163,6 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     case_id: _CaseId
 
     async def read(self, context: OperationContext) -> CaseView:
-        """Return the case; raise `NOT_FOUND` where there is none of this id."""
         found = await _known(context.database, self.case_id)
         money = await case_money.get(context.database, found.id)
         return replace(_view(found), expected=_expected(money), came=_came(money))
@@ -201,13 +193,12 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         return Role.FINANCE if self.resolution == "refund" else self.needs_role
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a resolution without a note."""
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
             raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")
 
     async def apply(self, context: OperationContext, tx: Tx) -> CaseView:
-        """Resolve the case; raise `CONFLICT` where it is closed."""
+        """Resolve the case; raise `CONFLICT` if it is closed."""
         found = await _known(tx, self.case_id)
         if self.resolution == "refund":
             await self._refund(context, tx, found)
@@ -218,7 +209,6 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         return _view(await _known(tx, self.case_id))
 
     async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:
-        """Create the refund of the money that the case holds."""
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
             raise RefusedError(ErrorCode.UNPROCESSABLE, _nothing_held(found))
@@ -255,7 +245,7 @@ async def _lock(tx: Tx, case: CaseRecord) -> None:
 
 
 async def _still_open(tx: Tx, case_id: UUID) -> CaseRecord:
-    """Lock a case; raise `CONFLICT` where it is closed or being refunded."""
+    """Lock a case; raise `CONFLICT` if it is closed or being refunded."""
     await cases.lock(tx, case_id)
     found = await cases.get(tx, case_id)
     assert found is not None  # noqa: S101 - cases are never deleted
@@ -305,7 +295,6 @@ def _view(case: CaseRecord) -> CaseView:
 
 
 def _stated(case: CaseRecord) -> MoneyView | None:
-    """Return the amount that the case states, in units that people read."""
     currency = case.token_symbol or case.currency or to_hex_or_none(case.token)
     if case.amount_minor is None or currency is None:
         return None

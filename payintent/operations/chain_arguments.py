@@ -19,7 +19,7 @@ TOKENS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:
-    """Read a chain; refused (`NOT_FOUND`) where there is none of that slug."""
+    """Read a chain; refused (`NOT_FOUND`) if there is none of that slug."""
     found = await chains.get_chain(database, slug)
     if found is None:
         raise _unknown(slug)

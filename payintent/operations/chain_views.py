@@ -15,8 +15,6 @@ from payintent.storage.onchain.chains import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractView:
-    """One of our contracts, with checksummed addresses."""
-
     account_id: int
     merchant_id: int | None  # None: the platform's
     chain: str
@@ -43,8 +41,6 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainView:
-    """A chain, our contracts and tokens on it, and how far it was read."""
-
     slug: str
     network_id: int
     finality: str
@@ -63,7 +59,6 @@ class ChainView:
 
 
 async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
-    """Load a chain with its contracts, tokens and cursor."""
     cursor = await chains.get_cursor(database, chain.slug)
     return ChainView(
         slug=chain.slug,
@@ -93,7 +88,6 @@ async def _merchant_of(database: Executor, account_id: int) -> int | None:
 
 
 def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractView:
-    """Return the view of a contract, with checksummed addresses."""
     return ContractView(
         account_id=row.account_id,
         merchant_id=merchant_id,
@@ -106,7 +100,6 @@ def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractVie
 
 
 def token_view(row: TokenRecord) -> TokenView:
-    """Return the view of a token, with a checksummed address."""
     return TokenView(
         chain=row.chain,
         symbol=row.symbol,

@@ -60,7 +60,6 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 
     async def read(self, context: OperationContext) -> list[ChainView]:
-        """Return all chains with contracts, tokens and cursors."""
         return [
             await load_chain_view(context.database, chain)
             for chain in await chains.list_chains(context.database)
@@ -85,7 +84,6 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe through which contract money goes to which receiver."""
         whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
             f"payments of {whose} on {self.chain} go through the contract {self.address}",
@@ -152,7 +150,6 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     account_id: Annotated[int, argument("The contract's account.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
-        """Retire the contract and disable its account."""
         account = (
             await accounts.lock(tx, self.account_id) if is_database_id(self.account_id) else None
         )
@@ -227,7 +224,6 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         )
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the chain's new settings."""
         before = to_json_value(
             await load_chain_view(
                 context.database, await require_chain(context.database, self.chain)
@@ -241,7 +237,6 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what wallets would not take, and what is no number, address or amount."""
         chain = await require_chain(context.database, self.chain)
         self._refunds()
         if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
@@ -265,7 +260,6 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
-        """Store what was given; all else stays."""
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
@@ -321,7 +315,6 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     block: Annotated[int | None, option("The last block that counts as read.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is no block, and an unknown chain."""
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")

@@ -25,8 +25,6 @@ def write_number(number: str | Decimal) -> str:
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of a section."""
-
     def normalized(self) -> Self:
         """Write its values as the installation shows them (`BAD_REQUEST`)."""
         numbers = {
@@ -38,8 +36,6 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ChainEntry(ConfigEntry, frozen=True, kw_only=True):
-    """The settings of a chain."""
-
     chain: str
     finality: Literal["finalized", "confirmations"] | UnsetType = UNSET
     confirmations: int | UnsetType = UNSET
@@ -51,8 +47,6 @@ class ChainEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class TokenEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A token on a chain."""
-
     chain: str
     symbol: str
     address: str | UnsetType = UNSET
@@ -63,7 +57,6 @@ class TokenEntry(ConfigEntry, frozen=True, kw_only=True):
     auto_refund_from: Number | UnsetType = UNSET
 
     def normalized(self) -> Self:
-        """Write the address with its checksum."""
         entry = super().normalized()
         if isinstance(entry.address, UnsetType):
             return entry
@@ -72,8 +65,6 @@ class TokenEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class ProviderEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A provider's name outside, and whether it is on."""
-
     provider: str
     wire_name: str | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
@@ -99,15 +90,12 @@ class FraudRuleEntry(ConfigEntry, frozen=True, kw_only=True):
     score: int = 100
 
     def normalized(self) -> Self:
-        """Write an e-mail address as it is compared."""
         if self.kind is not FraudRuleKind.EMAIL or self.value is None:
             return self
         return msgspec.structs.replace(self, value=to_comparable(self.value))
 
 
 class MerchantFraudRuleEntry(FraudRuleEntry, frozen=True, kw_only=True):
-    """A fraud rule for one merchant."""
-
     merchant_id: int
 
 
@@ -126,8 +114,6 @@ class RetentionEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class RateLimitEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A merchant's own rate limit."""
-
     merchant_id: int
     kind: RateLimitClass
     per_s: int
@@ -143,8 +129,6 @@ class RefundThresholdEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class MethodEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A payment method that a merchant offers, with its fee."""
-
     merchant_id: int
     account_id: int
     kind: MethodType

@@ -84,8 +84,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKind:
-    """A section of the file."""
-
     section: str
     entry: type[ConfigEntry]
     key: tuple[str, ...]  # the fields that identify an entry
@@ -99,7 +97,6 @@ class ConfigKind:
     by_hand: Callable[[Any], str] | None = None
 
     def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
-        """Return the values of the identifying fields."""
         return tuple(getattr(entry, name) for name in self.key)
 
 

@@ -40,7 +40,6 @@ class Step:
     approval_id: str | None = None  # of the proposal that waits for another person
 
     def __str__(self) -> str:
-        """Describe the step on one line."""
         note = f" [{self.by_hand}]" if self.by_hand else ""
         if self.approval_id is not None:
             note = f" [waits for approval: {self.approval_id}]"
@@ -56,7 +55,6 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
     with_merchants: bool = False
 
     async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
-        """Return the entries of each section that other installations can have too."""
         return [
             (
                 kind.section,
@@ -129,7 +127,6 @@ def _compare(
 
 
 def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | None:
-    """Return the step from an entry to the file's; None if nothing differs."""
     entry = placed.entry
     old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
     fields = {
@@ -188,7 +185,6 @@ def _words(value: object) -> str:
 
 
 async def _check(context: OperationContext, step: Step) -> Step:
-    """Refuse a step that could not be done, before anything is changed."""
     needs_approval = False
     for operation in step.operations:
         try:

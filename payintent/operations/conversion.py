@@ -12,7 +12,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def find_operation(subject: str, verb: str) -> OperationType:
-    """Return the operation of an action such as `tax.set` (`NOT_FOUND` where there is none)."""
     operation = OPERATIONS.get(f"{subject}.{verb}")
     if operation is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such operation")

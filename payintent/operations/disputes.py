@@ -18,8 +18,6 @@ from payintent.storage.case_list import DisputeFilter, DisputeRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeView:
-    """A dispute as an operator reads it."""
-
     id: UUID
     reference: str  # the gateway's own
     state: str
@@ -63,7 +61,6 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DisputeView]:
-        """Return disputes, newest first."""
         check_list_limit(self.limit)
         check_order(self.order, "status RUNNING", self.status == "RUNNING")
         check_pages(self.order, self.before, self.after)

@@ -36,12 +36,10 @@ class Parameter(ParameterForm):
 
 
 def argument(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
-    """Make a field an argument of its command."""
     return msgspec.Meta(description=help_text, extra={"positional": True, **form})
 
 
 def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
-    """Make a field an option of its command."""
     return msgspec.Meta(description=help_text, extra={"positional": False, **form})
 
 

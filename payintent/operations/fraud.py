@@ -43,8 +43,6 @@ _DEFAULT_CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDecisionView:
-    """One denial as an operator reads it."""
-
     id: str
     merchant_id: int
     payment_id: str | None
@@ -90,7 +88,6 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     ] = _SCORE_MAX
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a rule that could match nothing."""
         await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
             raise RefusedError(
@@ -165,7 +162,6 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
     )
 
     async def read(self, context: OperationContext) -> list[FraudRule]:
-        """Return the rules in force, of all merchants."""
         return await fraud.list_rules(context.database)
 
 
@@ -195,7 +191,6 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[FraudDecisionView]:
-        """Return denials, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         decisions = await fraud.list_decisions(context.reading, self.merchant_id, self.limit)

@@ -21,7 +21,6 @@ class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, k
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorIdentityRecord]:
-        """Return identities, those who signed in last first."""
         check_list_limit(self.limit)
         return await operator_identities.list_identities(context.database, self.limit)
 
@@ -34,7 +33,6 @@ class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_onl
     name: _Name
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        """Block the identity; raise `NOT_FOUND` for one that there is not."""
         return _known(await operator_identities.block(tx, self.name), self.name)
 
 
@@ -49,11 +47,9 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe who may sign in again."""
         return [f"{quote_input(self.name)} may sign in again, in the role that its provider gives"]
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` for an unknown identity."""
         _known(await operator_identities.get(context.database, self.name), self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:

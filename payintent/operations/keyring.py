@@ -45,7 +45,6 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
     columns = ("name", "mark", "since", "retired_at")
 
     async def read(self, context: OperationContext) -> list[EncryptionKeyRecord]:
-        """Return the keys that have encrypted something, newest first."""
         return await encryption_keys.list_keys(context.database)
 
 
@@ -62,7 +61,6 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     has_dry_run: ClassVar[bool] = True
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        """Count what would be encrypted again, and name the keys that would retire."""
         writer, encryption = context.encryption.writer, context.encryption
         found = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)

@@ -45,7 +45,6 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe which merchant gets a key."""
         merchant = await require_merchant(context.database, self.merchant_id)
         kind = "test key" if self.test else "API key"
         return [
@@ -55,7 +54,6 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that cannot be printed."""
         check_name("name", self.name or "-")
         await require_merchant(context.database, self.merchant_id)
 
@@ -78,7 +76,6 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[ApiKey]:
-        """Return a merchant's keys, newest first."""
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
         return await api_keys.list_keys(context.database, self.merchant_id, self.limit)

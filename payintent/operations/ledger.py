@@ -87,15 +87,12 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     batch_size: ClassVar[int] = _BATCH
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe how many facts are entered."""
         return [f"{await self.total(context)} facts are entered in the ledger"]
 
     async def total(self, context: OperationContext) -> int:
-        """Count the facts that lack an entry."""
         return await ledger_backfill.count_missing(context.database)
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        """Count the facts that would be entered."""
         return {"facts": await self.total(context)}
 
     def place(self) -> tuple[FactKind, UUID]:
@@ -103,7 +100,6 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return FactKind.CAPTURES, UUID(int=0)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
-        """Enter the next batch, of the next kind that lacks one."""
         kind, after = self.place()
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:
@@ -114,7 +110,6 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
 
     def count(self, done: LedgerBackfilled) -> int:
-        """Return how many facts were entered."""
         return done.facts
 
     def following(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
@@ -124,12 +119,10 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
 
     def combine(self, done: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
-        """Add up what was done."""
         last_id = batch.last_id or done.last_id
         return LedgerBackfilled(facts=done.facts + batch.facts, kind=batch.kind, last_id=last_id)
 
     def audit_details(self, result: LedgerBackfilled) -> Mapping[str, object]:
-        """Record how many facts the batch has."""
         return {"facts": result.facts}
 
 
@@ -140,5 +133,4 @@ class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
     after: UUID
 
     def place(self) -> tuple[FactKind, UUID]:
-        """Return the kind of the batch, and the fact that it comes after."""
         return self.kind, self.after

@@ -21,8 +21,6 @@ _CHAIN = re.compile(r"[a-z0-9-]{1,40}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerAdjustment:
-    """An adjustment as it is entered."""
-
     id: str
     debit: str
     credit: str
@@ -55,7 +53,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe which accounts are debited and credited, and by how much."""
         where = f" on {self.chain}" if self.chain else ""
         return [
             f"{self.debit} is debited, {self.credit} is credited",
@@ -64,7 +61,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse unknown accounts, one account twice, and an amount that is none."""
         check_note(self.note)
         for what, text, form in (
             ("amount", self.amount_minor, _AMOUNT),
@@ -84,7 +80,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
-        """Add the entry of the adjustment to the ledger."""
         entry = adjustment_entry(
             tx.id_generator.new_id(),
             (self.debit, self.credit, int(self.amount_minor)),
@@ -95,7 +90,6 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         return _view(entry)
 
     def audit_details(self, result: LedgerAdjustment) -> Mapping[str, object]:
-        """Record which entry it is."""
         return {"id": result.id}
 
 

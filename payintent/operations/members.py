@@ -49,8 +49,6 @@ class InvitedMember:
 
 @dataclass(frozen=True, slots=True)
 class RemovedMember:
-    """A member that was removed."""
-
     merchant_id: int
     email: str
     removed: bool
@@ -73,7 +71,6 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe who gets a link."""
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             (
@@ -132,7 +129,6 @@ class ListMembers(ReadOperation[list[MemberRecord]], frozen=True, kw_only=True):
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[MemberRecord]:
-        """Return a merchant's members, newest first."""
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
         return await members.list_members(context.database, self.merchant_id, self.limit)
@@ -147,16 +143,13 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
     email: _Email
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe who is removed."""
         return [f"{quote_input(self.email)} can no longer sign in for merchant {self.merchant_id}"]
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` for an unknown merchant, and refuse what is no e-mail address."""
         await require_merchant(context.database, self.merchant_id)
         _check_email(self.email)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RemovedMember:
-        """Delete the member; raise `NOT_FOUND` for one that there is not."""
         if not await members.remove(tx, self.merchant_id, self.email):
             raise RefusedError(
                 ErrorCode.NOT_FOUND,
@@ -174,7 +167,6 @@ def _check_email(email: str) -> None:
 
 
 def link_digest(context: OperationContext, token: str) -> bytes:
-    """Digest the secret part of a link as it is stored."""
     return context.encryption.digest(f"member link:{token}")
 
 

@@ -19,7 +19,7 @@ R = TypeVar("R")
 async def replay_own_event(
     context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
 ) -> ReplayedEvent:
-    """Send an event of the actor's merchant again (`NOT_FOUND` where it has none of this id)."""
+    """Send an event of the actor's merchant again (`NOT_FOUND` if it has none of this id)."""
     async with context.database.transaction() as tx:
         if await merchant_events.get(tx, merchant_id, event_id) is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such event")
@@ -29,7 +29,7 @@ async def replay_own_event(
 async def revoke_own_key(
     context: OperationContext, merchant_id: int, actor: Actor, public_id: str
 ) -> ApiKey:
-    """Revoke a key of the actor's merchant (`NOT_FOUND` where it has none of this id)."""
+    """Revoke a key of the actor's merchant (`NOT_FOUND` if it has none of this id)."""
     if not (public_id.isascii() and public_id.isalnum()):
         raise RefusedError(ErrorCode.NOT_FOUND, "no such key")
     async with context.database.transaction() as tx:

@@ -45,7 +45,6 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
-        """Return merchants by id, at most `limit`."""
         check_list_limit(self.limit)
         check_text_if_given("name", self.name, _NAME_MAX)
         check_after(self.after)
@@ -61,15 +60,12 @@ class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True,
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[CallbackSecretTimes]:
-        """Return them newest first; raise `NOT_FOUND` for an unknown merchant."""
         await require_merchant(context.database, self.merchant_id)
         return await callback_secrets.list_times(context.database, self.merchant_id, LISTED_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistStep:
-    """A step on a merchant's way into service."""
-
     step: str
     done: bool
     says: str  # what is there, or what is missing
@@ -84,7 +80,6 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[ChecklistStep]:
-        """Return the steps in their order; raise `NOT_FOUND` for an unknown merchant."""
         database = context.database
         merchant = await require_merchant(database, self.merchant_id)
         file = await merchants.get_activation(database, merchant.id)

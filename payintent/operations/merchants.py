@@ -95,14 +95,12 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the merchant, and that its secrets are shown."""
         return [
             *await super().changes(context),
             "the approver is shown its API key and its callback secret, and hands them over",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that cannot be printed and a URL that must not be called."""
         check_name("name", self.name, _NAME_MAX)
         allow_http = self.allow_http or context.settings.sandbox
         await check_merchant_callback_url(
@@ -110,7 +108,6 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
-        """Create the merchant with its key and its secret."""
         await ensure_writing_key(context, tx)
         activation = ActivationStatus.ACTIVE if context.settings.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
@@ -129,7 +126,6 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         return CreatedMerchant(merchant, key, secret)
 
     def merchant_id_of(self, result: CreatedMerchant) -> int:
-        """Return the new merchant's id."""
         return result.merchant.id
 
 
@@ -140,7 +136,6 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> Merchant:
-        """Return the merchant; raise `NOT_FOUND` where there is none of this id."""
         return await require_merchant(context.database, self.merchant_id)
 
 
@@ -187,7 +182,6 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     ] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what buyers could not be shown or sent to."""
         if self.mail_receipts and not context.settings.sends_mail:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST"
@@ -222,7 +216,6 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return leads_elsewhere and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe each field that is set, and what it is now."""
         before = await require_merchant(context.database, self.merchant_id)
         shown = to_json_value(before)
         return [
@@ -246,7 +239,6 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             await _check_time_zone(context.database, self.time_zone)
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Store what was given; all else stays."""
         before = await _locked(tx, self.merchant_id)
         check_agreed(context, needs_approval=await self._needs_two(tx, before))
         given = {
@@ -274,7 +266,6 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a URL that must not be called."""
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.settings.sandbox
         await check_merchant_callback_url(
@@ -305,7 +296,6 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return (elsewhere or allows_http) and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe where events go from now on."""
         before = await require_merchant(context.database, self.merchant_id)
         name = f"merchant {before.id} ({quote_input(before.name)})"
         now = before.callback_url or "nowhere"
@@ -338,7 +328,6 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe whose webhooks get another signature, and from when on."""
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             (
@@ -349,7 +338,6 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an overlap outside 0 to 7 days."""
         if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds"

@@ -41,7 +41,6 @@ class NameFonts:
     opened: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def name_of(self, path: Path) -> str:
-        """Return the name under which a font is registered."""
         if path not in self.opened:
             name = f"{path.stem.replace('[wght]', '')}-{len(self.opened)}"
             _register(_open(name, path))

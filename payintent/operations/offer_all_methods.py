@@ -28,7 +28,6 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
 
 
 async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
-    """Add the default methods of one account of a gateway."""
     for position, method in enumerate(default_methods(provider)):
         new = _fiat(merchant_id, account_id, method)
         await payment_methods.add(tx, replace(new, position=position))

@@ -50,7 +50,6 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe who becomes an operator."""
         return [
             (
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
@@ -60,7 +59,6 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that is taken, or that looks like another actor's."""
         _check_name(self.name)
         _check_days(self.days)
         if await operator_tokens.is_taken(context.database, self.name):
@@ -105,17 +103,15 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     role: Annotated[Role, argument("What its holder may do.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True where the role is raised."""
+        """Return True if the role is raised."""
         token = await _known(context, self.public_id)
         return not token.role.includes(self.role)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe whose role is raised."""
         token = await _known(context, self.public_id)
         return [f"{quote_input(token.name)} gets the role {self.role}; it is {token.role}"]
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` for an unknown token."""
         await _known(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
@@ -141,14 +137,12 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe whose token is extended."""
         token = await _known(context, self.public_id)
         return [
             f"the token of {quote_input(token.name)}, {token.role}, works for {self.days} days more"
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` for an unknown token."""
         _check_days(self.days)
         _check_live(await _known(context, self.public_id))
 
@@ -173,7 +167,6 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        """Store the digest of the new token; the old one stops working."""
         token = await operator_tokens.lock_named(tx, context.who)
         if token is None or context.actor.role is None:
             raise RefusedError(
@@ -193,7 +186,6 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
-        """Return operators' tokens, newest first."""
         check_list_limit(self.limit)
         return await operator_tokens.list_tokens(context.database, self.limit)
 

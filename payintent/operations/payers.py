@@ -61,7 +61,6 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
     limit: ListLimit = 100
 
     async def read(self, context: OperationContext) -> list[ExportedPayment]:
-        """Return a page of payments; refuse where there is none of this payer."""
         await check_merchant(context.database, self.merchant_id)
         check_list_limit(self.limit)
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
@@ -111,7 +110,6 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown merchant or payer, and what is still needed."""
         await check_merchant(context.database, self.merchant_id)
         await _check_not_needed(context.database, await self._payments(context.database))
 
@@ -130,7 +128,6 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         return ErasedPayer(merchant_id=self.merchant_id, payments=len(found), more=more)
 
     def audit_details(self, result: ErasedPayer) -> Mapping[str, object]:
-        """Record how many payments it were."""
         return {"payments": result.payments}
 
     async def _payments(self, database: Executor) -> Sequence[UUID]:

@@ -32,7 +32,6 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> dict[str, Any]:
-        """Return what its merchant reads, its sessions, transfers and cases, and its timeline."""
         return await payment_details(context.database, self.payment_id)
 
 
@@ -51,7 +50,6 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
     page: Annotated[int, option("Which page, from 1 on.")] = 1
 
     async def read(self, context: OperationContext) -> TimelinePage:
-        """Return the page; raise `NOT_FOUND` for an unknown payment."""
         if not 1 <= self.page <= _PAGE_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"page must be from 1 to {_PAGE_MAX}")
         payment = (await require_payment(context.database, self.payment_id)).payment

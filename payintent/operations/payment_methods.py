@@ -60,7 +60,6 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         return await merchants.is_in_service(context.database, self.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what buyers are offered, at which fee, and which account gets their money."""
         merchant = await require_merchant(context.database, self.merchant_id)
         offered = f"{self.kind} method {quote_input(self.label)}"
         return [
@@ -73,7 +72,6 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse unknown values, and an account of another merchant."""
         _check_limits(self.limits)
         merchant = await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
@@ -110,7 +108,6 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Add the method to the merchant's offers."""
         await merchants.lock(tx, self.merchant_id)  # an activation under way ends first
         in_service = await merchants.is_in_service(tx, self.merchant_id)
         check_agreed(context, needs_approval=in_service)
@@ -150,7 +147,6 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
-        """Return a merchant's methods in the order they are offered in."""
         await require_merchant(context.database, self.merchant_id)
         watched = (await configuration.get_version(context.database)).watched_chains
         return await payment_methods.list_for_merchant(context.database, self.merchant_id, watched)
@@ -185,7 +181,6 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         return changes_fee and await merchants.is_in_service(database, before.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe each field that is set, and what it is now."""
         before = await _require(context.database, self.method_id)
         shown = to_json_value(before)
         return [
@@ -196,12 +191,10 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse unknown countries and currencies, and values out of range."""
         _check_limits(self.limits)
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Store what was given; all else stays."""
         method = await _require(tx, self.method_id)
         await merchants.lock(tx, method.merchant_id)  # an activation under way ends first
         before = await _known(tx, self.method_id)
@@ -227,7 +220,6 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Enable the method; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(tx, self.method_id, enabled=True)
 
 
@@ -239,7 +231,6 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Disable the method; raise `NOT_FOUND` where there is none of this id."""
         return await _switch(tx, self.method_id, enabled=False)
 
 

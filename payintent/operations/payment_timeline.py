@@ -24,8 +24,6 @@ _TEXTS = frozenset({"body", "answer"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """One thing that happened to a payment."""
-
     at: datetime
     what: str
     id: str | None  # the session, refund, case or event that it happened to

@@ -28,8 +28,6 @@ _PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelledPayment:
-    """A payment that was cancelled by an operator."""
-
     id: str
     merchant_id: int
     status: str
@@ -56,7 +54,6 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
     payment_id: _PaymentId
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe which payment is cancelled."""
         payment = (await require_payment(context.database, self.payment_id)).payment
         return [f"{_name(payment)}, becomes CANCELLED; it is {payment.status}"]
 
@@ -96,13 +93,11 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
     ] = None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what is refunded, and where to."""
         payment = (await require_payment(context.database, self.payment_id)).payment
         amount, there = self.amount or "all that is left", self.destination or "where it came from"
         return [f"{_name(payment)}: {amount} goes back", f"to {there}"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse texts that cannot be stored."""
         check_text_if_given("reason", self.reason, _REASON_MAX)
         check_text_if_given("destination", self.destination, _DESTINATION_MAX)
 
@@ -126,7 +121,6 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
 
     def audit_details(self, result: RefundView) -> dict[str, object]:
-        """Record the refund that it made."""
         return {"refund_id": result.id}
 
 
@@ -146,7 +140,6 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what ends, where it was to be paid, and which transfers were seen."""
         payment = await require_payment(context.database, self.payment_id)
         stranded = await check_stranded(context.database, payment, context.accounts.providers)
         found = await pending_transfers.list_session_transactions(
@@ -160,12 +153,10 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a payment that ends without an operator."""
         found = await require_payment(context.database, self.payment_id)
         await check_stranded(context.database, found, context.accounts.providers)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
-        """Expire it, with its event and its case."""
         found = await require_payment(tx, self.payment_id)
         ended = await expire_stranded(tx, found.payment.id, context.accounts.providers)
         return EndedPaymentView(

@@ -30,7 +30,6 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
     columns = ("name", "wire_name", "enabled", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Provider]:
-        """Return all providers of this installation."""
         return await accounts.list_providers(context.database)
 
 
@@ -68,7 +67,6 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20
 
     async def read(self, context: OperationContext) -> list[GatewayErrorView]:
-        """Return each account's last errors, newest first."""
         check_list_limit(self.limit)
         errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
         return list(map(_view, errors))
@@ -94,7 +92,6 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Enable the provider; raise `NOT_FOUND` for an unknown one."""
         return await _switch(tx, self.provider, enabled=True)
 
 
@@ -106,7 +103,6 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Disable the provider; raise `NOT_FOUND` for an unknown one."""
         return await _switch(tx, self.provider, enabled=False)
 
 
@@ -118,12 +114,10 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     wire_name: Annotated[str, argument("What merchants and buyers are shown from now on.")]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that has not the form of one in the API."""
         if not PROVIDER_NAME.fullmatch(self.wire_name):
             raise RefusedError(ErrorCode.BAD_REQUEST, f"wire_name has {PROVIDER_NAME_FORM}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Rename the provider; raise `NOT_FOUND` for an unknown one."""
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no provider {quote_input(self.provider)}")

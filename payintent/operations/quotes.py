@@ -40,7 +40,6 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
     country: Annotated[str, option("Of the buyer: two capital letters.")]
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:
-        """Return one explanation per method and currency, in the order of quotes."""
         payment = (await require_payment(context.database, self.payment_id)).payment
         setup = await context.merchants.get(payment.merchant_id)
         quote_country = resolve_quote_country(

@@ -30,7 +30,6 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
     burst: Annotated[int | None, option("At once after a pause; left out: twice that.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a limit below 1 or above the largest one."""
         await require_merchant(context.database, self.merchant_id)
         if not 1 <= self.per_s <= _PER_S_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
@@ -58,7 +57,6 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:
-        """Return the limits that were set, of one merchant or of all."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         return await rate_limits.list_limits(context.database, self.merchant_id, self.limit)
@@ -73,11 +71,10 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     kind: _Limited
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` for an unknown merchant."""
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
-        """Remove the merchant's own limit; raise `NOT_FOUND` where it has none."""
+        """Remove the merchant's own limit; raise `NOT_FOUND` if it has none."""
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit"

@@ -30,7 +30,6 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     foresees_cases: bool = False
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
-        """Return the differences; nothing is written."""
         comparison = _complete(context, self.comparison)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
@@ -50,7 +49,6 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
     comparison: ReconciliationInput
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe how many cases are opened, and how many payouts are recorded."""
         compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
         foreseen = await compare.read(context)
         payouts = foreseen.payouts.new
@@ -59,7 +57,6 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         )
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown provider or account."""
         await find_accounts(context.database, _complete(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:

@@ -41,7 +41,6 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RunRecord]:
-        """Return runs, newest first."""
         check_list_limit(self.limit)
         if self.status is not None and self.status not in STATUSES:
             raise RefusedError(
@@ -62,7 +61,6 @@ class ShowReconciliationRun(ReadOperation[RunDetails], frozen=True, kw_only=True
     run_id: Annotated[UUID, argument("As `reconciliation list` has it.")]
 
     async def read(self, context: OperationContext) -> RunDetails:
-        """Return the run with its sums."""
         return await _details(context.database, self.run_id)
 
 
@@ -74,7 +72,7 @@ class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=T
     run_id: Annotated[UUID, argument("As `reconciliation list` has it.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
-        """Reopen the run; raise `CONFLICT` where it has not failed."""
+        """Reopen the run; raise `CONFLICT` if it has not failed."""
         status = await reconciliation_runs.lock_ended(tx, self.run_id)
         if status is not None and status != "failed":
             raise RefusedError(ErrorCode.CONFLICT, f"the run has not failed: it is {status}")

@@ -40,7 +40,6 @@ class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return raises and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the new threshold, and the present one."""
         merchant = await require_merchant(context.database, self.merchant_id)
         before = merchant.refund_approval_above.get(self.currency, "none")
         name = f"the {self.currency} refund threshold of merchant {merchant.id}"
@@ -48,7 +47,6 @@ class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return [f"{name} ({quote_input(merchant.name)}) {becomes}"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown currency and an amount that it does not have."""
         await require_merchant(context.database, self.merchant_id)
         if self.currency not in TENDER:
             raise RefusedError(

@@ -11,8 +11,6 @@ from payintent.storage.refund_reviews import RefundReview
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundView:
-    """A refund as an operator reads it."""
-
     id: str
     status: str
     step: str
@@ -53,7 +51,6 @@ def _goes_back(review: RefundReview) -> str | None:
 
 
 def refund_view(review: RefundReview) -> RefundView:
-    """Return a refund of the database in the words of operators."""
     return RefundView(
         id=ids.format_id(ids.REFUND, review.id),
         status=review.status,

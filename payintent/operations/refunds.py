@@ -67,7 +67,6 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundView]:
-        """Return refunds, newest first, filtered by the fields that are given."""
         check_list_limit(self.limit)
         check_order(self.order, "step approval", self.step == RefundStep.APPROVAL)
         check_pages(self.order, self.before, self.after)
@@ -107,7 +106,6 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     refund_id: _RefundId
 
     async def read(self, context: OperationContext) -> RefundView:
-        """Return the refund; raise `NOT_FOUND` where there is none of this id."""
         return await read_refund_view(context.database, self.refund_id)
 
 
@@ -121,11 +119,9 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     note: Annotated[str, option("Needed where the money goes to another than its payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a note that cannot be stored."""
         check_note(self.note, needed=False)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """Record the approval; a worker sends the refund."""
         review = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, review)
         _check_second_person(context, refund)
@@ -145,7 +141,6 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with the refund; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a rejection without a note."""
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
@@ -181,7 +176,6 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what is refunded, and where to."""
         refund = await _known(context.database, self.refund_id)
         amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
         destination = refund.destination or "the way that it came"
@@ -229,7 +223,6 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
     is_destructive: ClassVar[bool] = True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what becomes of the refunds that wait to be sent."""
         harm = "one that its gateway does not know fails after ten minutes"
         return [
             "every refund that waits to be sent is asked about first",
@@ -241,19 +234,17 @@ class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=T
         return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
 
     def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
-        """Record how many refunds it was."""
         return {"refunds": result.refunds}
 
 
 async def read_refund_view(database: Executor, refund_id: str) -> RefundView:
-    """Read a refund as an operator reads it; raise `NOT_FOUND` where there is none of this id."""
     return refund_view(await _known(database, refund_id))
 
 
 async def _check_resting(
     context: OperationContext, database: Executor, refund: RefundReview
 ) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` where it is still polled, or may have been done."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` if it is still polled, or may have been done."""
     found = await resting_refunds.get(database, refund.id)
     if not found.resting:
         state = found.status if found.step == RefundStep.ENDED else found.step
@@ -285,7 +276,7 @@ async def _known(database: Executor, refund_id: str) -> RefundReview:
 
 
 async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
-    """Lock payment, capture and refund; raise `CONFLICT` where it does not wait for approval."""
+    """Lock payment, capture and refund; raise `CONFLICT` if it does not wait for approval."""
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
         raise RefusedError(

@@ -15,8 +15,6 @@ from payintent.storage.restrictions import Restriction
 
 @dataclass(frozen=True, slots=True)
 class RestrictionChange:
-    """A country's restriction after a change."""
-
     type: RestrictionType
     country: str
     active: bool
@@ -36,7 +34,6 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
     country: ViewerCountry
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an invalid country code."""
         check_viewer_country(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
@@ -52,7 +49,6 @@ class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=Tr
     columns = ("type", "country", "active", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Restriction]:
-        """Return restrictions by type and country, lifted ones too."""
         return await restrictions.list_restrictions(context.database)
 
 

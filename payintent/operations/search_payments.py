@@ -156,7 +156,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
         )
 
     async def _candidates(self, database: Executor, scope: PaymentScope) -> Sequence[UUID] | None:
-        """Return the payments of an order, a reference or a transaction; None where none is given.
+        """Return the payments of an order, a reference or a transaction; None if none is given.
 
         `list_records` leaves out what is not in the scope.
         """
@@ -200,7 +200,6 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ListedPayment]:
-        """Return the payments that the text is about, newest first."""
         text = self.text.strip()
         await _check(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:

@@ -101,7 +101,6 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[StatementView]:
-        """Return statements, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         wanted = StatementFilter(
@@ -122,7 +121,6 @@ class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> StatementView:
-        """Return the statement; raise `NOT_FOUND` where there is none of this id."""
         return statement_view(await known_statement(context.database, self.statement_id))
 
 
@@ -140,7 +138,6 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     ] = "csv"
 
     async def read(self, context: OperationContext) -> StatementText:
-        """Return all lines as one text; raise `NOT_FOUND` where there is no such statement."""
         statement = await known_statement(context.database, self.statement_id)
         if self.format == "pdf":
             drawn = await draw_pdf(context.reading, statement)
@@ -162,7 +159,6 @@ async def known_statement(
 
 
 def statement_view(statement: Statement) -> StatementView:
-    """Return a statement as people read it."""
     moved = {
         str(movement): _amount(statement, minor) for movement, minor in statement.movements.items()
     }
@@ -182,7 +178,6 @@ def statement_view(statement: Statement) -> StatementView:
 
 
 def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
-    """Return a line of a statement as people read it."""
     gross = line.net_minor + line.fee_minor + line.tax_minor
     prefix = _FACT_IDS.get(line.fact)
     return StatementLineView(
@@ -212,7 +207,7 @@ async def export_lines(
 
 
 async def draw_pdf(database: Executor, statement: Statement) -> bytes:
-    """Draw a statement as a PDF; raise `UNPROCESSABLE` where it has too many lines."""
+    """Draw a statement as a PDF; raise `UNPROCESSABLE` if it has too many lines."""
     lines = await statements.list_lines(database, statement, 0, PDF_LINES_MAX + 1)
     if len(lines) > PDF_LINES_MAX:
         raise RefusedError(

@@ -33,11 +33,9 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
         return await merchants.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the rate, and what it is now."""
         return [await _change(context, self.country, self.rate)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown country and an invalid rate."""
         if self.country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.country)} is not known"
@@ -45,7 +43,6 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
         check_rate("rate", self.rate)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        """Set the rate and return it with its country."""
         check_agreed(context, needs_approval=await merchants.is_in_service(tx))
         await tax_rates.set_tax_rate(tx, self.country, self.rate)
         return TaxRate(self.country, self.rate)
@@ -58,7 +55,6 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
     columns = ("country", "rate")
 
     async def read(self, context: OperationContext) -> list[TaxRate]:
-        """Return the tax rates by country."""
         rates = await tax_rates.list_tax_rates(context.database)
         return [TaxRate(country, rate) for country, rate in rates.items()]
 
@@ -75,15 +71,12 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
         return await merchants.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe the rate that ends."""
         return [await _change(context, self.country, Decimal(0))]
 
     async def check(self, context: OperationContext) -> None:
-        """Raise `NOT_FOUND` where there is no rate."""
         await _require(context.database, self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        """Remove the rate; raise `NOT_FOUND` where there is none."""
         check_agreed(context, needs_approval=await merchants.is_in_service(tx))
         if not await tax_rates.remove_tax_rate(tx, self.country):
             raise _unknown(self.country)

@@ -62,7 +62,6 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         return Decimal(self.auto_refund_from)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say which coins are taken for the token from now on."""
         before = to_json_value(token_view(await self._before(context.database)))
         return [
             f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
@@ -71,7 +70,6 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is no address, no decimals, no minimum or no floor."""
         await require_chain(context.database, self.chain)
         if self.address is not None:
             read_address("address", self.address)
@@ -82,7 +80,6 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         await self._changed(context.database)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
-        """Write what was given."""
         await lock_known_chain(tx, self.chain)
         check_agreed(context, needs_approval=self._decides_money(await self._before(tx)))
         token = await self._changed(tx)

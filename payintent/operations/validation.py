@@ -113,7 +113,6 @@ def check_origin(origin: str, *, sandbox: bool) -> None:
 
 
 async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
-    """Return a merchant; raise `NOT_FOUND` where there is none."""
     found = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
     if found is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no merchant {merchant_id}")

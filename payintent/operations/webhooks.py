@@ -35,8 +35,6 @@ BATCH = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
-    """An event and how far its delivery is."""
-
     event_id: UUID
     type: str
     payment_id: str
@@ -69,8 +67,6 @@ class EventAttempts:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedEvent:
-    """An event that is due again."""
-
     event_id: UUID
     merchant_id: int
 
@@ -109,7 +105,6 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DeliveryView]:
-        """Return deliveries, newest first, filtered by merchant, state and time."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         wanted = DeliveryFilter(
@@ -137,7 +132,6 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[EndpointRecord]:
-        """Return the endpoints by the merchant's number."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
@@ -153,7 +147,6 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
     event_id: _EventId
 
     async def read(self, context: OperationContext) -> EventAttempts:
-        """Return the event and its attempts; raise `NOT_FOUND` for an unknown event."""
         event = await outbox.get_event(context.database, self.event_id)
         if event is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
@@ -169,7 +162,6 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     event_id: _EventId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
-        """Make the event's delivery due; raise `NOT_FOUND` for an unknown event."""
         merchant_id = await event_replays.replay(tx, self.event_id)
         if merchant_id is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
@@ -192,22 +184,18 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a replay without merchant and without time."""
         if self.merchant_id is None and self.since is None and self.until is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
         await check_merchant(context.database, self.merchant_id)
         self._missed()
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe how many events are sent again."""
         return [f"{await self.total(context)} events are sent again"]
 
     async def total(self, context: OperationContext) -> int:
-        """Count the events that did not arrive."""
         return (await event_replays.count_missed(context.database, self._missed())).events
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        """Count the events that would be sent again, and their merchants."""
         missed = await event_replays.count_missed(context.database, self._missed())
         return {
             "events": missed.events,
@@ -217,7 +205,6 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
-        """Make the next batch due."""
         event_ids = await event_replays.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
         return ReplayedEvents(
             events=len(event_ids),
@@ -237,7 +224,6 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return UUID(int=0)
 
     def count(self, done: ReplayedEvents) -> int:
-        """Return how many events are due again."""
         return done.events
 
     def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
@@ -252,7 +238,6 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         )
 
     def combine(self, done: ReplayedEvents, batch: ReplayedEvents) -> ReplayedEvents:
-        """Add up what was done."""
         return ReplayedEvents(
             events=done.events + batch.events,
             first_event_id=done.first_event_id or batch.first_event_id,
@@ -260,7 +245,6 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         )
 
     def audit_details(self, result: ReplayedEvents) -> Mapping[str, object]:
-        """Record how many events the batch has."""
         return {"events": result.events}
 
 

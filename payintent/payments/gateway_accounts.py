@@ -74,7 +74,7 @@ class GatewayAccounts:
 
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
         gateway = self._gateways.get(provider)
-        return gateway and gateway.capabilities
+        return gateway.capabilities if gateway else None
 
     def currencies(self, provider: str) -> frozenset[str] | None:
         """Return the currencies that a provider's gateway takes; None: any."""
