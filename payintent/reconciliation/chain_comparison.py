@@ -8,24 +8,18 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from uuid import UUID
 
 from payintent.config import Settings
 from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
-from payintent.domain.errors import (
-    ChainUnavailableError,
-    LockTimeoutError,
-    RefusedError,
-    StorageUnavailableError,
-)
+from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
 from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
 from payintent.reconciliation.difference_cases import OPENED_MAX, check_count, make_cases
-from payintent.reconciliation.intake import RUNS, SOURCE_FAILURES
 from payintent.reconciliation.receiver_balances import make_balances, read_holdings
+from payintent.reconciliation.runs import SOURCE_FAILURES, failures_recorded, note_end
 from payintent.storage import (
     cases,
     reconciliation,
@@ -105,7 +99,8 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
                 tokens=tokens,
                 claimed=claimed,
             )
-            await _run(work, run)
+            async with failures_recorded(database, claimed):
+                await _run(work, run)
     finally:
         await reader.close()
 
@@ -156,28 +151,20 @@ def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun
 
 
 async def _run(work: _Work, run: BlockRun) -> None:
-    """Compare a run's blocks to the end; if that fails, the run records why."""
-    try:
-        advanced: BlockRun | None = run
-        while advanced is not None:
-            piece = await read_piece(
-                work.reader,
-                work.contract.address,
-                advanced.next_block,
-                advanced.last_block,
-                partial(_lacks, work, advanced),
-            )
-            if piece.left_out_by is not None:
-                WRONG_ANSWERS.labels(work.chain.slug, "logs_left_out").inc()
-                _log.warning("logs_left_out", chain=work.chain.slug, endpoint=piece.left_out_by)
-            advanced = await _compare(work, advanced, piece)
-    except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
-        raise  # its lease ends, and it goes on there
-    except RefusedError as refused:
-        await _fail(work, refused.message)
-    except Exception as error:  # noqa: BLE001 - a contract that we cannot compare stops no other
-        _log.error("reconciliation_run_failed", run=str(work.claimed.id), exc_info=error)
-        await _fail(work, f"an error of the service: {type(error).__name__}")
+    """Compare a run's blocks to the end."""
+    advanced: BlockRun | None = run
+    while advanced is not None:
+        piece = await read_piece(
+            work.reader,
+            work.contract.address,
+            advanced.next_block,
+            advanced.last_block,
+            partial(_lacks, work, advanced),
+        )
+        if piece.left_out_by is not None:
+            WRONG_ANSWERS.labels(work.chain.slug, "logs_left_out").inc()
+            _log.warning("logs_left_out", chain=work.chain.slug, endpoint=piece.left_out_by)
+        advanced = await _compare(work, advanced, piece)
 
 
 async def _lacks(work: _Work, run: BlockRun, piece: LogPiece) -> bool:
@@ -215,7 +202,7 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
         await reconciliation_blocks.advance(tx, run)
     if ended is None:
         return run
-    _note(work, run, ended.status)
+    note_end(work.claimed, work.contract.account_id, ended.status, run.differences)
     return None
 
 
@@ -277,24 +264,3 @@ async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:
     ]
     opened = await cases.open_cases(tx, new)
     return replace(run, differences=run.differences + len(short), opened=run.opened + len(opened))
-
-
-async def _fail(work: _Work, problem: str) -> None:
-    run_id: UUID = work.claimed.id
-    async with work.database.transaction() as tx:
-        if not await reconciliation_runs.lock(tx, work.claimed):
-            return
-        await reconciliation_runs.end(tx, run_id, RunEnd(status="failed", problem=problem))
-    RUNS.labels("failed").inc()
-    _log.error("reconciliation_failed", run=str(run_id), problem=problem)
-
-
-def _note(work: _Work, run: BlockRun, status: str) -> None:
-    RUNS.labels(status).inc()
-    _log.info(
-        "reconciliation_ended",
-        run=str(run.run_id),
-        gateway_account=work.contract.account_id,
-        status=status,
-        differences=run.differences,
-    )

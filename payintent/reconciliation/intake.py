@@ -9,17 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
-from prometheus_client import Counter
-
-from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.domain.errors import LockTimeoutError
 from payintent.domain.settlement_file import FileLayout
 from payintent.log import get_logger
-from payintent.reconciliation.compare import (
-    ReconciliationInput,
-    ReconciliationResult,
-    compare_file,
-)
-from payintent.reconciliation.provider_file import InvalidProviderFileError, ProviderFile
+from payintent.reconciliation.compare import ReconciliationInput, compare_file
+from payintent.reconciliation.provider_file import ProviderFile
+from payintent.reconciliation.runs import SOURCE_FAILURES, fail, failures_recorded, note_end
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.storage import reconciliation_runs
 from payintent.storage.database import Database
@@ -28,14 +23,6 @@ from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun,
 WHO = "reconciliation"
 _log = get_logger("reconciliation")
 _ATTEMPTS_MAX = 5  # a run that ended its worker so often is given up
-_PROBLEM_CHARS_MAX = 1_000
-
-RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
-SOURCE_FAILURES = Counter(
-    "payintent_reconciliation_source_failures_total",
-    "Looks at a folder, store, reporting API or chain for a comparison that failed",
-    ["source"],
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +78,11 @@ async def compare_list(
     if not run.is_ours:
         return None
     if run.attempts > _ATTEMPTS_MAX:
-        await _fail(context, run, f"it was begun {_ATTEMPTS_MAX} times and never ended")
+        problem = f"it was begun {_ATTEMPTS_MAX} times and never ended"
+        await fail(context.database, run, problem)
     else:
-        await _run(context, new, run, found)
+        async with failures_recorded(context.database, run):
+            await _compare(context, new, run, found)
     return run.id
 
 
@@ -116,30 +105,10 @@ def read_digest(path: Path) -> str:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
-async def _run(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
-) -> None:
-    """Compare a list; if that fails, the run records why."""
-    try:
-        found = await _compare(context, new, run, listed)
-    except (StorageUnavailableError, LockTimeoutError):
-        raise  # its lease ends, and it is begun again
-    except InvalidProviderFileError as bad:
-        await _fail(context, run, "; ".join(bad.problems))
-    except RefusedError as refused:
-        await _fail(context, run, refused.message)
-    except Exception as error:  # noqa: BLE001 - a list that we cannot compare stops no other
-        _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
-        await _fail(context, run, f"an error of the service: {type(error).__name__}")
-    else:
-        if found is not None:
-            _note(run, new, found)
-
-
 async def _compare(
     context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
-) -> ReconciliationResult | None:
-    """Compare, open cases and end the run in one transaction; None if another worker took over."""
+) -> None:
+    """Compare, open cases and end the run in one transaction, unless another worker has the run."""
     providers = await reconciliation_runs.list_accounts(context.database, [new.account_id])
     provider = providers[new.account_id]
     comparison = ReconciliationInput(
@@ -155,7 +124,7 @@ async def _compare(
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
-            return None
+            return
         compared = await compare_file(tx, comparison, WHO)
         found = await compared.write(tx)
         ended = RunEnd(
@@ -166,26 +135,4 @@ async def _compare(
             sums=found.sums,
         )
         await reconciliation_runs.end(tx, run.id, ended)
-        return found
-
-
-async def _fail(context: ReconciliationContext, run: ClaimedRun, problem: str) -> None:
-    async with context.database.transaction() as tx:
-        if not await reconciliation_runs.lock(tx, run):
-            return
-        problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
-        await reconciliation_runs.end(tx, run.id, RunEnd(status="failed", problem=problem))
-    RUNS.labels("failed").inc()
-    _log.error("reconciliation_failed", run=str(run.id), problem=problem)
-
-
-def _note(run: ClaimedRun, new: NewRun, found: ReconciliationResult) -> None:
-    status = "differs" if found.found else "matched"
-    RUNS.labels(status).inc()
-    _log.info(
-        "reconciliation_ended",
-        run=str(run.id),
-        gateway_account=new.account_id,
-        status=status,
-        differences=found.found,
-    )
+    note_end(run, new.account_id, ended.status, found.found)

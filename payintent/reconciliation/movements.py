@@ -26,7 +26,6 @@ from payintent.payments.record_outside_refund import RefundUnderWayError, record
 from payintent.payments.reported_capture import EarlyReportError
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import (
-    SOURCE_FAILURES,
     WHO,
     FoundList,
     ReconciliationContext,
@@ -39,6 +38,7 @@ from payintent.reconciliation.listed_payouts import (
     make_payout_cases,
     settle_payouts,
 )
+from payintent.reconciliation.runs import SOURCE_FAILURES
 from payintent.storage import captures, cases, gateway_payouts, payments, reconciliation_runs
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
 from payintent.storage.reconciliation_runs import NewRun, ReportingAccount

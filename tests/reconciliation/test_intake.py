@@ -25,7 +25,7 @@ from payintent.operations.reconciliation_runs import (
     RetryReconciliationRun,
     ShowReconciliationRun,
 )
-from payintent.reconciliation import intake, sources
+from payintent.reconciliation import intake, runs, sources
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
@@ -333,7 +333,7 @@ async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_a
 async def test_a_folder_that_cannot_be_read_is_told_and_tried_again(
     world: World, put: Put, tmp_path: Path
 ) -> None:
-    failures = intake.SOURCE_FAILURES.labels("folder")
+    failures = runs.SOURCE_FAILURES.labels("folder")
     before = failures._value.get()
     assert await _take(world, tmp_path / "nothing") == []
     assert failures._value.get() == before + 1

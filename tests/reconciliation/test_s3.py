@@ -19,7 +19,8 @@ from pydantic import SecretStr
 from payintent.config import Settings
 from payintent.operations.reconciliation_runs import ListReconciliationRuns
 from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import SOURCE_FAILURES, take_files
+from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.runs import SOURCE_FAILURES
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.s3_source import S3Source
 from payintent.reconciliation.sources import SourceUnavailableError

@@ -1,0 +1,72 @@
+"""Ends the reconciliation runs that this worker has claimed, and records why one failed."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from prometheus_client import Counter
+
+from payintent.domain.errors import (
+    ChainUnavailableError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.log import get_logger
+from payintent.reconciliation.provider_file import InvalidProviderFileError
+from payintent.storage import reconciliation_runs
+from payintent.storage.advisory_lock import LockLostError
+from payintent.storage.database import Database
+from payintent.storage.reconciliation_runs import ClaimedRun, RunEnd
+
+_log = get_logger("reconciliation")
+_PROBLEM_CHARS_MAX = 1_000
+
+RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
+SOURCE_FAILURES = Counter(
+    "payintent_reconciliation_source_failures_total",
+    "Looks at a folder, store, reporting API or chain for a comparison that failed",
+    ["source"],
+)
+
+
+@asynccontextmanager
+async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
+    """End the run as failed if the block raises, so that no run stops another.
+
+    If the database or the chain is unavailable, the error is raised: the run's lease ends, and the
+    run is continued after that.
+    """
+    try:
+        yield
+    except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
+        raise
+    except InvalidProviderFileError as invalid:
+        await fail(database, run, "; ".join(invalid.problems))
+    except RefusedError as refused:
+        await fail(database, run, refused.message)
+    except Exception as error:  # noqa: BLE001 - what we cannot compare stops no other run
+        _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
+        await fail(database, run, f"an error of the service: {type(error).__name__}")
+
+
+async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
+    """End a run as failed, unless another worker has taken it over."""
+    async with database.transaction() as tx:
+        if not await reconciliation_runs.lock(tx, run):
+            return
+        problem = problem[:_PROBLEM_CHARS_MAX] or "unknown"
+        await reconciliation_runs.end(tx, run.id, RunEnd(status="failed", problem=problem))
+    RUNS.labels("failed").inc()
+    _log.error("reconciliation_failed", run=str(run.id), problem=problem)
+
+
+def note_end(run: ClaimedRun, account_id: int, status: str, differences: int) -> None:
+    """Count and log a run whose end is committed."""
+    RUNS.labels(status).inc()
+    _log.info(
+        "reconciliation_ended",
+        run=str(run.id),
+        gateway_account=account_id,
+        status=status,
+        differences=differences,
+    )
