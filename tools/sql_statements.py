@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from payintent.storage import gateway_payouts, payouts
+from payintent.storage.lists import KeysetList
 
 ROOT = Path(__file__).resolve().parent.parent
 STORAGE = ROOT / "payintent" / "storage"
 _CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
 #: Modules that pass on or compose queries; those of `payment_list` are composed below.
-_COMPOSED = {"database", "driver", "payment_list", "migrations_runner", "replica"}
+_COMPOSED = {"database", "driver", "lists", "payment_list", "migrations_runner", "replica"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,15 @@ def statements() -> Iterator[Statement]:
     for path in sorted(STORAGE.rglob("[a-z]*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         names = vars(importlib.import_module(module))
+        for name, value in names.items():
+            if isinstance(value, KeysetList):
+                yield Statement(f"{path.stem}.{name}", value.text)
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for query in _queries(function, names):
                     yield Statement(f"{path.stem}.{function.name}", query)
+    for table in (payouts.TABLE, gateway_payouts.TABLE):
+        yield Statement("payouts.list_page", table.keyset.text)
     listing = vars(importlib.import_module("payintent.storage.payment_list"))
     for query in ("_ALL", "_OF_KINDS"):
         yield Statement("listing.listed", listing[query] + listing["_PAGE"])

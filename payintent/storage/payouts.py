@@ -4,7 +4,7 @@ A merchant is never paid more than it is owed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Generic, LiteralString, TypeVar
 from uuid import UUID
@@ -12,10 +12,10 @@ from uuid import UUID
 from payintent.domain.ledger import GatewayPayout, Payout
 from payintent.domain.money import format_smallest_units
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.lists import KeysetList
 
 #: The first number of our advisory locks on what merchants are owed; a trigger has it too.
 _PAYABLE_LOCKS = 7_002
-_LAST = UUID(int=2**128 - 1)
 
 AnyPayout = TypeVar("AnyPayout", Payout, GatewayPayout)
 
@@ -69,6 +69,11 @@ class PayoutTable(Generic[AnyPayout]):
     select: LiteralString  # the columns of a record; the table is `p` in it
     read_payout: Callable[[Row], AnyPayout]
 
+    @property
+    def keyset(self) -> KeysetList:
+        owner: LiteralString = "p." + self.owner + " = {}"
+        return KeysetList(self.select, "p.id", owner_id=owner, currency="p.currency = {}")
+
     async def get(self, database: Executor, payout_id: UUID) -> PayoutRecord[AnyPayout] | None:
         """Return a payout, reversed or not."""
         row = await database.row(self.select + " WHERE p.id = $1", payout_id)
@@ -103,19 +108,7 @@ class PayoutTable(Generic[AnyPayout]):
         self, database: Executor, wanted: PayoutFilter, limit: int
     ) -> list[PayoutRecord[AnyPayout]]:
         """List payouts, newest first."""
-        rows = await database.fetch(
-            f"""
-            {self.select}
-            WHERE p.id < $1 AND (p.{self.owner} = $2 OR $2::bigint IS NULL)
-                AND (p.currency = $3 OR $3::text IS NULL)
-            ORDER BY p.id DESC
-            LIMIT $4
-            """,
-            wanted.before or _LAST,
-            wanted.owner_id,
-            wanted.currency,
-            limit,
-        )
+        rows = await self.keyset.page(database, wanted.before, limit, **asdict(wanted))
         return [self.read(row) for row in rows]
 
     def read(self, row: Row) -> PayoutRecord[AnyPayout]:
