@@ -1,7 +1,7 @@
 """Statements of merchants, and the entries of the ledger that are in none yet."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import LiteralString
 from uuid import UUID
@@ -9,8 +9,7 @@ from uuid import UUID
 from payintent.domain.ledger import Fact
 from payintent.domain.statement import Movement
 from payintent.storage.database import Executor, Row, Tx
-
-_LAST = UUID(int=2**128 - 1)
+from payintent.storage.lists import KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +104,14 @@ _SELECT: LiteralString = (
     FROM statement s
     LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.currency
     """
+)
+_STATEMENTS = KeysetList(
+    _SELECT,
+    "s.id",
+    merchant_id="s.merchant_id = {}",
+    currency="s.currency = {}",
+    since="s.day >= {}",
+    until="s.day <= {}",
 )
 
 #: The balances: $1 the account, $2 its merchant.
@@ -233,22 +240,7 @@ async def list_statements(
     database: Executor, wanted: StatementFilter, limit: int
 ) -> list[Statement]:
     """List statements, newest first."""
-    rows = await database.fetch(
-        _SELECT
-        + """
-        WHERE s.id < $1 AND (s.merchant_id = $2 OR $2::bigint IS NULL)
-            AND (s.currency = $3 OR $3::text IS NULL)
-            AND (s.day >= $4 OR $4::date IS NULL) AND (s.day <= $5 OR $5::date IS NULL)
-        ORDER BY s.id DESC
-        LIMIT $6
-        """,
-        wanted.before or _LAST,
-        wanted.merchant_id,
-        wanted.currency,
-        wanted.since,
-        wanted.until,
-        limit,
-    )
+    rows = await _STATEMENTS.page(database, wanted.before, limit, **asdict(wanted))
     return [_statement(row) for row in rows]
 
 
