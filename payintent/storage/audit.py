@@ -1,7 +1,7 @@
 """The audit log: who changed what, and why; entries are only ever added."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.storage.database import Executor, Tx
+from payintent.storage.lists import KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +66,20 @@ async def add(tx: Tx, entry: NewAuditEntry) -> None:
     )
 
 
+_ENTRIES = KeysetList(
+    "SELECT id, at, who, why, action, merchant_id, details FROM audit",
+    "id",
+    merchant_id="merchant_id = {}",
+    action="action = {0} OR starts_with(action, {0} || '.')",
+    who="who = {}",
+    since="at >= {}",
+    until="at < {}",
+)
+
+
 async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry]:
     """List the changes of a scope, newest first."""
-    rows = await database.fetch(
-        """
-        SELECT id, at, who, why, action, merchant_id, details
-        FROM audit
-        WHERE (merchant_id = $1 OR $1::bigint IS NULL)
-            AND (action = $2 OR starts_with(action, $2 || '.') OR $2::text IS NULL)
-            AND (who = $3 OR $3::text IS NULL)
-            AND (at >= $4 OR $4::timestamptz IS NULL)
-            AND (at < $5 OR $5::timestamptz IS NULL)
-            AND (id < $6 OR $6::uuid IS NULL)
-        ORDER BY id DESC
-        LIMIT $7
-        """,
-        scope.merchant_id,
-        scope.action,
-        scope.who,
-        scope.since,
-        scope.until,
-        scope.before,
-        scope.limit,
-    )
+    rows = await _ENTRIES.page(database, scope.before, **asdict(scope))
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 
 
