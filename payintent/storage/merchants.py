@@ -1,7 +1,7 @@
 """Merchants: settings, profile and activation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import msgspec
@@ -11,6 +11,7 @@ from payintent.domain.merchant import Merchant
 from payintent.domain.price import TaxCountry, TaxManager
 from payintent.storage import payment_methods
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.lists import KeysetList
 
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
@@ -130,24 +131,18 @@ class MerchantFilter:
     after: int = 0
 
 
+_MERCHANTS = KeysetList(
+    "SELECT" + COLUMNS + "FROM merchant m",
+    "id",
+    oldest_first=True,
+    name="strpos(lower(name), lower({})) > 0",
+    activation="activation = {}",
+)
+
+
 async def list_merchants(database: Executor, wanted: MerchantFilter, limit: int) -> list[Merchant]:
     """List merchants by id."""
-    rows = await database.fetch(
-        "SELECT"
-        + COLUMNS
-        + """
-        FROM merchant m
-        WHERE id > $1
-            AND (strpos(lower(name), lower($2)) > 0 OR $2::text IS NULL)
-            AND (activation = $3 OR $3::text IS NULL)
-        ORDER BY id
-        LIMIT $4
-        """,
-        wanted.after,
-        wanted.name,
-        wanted.activation,
-        limit,
-    )
+    rows = await _MERCHANTS.page(database, wanted.after, limit, **asdict(wanted))
     return [from_row(row) for row in rows]
 
 
