@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.lists import KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,41 +79,28 @@ async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
     return _proposal(row) if row else None
 
 
+_PROPOSALS = KeysetList(
+    _PROPOSAL,
+    "id",
+    status="CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END"
+    " = {}",
+)
+_WAITING = KeysetList(
+    _PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
+)
+
+
 async def list_proposals(
     database: Executor, status: str | None, before: UUID | None, limit: int
 ) -> list[Proposal]:
     """List proposals, newest first; `None` for the status means all, `before` ended a page."""
-    rows = await database.fetch(
-        _PROPOSAL
-        + """
-        WHERE id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-            AND ($1::text IS NULL OR $1 = CASE
-                WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED'
-                ELSE status
-            END)
-        ORDER BY id DESC
-        LIMIT $3
-        """,
-        status,
-        before,
-        limit,
-    )
+    rows = await _PROPOSALS.page(database, before, limit, status=status)
     return [_proposal(row) for row in rows]
 
 
 async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
     """List proposals that wait, what has waited longest first; `after` ended the last page."""
-    rows = await database.fetch(
-        _PROPOSAL
-        + """
-        WHERE id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-            AND status = 'WAITING' AND expires_at > clock()
-        ORDER BY id
-        LIMIT $2
-        """,
-        after,
-        limit,
-    )
+    rows = await _WAITING.page(database, after, limit)
     return [_proposal(row) for row in rows]
 
 
