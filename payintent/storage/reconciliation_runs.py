@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.storage.database import Executor, Tx
+from payintent.storage.lists import KeysetList
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
 STATUSES = ("running", "matched", "differs", "failed")
@@ -254,20 +255,7 @@ async def list_runs(
     limit: int,
 ) -> list[RunRecord]:
     """List runs, newest first."""
-    rows = await database.fetch(
-        "SELECT"
-        + _COLUMNS
-        + """
-        WHERE ($1::bigint IS NULL OR r.account_id = $1) AND ($2::text IS NULL OR r.status = $2)
-            AND ($3::uuid IS NULL OR r.id < $3)
-        ORDER BY r.id DESC
-        LIMIT $4
-        """,
-        account_id,
-        status,
-        before,
-        limit,
-    )
+    rows = await _RUNS.page(database, before, limit, account_id=account_id, status=status)
     return [RunRecord(**row) for row in rows]
 
 
@@ -279,6 +267,9 @@ _COLUMNS = """
     FROM reconciliation_run r
     JOIN provider_account a ON a.id = r.account_id
 """
+_RUNS = KeysetList(
+    "SELECT" + _COLUMNS, "r.id", account_id="r.account_id = {}", status="r.status = {}"
+)
 
 
 async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]:
