@@ -1,14 +1,13 @@
 """Cases as their merchant may read them: listed by id, newest first."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.case import CaseKind
 from payintent.storage.cases import CaseDispute
 from payintent.storage.database import Executor, Row
-
-_LAST = UUID(int=2**128 - 1)
+from payintent.storage.lists import KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,34 +38,30 @@ class MerchantCase:
     dispute: CaseDispute | None
 
 
+_CASES = KeysetList(
+    """
+    SELECT m.id, m.kind, m.status, m.payment_id, m.opened_at, m.closed_at,
+        coalesce(d.currency, c.currency) AS currency,
+        coalesce(d.amount_minor, c.amount_minor) AS amount_minor,
+        t.decimals AS token_decimals, r.id IS NOT NULL AS on_chain,
+        d.reference, d.state, d.funds, d.reason, d.respond_by
+    FROM money_case m
+    LEFT JOIN dispute d ON d.case_id = m.id
+    LEFT JOIN capture c ON c.id = m.capture_id
+    LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+    """,
+    "m.id",
+    "m.merchant_id = {merchant_id}",
+    status="m.status = {}",
+    kind="m.kind = {}",
+    payment_id="m.payment_id = {}",
+)
+
+
 async def page(database: Executor, wanted: CaseFilter, limit: int) -> list[MerchantCase]:
     """List a page of cases."""
-    rows = await database.fetch(
-        """
-        SELECT m.id, m.kind, m.status, m.payment_id, m.opened_at, m.closed_at,
-            coalesce(d.currency, c.currency) AS currency,
-            coalesce(d.amount_minor, c.amount_minor) AS amount_minor,
-            t.decimals AS token_decimals, r.id IS NOT NULL AS on_chain,
-            d.reference, d.state, d.funds, d.reason, d.respond_by
-        FROM money_case m
-        LEFT JOIN dispute d ON d.case_id = m.id
-        LEFT JOIN capture c ON c.id = m.capture_id
-        LEFT JOIN chain_receipt r ON r.id = c.receipt_id
-        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
-        WHERE m.merchant_id = $1 AND m.id < $2
-            AND (m.status = $3 OR $3::text IS NULL)
-            AND (m.kind = $4 OR $4::text IS NULL)
-            AND (m.payment_id = $5 OR $5::uuid IS NULL)
-        ORDER BY m.id DESC
-        LIMIT $6
-        """,
-        wanted.merchant_id,
-        wanted.before or _LAST,
-        wanted.status,
-        wanted.kind,
-        wanted.payment_id,
-        limit,
-    )
+    rows = await _CASES.page(database, wanted.before, limit, **asdict(wanted))
     return [_case(row) for row in rows]
 
 
