@@ -11,6 +11,7 @@ from payintent.domain.ledger import Fact, refund_entry
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.storage import ledger
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.lists import KeysetList
 
 COLUMNS = """
     r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
@@ -24,7 +25,6 @@ DISPUTED = """
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
 """
 _OF_PAYMENT_MAX = 1_000
-_LAST = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,23 +126,18 @@ async def get(database: Executor, refund_id: UUID) -> Refund | None:
     return from_row(row) if row else None
 
 
+_OF_PAYMENT = KeysetList(
+    "SELECT" + COLUMNS + "FROM refund r",
+    "r.id",
+    "r.payment_id = {payment_id} AND r.case_id IS NULL",
+)
+
+
 async def list_page_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a page of the refunds that a merchant requested of a payment, newest first."""
-    rows = await database.fetch(
-        "SELECT"
-        + COLUMNS
-        + """
-        FROM refund r
-        WHERE r.payment_id = $1 AND r.case_id IS NULL AND r.id < $2
-        ORDER BY r.id DESC
-        LIMIT $3
-        """,
-        payment_id,
-        before or _LAST,
-        limit,
-    )
+    rows = await _OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
     return [from_row(row) for row in rows]
 
 
