@@ -1,13 +1,14 @@
 """Refunds as an operator works on them: listed, shown, approved."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, LiteralString
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.refund import OUTSIDE
-from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.database import Executor, Tx
+from payintent.storage.lists import LOOKED_MAX, KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,111 +78,78 @@ _ASKED = """
 """
 
 
-_NEW: LiteralString = """
-    WITH first AS MATERIALIZED (
-    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
-    FROM refund
-    WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"""
 # Each begins at an index; what no index holds in order is looked for among the newest.
-_WAITING: LiteralString = _NEW + " AND step = 'approval'"
-_UNDER_WAY: LiteralString = """
-    WITH first AS MATERIALIZED (
-    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
-    FROM (
-        (
-            SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
-            FROM refund
-            WHERE step IN ('queued', 'sent')
-            ORDER BY next_at
-            LIMIT 10000
-        )
-        UNION ALL
-        (
-            SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
-            FROM refund
-            WHERE step = 'approval'
-            ORDER BY id
-            LIMIT 10000
-        )
-    ) u
-    WHERE id < coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-"""
-_OF_PAYMENT: LiteralString = _NEW + " AND payment_id = $2"
-_OF_MERCHANT: LiteralString = _NEW + " AND merchant_id = $1"
-_WAITING_AFTER: LiteralString = """
-    WITH first AS MATERIALIZED (
-    SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at
-    FROM refund
-    WHERE id > coalesce($5::uuid, '00000000-0000-0000-0000-000000000000')
-        AND step = 'approval'"""
+_SCANNED: LiteralString = (
+    "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
+)
+_UNDER_WAY: LiteralString = (
+    "((" + _SCANNED + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
+    " UNION ALL (" + _SCANNED + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
+)
 
 
-def _shown(order: LiteralString) -> LiteralString:
+def _refunds(
+    *index: LiteralString, source: LiteralString = "refund", oldest_first: bool = False
+) -> KeysetList:
     return (
-        """
-        ORDER BY id """
-        + order
-        + """
-        LIMIT 10000
-    ), chosen AS MATERIALIZED (
-        SELECT id
-        FROM first
-        WHERE (merchant_id = $1 OR $1::bigint IS NULL)
-            AND (payment_id = $2 OR $2::uuid IS NULL)
-            AND (status = $3 OR $3::text IS NULL) AND (step = $4 OR $4::text IS NULL)
-            AND (currency = $7 OR $7::text IS NULL)
-            AND (created_at >= $8 OR $8::timestamptz IS NULL)
-            AND (created_at < $9 OR $9::timestamptz IS NULL)
-            AND (updated_at >= $10 OR $10::timestamptz IS NULL)
-            AND (updated_at < $11 OR $11::timestamptz IS NULL)
-        ORDER BY id """
-        + order
-        + """
-        LIMIT $6
-    )"""
-        + _ASKED
-        + """
-    JOIN chosen n ON n.id = f.id
-    ORDER BY f.id """
-        + order
-        + """
-    LIMIT $6
-"""
+        KeysetList(_SCANNED + source, "id", *index, oldest_first=oldest_first)
+        .within(
+            "first AS MATERIALIZED",
+            LOOKED_MAX,
+            "SELECT id FROM first",
+            "id",
+            merchant_id="merchant_id = {}",
+            payment_id="payment_id = {}",
+            status="status = {}",
+            step="step = {}",
+            currency="currency = {}",
+            created_from="created_at >= {}",
+            created_before="created_at < {}",
+            updated_from="updated_at >= {}",
+            updated_before="updated_at < {}",
+        )
+        .within(
+            "chosen AS MATERIALIZED",
+            "{limit}",
+            _ASKED + "JOIN chosen n ON n.id = f.id",
+            "f.id",
+        )
     )
 
 
-_NEWEST_SHOWN: LiteralString = _shown("DESC")
-_OLDEST_SHOWN: LiteralString = _shown("ASC")
+_NEWEST, _OF_PAYMENT = _refunds(), _refunds("payment_id = {payment_id}")
+_OF_MERCHANT = _refunds("merchant_id = {merchant_id}")
+_OF_UNDER_WAY = _refunds(source=_UNDER_WAY)
+_WAITING = _refunds("step = 'approval'")
+_WAITING_LONGEST = _refunds("step = 'approval'", oldest_first=True)
 
 
 async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
-    """List refunds, newest first; where nothing holds them in order, of the newest 10,000."""
-    values = _values(wanted, wanted.before, limit)
+    """List refunds, newest first; if no index holds them in order, of the newest 10,000."""
     if wanted.payment_id is not None:
-        rows = await database.fetch(_OF_PAYMENT + _NEWEST_SHOWN, *values)
+        refunds = _OF_PAYMENT
     elif wanted.step == "approval":
-        rows = await database.fetch(_WAITING + _NEWEST_SHOWN, *values)
+        refunds = _WAITING
     elif wanted.status == "PENDING" or wanted.step in {"queued", "sent"}:
-        rows = await database.fetch(_UNDER_WAY + _NEWEST_SHOWN, *values)
-    elif wanted.merchant_id is not None:
-        rows = await database.fetch(_OF_MERCHANT + _NEWEST_SHOWN, *values)
+        refunds = _OF_UNDER_WAY
     else:
-        rows = await database.fetch(_NEW + _NEWEST_SHOWN, *values)
-    return [_asked(row) for row in rows]
+        refunds = _NEWEST if wanted.merchant_id is None else _OF_MERCHANT
+    rows = await refunds.page(database, wanted.before, limit, **asdict(wanted))
+    return [RefundReview(**row) for row in rows]
 
 
 async def list_waiting_refunds(
     database: Executor, wanted: RefundFilter, after: UUID | None, limit: int
 ) -> list[RefundReview]:
-    """List refunds that wait for a person, the oldest first; `after` ended the last page."""
-    rows = await database.fetch(_WAITING_AFTER + _OLDEST_SHOWN, *_values(wanted, after, limit))
-    return [_asked(row) for row in rows]
+    """List refunds that need a decision, oldest first; `after` ended the last page."""
+    rows = await _WAITING_LONGEST.page(database, after, limit, **asdict(wanted))
+    return [RefundReview(**row) for row in rows]
 
 
 async def get(database: Executor, refund_id: UUID) -> RefundReview | None:
     """Read a refund with its capture; None where there is none of this id."""
     row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
-    return _asked(row) if row else None
+    return RefundReview(**row) if row else None
 
 
 async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
@@ -202,19 +170,6 @@ async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: date
 async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
     """Store why a refund was not approved, or has failed."""
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
-
-
-def _values(wanted: RefundFilter, page_end: UUID | None, limit: int) -> tuple[object, ...]:
-    return (
-        *(wanted.merchant_id, wanted.payment_id, wanted.status, wanted.step, page_end),
-        *(limit, wanted.currency, wanted.created_from, wanted.created_before),
-        *(wanted.updated_from, wanted.updated_before),
-    )
-
-
-def _asked(row: Row) -> RefundReview:
-    columns: dict[str, Any] = dict(row)
-    return RefundReview(**columns)
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
