@@ -30,7 +30,7 @@ from payintent.storage import (
     outbox,
 )
 from payintent.storage.cases import STATUSES
-from payintent.storage.merchant_events import EventFilter
+from payintent.storage.delivery_list import DeliveryFilter, list_deliveries
 
 _LISTED = 25
 _CALLS = 100
@@ -86,10 +86,10 @@ async def get_portal_events(visit: Visit) -> Response:
     state = query.get("state")
     if state is not None and state not in outbox.STATES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "There is no such state.")
-    wanted = EventFilter(
+    wanted = DeliveryFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    found = await merchant_events.page(visit.app.service.database, wanted, _LISTED + 1)
+    found = await list_deliveries(visit.app.service.database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].event_id)})

@@ -4,12 +4,13 @@ What an index gives in the order of the list is read from there; of anything els
 many are looked through.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Executor
+from payintent.storage.lists import LOOKED_MAX, KeysetList
 from payintent.storage.outbox import DeliveryRecord
 
 
@@ -25,98 +26,67 @@ class DeliveryFilter:
     before: UUID | None = None
 
 
-# One row at a time by its key, in the order of the list: what is not shown is not read.
-_SHOWN: LiteralString = """
-    SELECT w.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
-        e.occurred_at
-    FROM wanted w
-    CROSS JOIN LATERAL (
-        SELECT merchant_id, state, attempts, next_at
-        FROM delivery
-        WHERE event_id = w.event_id
-        LIMIT 1
-    ) d
-    CROSS JOIN LATERAL (
-        SELECT type, payment_id, occurred_at
-        FROM event
-        WHERE id = w.event_id
-        LIMIT 1
-    ) e
-    WHERE ($1::bigint IS NULL OR d.merchant_id = $1)
-        AND ($2::text IS NULL OR d.state = $2)
-        AND ($3::timestamptz IS NULL OR e.occurred_at >= $3)
-        AND ($4::timestamptz IS NULL OR e.occurred_at < $4)
-        AND (NOT $7::boolean OR d.attempts > 0)
-    ORDER BY w.event_id DESC
-    LIMIT $6
-"""
-_END: LiteralString = "coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')"
-_MERCHANTS: LiteralString = """
-            FROM (SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m
-"""
-_MISSED: LiteralString = (
-    """
-    WITH wanted AS (
-        SELECT o.event_id"""
-    + _MERCHANTS
-    + """
+def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
+    """Look rows up one by one, in the order of the list: what is not listed is not read."""
+    return candidates.within(
+        "wanted AS",
+        LOOKED_MAX,
+        """
+        SELECT w.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
+            e.occurred_at
+        FROM wanted w
         CROSS JOIN LATERAL (
-            SELECT event_id
+            SELECT merchant_id, state, attempts, next_at
             FROM delivery
-            WHERE state IN ('dead', 'skipped') AND state = $2 AND merchant_id = m.id
-                AND event_id < """
-    + _END
-    + """
-            ORDER BY event_id DESC
-            LIMIT 10000
-        ) o
-        ORDER BY o.event_id DESC
-        LIMIT 10000
-    )"""
-)
-_PENDING: LiteralString = (
-    """
-    WITH wanted AS (
-        SELECT o.event_id"""
-    + _MERCHANTS
-    + """
+            WHERE event_id = w.event_id
+            LIMIT 1
+        ) d
         CROSS JOIN LATERAL (
-            SELECT event_id
-            FROM delivery
-            WHERE state = 'pending' AND merchant_id = m.id
-            ORDER BY next_at
-            LIMIT 10000
-        ) o
-        WHERE o.event_id < """
-    + _END
-    + """
-        ORDER BY o.event_id DESC
-        LIMIT 10000
-    )"""
+            SELECT type, payment_id, occurred_at
+            FROM event
+            WHERE id = w.event_id
+            LIMIT 1
+        ) e
+        """,
+        order,
+        merchant_id="d.merchant_id = {}",
+        state="d.state = {}",
+        since="e.occurred_at >= {}",
+        until="e.occurred_at < {}",
+        tried="NOT {} OR d.attempts > 0",
+    )
+
+
+def _undelivered(deliveries: LiteralString) -> KeysetList:
+    """List deliveries of each merchant by an index that holds only those not delivered."""
+    return _deliveries(
+        KeysetList(
+            """
+            SELECT o.event_id
+            FROM (
+                SELECT id FROM merchant WHERE id = {merchant_id} OR {merchant_id} IS NULL
+                LIMIT 100000
+            ) m
+            CROSS JOIN LATERAL (
+                SELECT event_id FROM delivery WHERE merchant_id = m.id AND """
+            + deliveries
+            + """
+                LIMIT 10000
+            ) o
+            """,
+            "o.event_id",
+        )
+    )
+
+
+_MISSED = _undelivered(
+    "state IN ('dead', 'skipped') AND state = {state} AND event_id < {last} ORDER BY event_id DESC"
 )
-_OF_ALL: LiteralString = (
-    """
-    WITH wanted AS (
-        SELECT id AS event_id
-        FROM event
-        WHERE id < """
-    + _END
-    + """
-        ORDER BY id DESC
-        LIMIT 10000
-    )"""
-)
-_OF_MERCHANT: LiteralString = (
-    """
-    WITH wanted AS (
-        SELECT id AS event_id
-        FROM event
-        WHERE merchant_id = $1 AND id < """
-    + _END
-    + """
-        ORDER BY id DESC
-        LIMIT 10000
-    )"""
+_PENDING = _undelivered("state = 'pending' ORDER BY next_at")
+_OF_ALL = _deliveries(KeysetList("SELECT id AS event_id FROM event", "id"))
+_OF_MERCHANT = _deliveries(
+    KeysetList("SELECT merchant_id, id AS event_id FROM event", "id", merchant="merchant_id"),
+    "w.merchant_id, w.event_id",
 )
 
 
@@ -124,21 +94,11 @@ async def list_deliveries(
     database: Executor, wanted: DeliveryFilter, limit: int
 ) -> list[DeliveryRecord]:
     """List deliveries, newest first."""
-    values = (
-        wanted.merchant_id,
-        wanted.state,
-        wanted.since,
-        wanted.until,
-        wanted.before,
-        limit,
-        wanted.tried,
-    )
     if wanted.state in {"dead", "skipped"}:
-        rows = await database.fetch(_MISSED + _SHOWN, *values)
+        deliveries = _MISSED
     elif wanted.state == "pending":
-        rows = await database.fetch(_PENDING + _SHOWN, *values)
-    elif wanted.merchant_id is not None:
-        rows = await database.fetch(_OF_MERCHANT + _SHOWN, *values)
+        deliveries = _PENDING
     else:
-        rows = await database.fetch(_OF_ALL + _SHOWN, *values)
+        deliveries = _OF_ALL if wanted.merchant_id is None else _OF_MERCHANT
+    rows = await deliveries.page(database, wanted.before, limit, **asdict(wanted))
     return [DeliveryRecord(**row) for row in rows]

@@ -1,8 +1,7 @@
 """Lists that are read page by page, in the order of a key."""
 
-from collections.abc import Iterator
 from string import Formatter
-from typing import LiteralString
+from typing import LiteralString, cast
 from uuid import UUID
 
 from payintent.storage.database import Executor, Row
@@ -45,13 +44,14 @@ class KeysetList:
         self._direction: LiteralString = "ASC" if oldest_first else "DESC"
         self._end = FIRST_ID if oldest_first else LAST_ID
         self._with: LiteralString = ""
-        beyond: LiteralString = " > {last}" if oldest_first else " < {last}"
+        last: LiteralString = "({last}, {last_id})" if "," in key else "{last}"
+        beyond: LiteralString = " > " if oldest_first else " < "
         of_one: list[LiteralString] = []
         order: LiteralString = key
         if merchant:
             of_one = [merchant + " BETWEEN {merchant_id} AND {merchant_id}"]
-            order = merchant + " " + self._direction + ", " + key
-        self._select(select, order, [*of_one, key + beyond, *where], given)
+            order = merchant + ", " + key
+        self._select(select, order, [*of_one, "(" + key + ")" + beyond + last, *where], given)
 
     def within(
         self,
@@ -71,7 +71,12 @@ class KeysetList:
     async def page(
         self, database: Executor, last: object, limit: int, **values: object
     ) -> list[Row]:
-        """Read a page; `last` is the key that ended the page before, None for the first page."""
+        """Read a page; `last` is the key that ended the page before, None for the first page.
+
+        If an id completes the key, `last` has both.
+        """
+        if isinstance(last, tuple):
+            last, values["last_id"] = cast("tuple[object, UUID]", last)
         values |= {"last": self._end if last is None else last, "limit": limit}
         return await database.fetch(self.text, *(values[name] for name in self._places))
 
@@ -87,18 +92,16 @@ class KeysetList:
             place = self._place(name)
             conditions.append("(" + condition.format(place) + " OR " + place + " IS NULL)")
         chosen: LiteralString = " WHERE " + " AND ".join(conditions) if conditions else ""
-        ordered: LiteralString = " ORDER BY " + order + " " + self._direction
+        directed: LiteralString = order.replace(", ", " " + self._direction + ", ")
+        ordered: LiteralString = " ORDER BY " + directed + " " + self._direction
         self._rows: LiteralString = self._fill(select) + chosen + ordered
         self.text = self._with + self._rows + " LIMIT " + self._place("limit")
 
     def _fill(self, text: LiteralString) -> LiteralString:
-        for name in _names(text):
-            self._place(name)
+        for _, name, _, _ in Formatter().parse(text):
+            if name:
+                self._place(name)
         return text.format(**self._places)
 
     def _place(self, name: str) -> LiteralString:
         return self._places.setdefault(name, _PLACES[len(self._places)])
-
-
-def _names(text: str) -> Iterator[str]:
-    return (name for _, name, _, _ in Formatter().parse(text) if name)

@@ -25,9 +25,9 @@ from payintent.service import Service, open_service
 from payintent.storage import (
     callbacks,
     captures,
+    delivery_list,
     event_feed,
     hourly_figures,
-    merchant_events,
     merchant_refunds,
     payer_search,
     payment_changes,
@@ -105,7 +105,8 @@ async def _do_all(work: Work) -> None:
     await event_feed.number_new_events(database, merchant_id)
     await event_feed.page(database, merchant_id, event_feed.FEED_START, [], limit)
     await event_feed.change_markers(database, [merchant_id])
-    await merchant_events.page(database, merchant_events.EventFilter(merchant_id=merchant_id), 10)
+    own_events = delivery_list.DeliveryFilter(merchant_id=merchant_id)
+    await delivery_list.list_deliveries(database, own_events, limit)
     await merchant_refunds.page(database, merchant_id, None, limit)
     await _look_up(service, payment_id)
     for wanted in (

@@ -19,7 +19,6 @@ from payintent.storage import (
     delivery_list,
     endpoint_list,
     event_replays,
-    merchant_events,
     merchant_refunds,
     payer_search,
     payment_history,
@@ -288,8 +287,8 @@ async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
 
 
 async def _own_events(merchant_id: int, state: str | None, asked: Recorder) -> None:
-    wanted = merchant_events.EventFilter(merchant_id=merchant_id, state=state)
-    await merchant_events.page(asked, wanted, _LIMIT)
+    wanted = DeliveryFilter(merchant_id=merchant_id, state=state)
+    await delivery_list.list_deliveries(asked, wanted, _LIMIT)
 
 
 async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:

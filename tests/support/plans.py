@@ -33,7 +33,7 @@ def _literal(value: object) -> str:
         return "NULL"
     if isinstance(value, bytes):
         return f"'\\x{value.hex()}'"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         value = "{" + ",".join(map(str, value)) + "}"
     return "'" + str(value) + "'"
 
