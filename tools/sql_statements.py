@@ -13,8 +13,11 @@ from payintent.storage.lists import KeysetList
 ROOT = Path(__file__).resolve().parent.parent
 STORAGE = ROOT / "payintent" / "storage"
 _CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Modules that pass on or compose queries; those of `payment_list` are composed below.
-_COMPOSED = {"database", "driver", "lists", "payment_list", "migrations_runner", "replica"}
+#: Modules that pass on or compose queries; those of payments are composed below.
+_COMPOSED = {
+    *("database", "driver", "lists", "payment_list", "payment_search", "migrations_runner"),
+    "replica",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,11 @@ def statements() -> Iterator[Statement]:
     for table in (payouts.TABLE, gateway_payouts.TABLE):
         yield Statement("payouts.list_page", table.keyset.text)
     listing = vars(importlib.import_module("payintent.storage.payment_list"))
-    for query in ("_ALL", "_OF_KINDS"):
-        yield Statement("listing.listed", listing[query] + listing["_PAGE"])
+    for query in vars(listing["NEWEST"]).values():
+        yield Statement("listing.listed", "WITH page AS (" + query + ")" + listing["_PAGE"])
+    search = vars(importlib.import_module("payintent.storage.payment_search"))
+    for query in vars(search["_NEWEST"]).values():
+        yield Statement("payment_search.list_positions", query)
 
 
 def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:

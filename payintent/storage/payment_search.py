@@ -4,22 +4,21 @@ Every lookup begins at an index; what an index cannot bound, a limit does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from decimal import Decimal
-from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
 from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row
+from payintent.storage.lists import KeysetList
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable, order_id_of
+from payintent.storage.payment_list import NewestPayments, bounds
 
 #: Payments that share an order number or a reference; of more, some are left out.
 SHARED_MAX = 10_000
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 #: Where a payment stands in the order of lists: when it was made, and its id.
 Position = tuple[datetime, UUID]
 
@@ -79,84 +78,9 @@ class PaymentScope:
         compared = (self.amount_min, self.amount_max, *of_session, *of_end)
         return self.unselected or any(value is not None for value in compared)
 
-    @property
-    def start(self) -> datetime:
-        """Return the lower bound of the time."""
-        return self.created_from or _FIRST
 
-    @property
-    def last(self) -> Position:
-        """Return the lower one of the two upper bounds; a scan can start at only one."""
-        until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
-        return min(until, self.before or _LAST)
-
-
-_MERCHANTS: LiteralString = """
-    FROM (SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m
-"""
-# As in `payment_list`, each index holds one kind of one merchant in order; nothing is NULL.
-_ALL: LiteralString = (
-    """
-    SELECT one.created_at, one.id"""
-    + _MERCHANTS
-    + """
-    CROSS JOIN LATERAL (
-        SELECT created_at, id
-        FROM payment
-        WHERE merchant_id = m.id
-            AND (created_at, id) < ($2::timestamptz, $3::uuid)
-            AND created_at >= $5::timestamptz
-        ORDER BY created_at DESC, id DESC
-        LIMIT $4
-    ) one
-    ORDER BY one.created_at DESC, one.id DESC
-    LIMIT $4
-"""
-)
-_OF_STATUSES: LiteralString = (
-    """
-    SELECT one.created_at, one.id"""
-    + _MERCHANTS
-    + """
-    CROSS JOIN unnest($6::text[]) AS c (currency)
-    CROSS JOIN unnest($7::text[]) AS s (status)
-    CROSS JOIN LATERAL (
-        SELECT created_at, id
-        FROM payment
-        WHERE merchant_id = m.id
-            AND currency = c.currency
-            AND status = s.status
-            AND (created_at, id) < ($2::timestamptz, $3::uuid)
-            AND created_at >= $5::timestamptz
-        ORDER BY created_at DESC NULLS LAST, id DESC
-        LIMIT $4
-    ) one
-    ORDER BY one.created_at DESC, one.id DESC
-    LIMIT $4
-"""
-)
-_OF_PAYER: LiteralString = (
-    """
-    SELECT one.created_at, one.id"""
-    + _MERCHANTS
-    + """
-    CROSS JOIN unnest($6::text[]) AS c (currency)
-    CROSS JOIN unnest($7::text[]) AS s (status)
-    CROSS JOIN LATERAL (
-        SELECT created_at, id
-        FROM payment
-        WHERE merchant_id = m.id
-            AND payer_uid = $8
-            AND currency = c.currency
-            AND status = s.status
-            AND (created_at, id) < ($2::timestamptz, $3::uuid)
-            AND created_at >= $5::timestamptz
-        ORDER BY created_at DESC, id DESC NULLS LAST
-        LIMIT $4
-    ) one
-    ORDER BY one.created_at DESC, one.id DESC
-    LIMIT $4
-"""
+_NEWEST = NewestPayments(
+    "(SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m"
 )
 
 
@@ -164,15 +88,9 @@ async def list_positions(
     database: Executor, scope: PaymentScope, payer_uid: str | None
 ) -> list[Position]:
     """List where payments of all merchants or one stand, newest first; a narrow scope's too."""
-    bounds = (scope.merchant_id, *scope.last, scope.limit, scope.start)
-    kinds = (list(scope.currencies), list(scope.statuses))
-    is_every_kind = kinds == (list(CURRENCIES), list(PaymentStatus))
-    if payer_uid is not None:
-        rows = await database.fetch(_OF_PAYER, *bounds, *kinds, payer_uid)
-    elif is_every_kind:
-        rows = await database.fetch(_ALL, *bounds)
-    else:
-        rows = await database.fetch(_OF_STATUSES, *bounds, *kinds)
+    query, more = _NEWEST.choose(scope.currencies, scope.statuses, payer_uid)
+    between = bounds(scope.created_from, scope.created_before, scope.before)
+    rows = await database.fetch(query, scope.merchant_id, *between, scope.limit, *more)
     return [(row["created_at"], row["id"]) for row in rows]
 
 
@@ -303,68 +221,43 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
     return [row["payment_id"] for row in rows]
 
 
-_RECORDS: LiteralString = """
+_RECORDS = KeysetList(
+    """
     SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
         payment_order_id(p.metadata) AS order_id,
         CASE json_typeof(p.metadata) WHEN 'string' THEN p.metadata END AS sealed,
         s.provider, s.chain, s.kind, s.country,
         p.created_at, p.expires_at, p.updated_at
-    FROM unnest($1::uuid[]) AS i (id)
+    FROM unnest({payment_ids}::uuid[]) AS i (id)
     CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
     LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
-    WHERE (p.merchant_id = $2 OR $2::bigint IS NULL)
-        AND p.status = ANY($3::text[])
-        AND (p.created_at, p.id) < ($4::timestamptz, $5::uuid)
-        AND p.created_at >= $7::timestamptz
-        AND p.currency = ANY($8::text[])
-        AND (p.amount >= $9::numeric OR $9::numeric IS NULL)
-        AND (p.amount <= $10::numeric OR $10::numeric IS NULL)
-        AND (s.provider = $11 OR $11::text IS NULL)
-        AND (s.kind = $12 OR $12::text IS NULL)
-        AND (s.country = $13 OR $13::text IS NULL)
-        AND ($14::text IS NULL OR CASE
-            WHEN $14 = 'PAID' THEN p.paid_at
-            WHEN $14 = 'FAILED' THEN p.failed_at
-            WHEN $14 = 'EXPIRED' THEN p.expired_at
-            ELSE p.cancelled_at
-        END IS NOT NULL)
-        AND ($15::timestamptz IS NULL
-            OR coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) >= $15)
-        AND ($16::timestamptz IS NULL
-            OR coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) < $16)
-        AND (s.chain = $17 OR $17::text IS NULL)
-        AND (s.token = $18 OR $18::text IS NULL)
-        AND (s.id IS NULL OR NOT $19::boolean)
-    ORDER BY p.created_at DESC, p.id DESC
-    LIMIT $6
-"""
+    """,
+    "p.created_at, p.id",
+    "p.status = ANY({statuses}::text[]) AND p.currency = ANY({currencies}::text[])",
+    merchant_id="p.merchant_id = {}",
+    created_from="p.created_at >= {}",
+    amount_min="p.amount >= {}",
+    amount_max="p.amount <= {}",
+    provider="s.provider = {}",
+    kind="s.kind = {}",
+    country="s.country = {}",
+    chain="s.chain = {}",
+    token="s.token = {}",  # noqa: S106 - of a chain
+    unselected="NOT {} OR s.id IS NULL",
+    end="""CASE {}::text WHEN 'PAID' THEN p.paid_at WHEN 'FAILED' THEN p.failed_at
+        WHEN 'EXPIRED' THEN p.expired_at ELSE p.cancelled_at END IS NOT NULL""",
+    ended_from="coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) >= {}",
+    ended_before="coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at) < {}",
+)
 
 
 async def list_records(
     database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
 ) -> list[PaymentRecord]:
     """List those of these payments that are in a scope, newest first."""
-    rows = await database.fetch(
-        _RECORDS,
-        payment_ids,
-        scope.merchant_id,
-        list(scope.statuses),
-        *scope.last,
-        scope.limit,
-        scope.start,
-        list(scope.currencies),
-        scope.amount_min,
-        scope.amount_max,
-        scope.provider,
-        scope.kind,
-        scope.country,
-        scope.end,
-        scope.ended_from,
-        scope.ended_before,
-        scope.chain,
-        scope.token,
-        scope.unselected,
-    )
+    _, *last = bounds(None, scope.created_before, scope.before)
+    values = asdict(scope)
+    rows = await _RECORDS.page(database, tuple(last), **values, payment_ids=payment_ids)
     return [_record(row, database.payer_sealing) for row in rows]
 
 
