@@ -14,8 +14,6 @@ from payintent.storage.lists import KeysetList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAuditEntry:
-    """The audit entry of a change that is being made."""
-
     id: UUID
     who: str
     why: str
@@ -26,8 +24,6 @@ class NewAuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """The audit entry of a change that was made."""
-
     id: UUID
     at: datetime
     who: str
@@ -78,7 +74,6 @@ _ENTRIES = KeysetList(
 
 
 async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry]:
-    """List the changes of a scope, newest first."""
     rows = await _ENTRIES.page(database, scope.before, **asdict(scope))
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 

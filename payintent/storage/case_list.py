@@ -92,8 +92,6 @@ class DisputeFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeRecord:
-    """A dispute with its payment and its case."""
-
     id: UUID
     case_id: UUID
     case_status: str
@@ -157,8 +155,6 @@ async def list_running_disputes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentCase:
-    """A case of a payment as it is stored."""
-
     id: UUID
     kind: CaseKind
     merchant_id: int
@@ -170,7 +166,6 @@ class PaymentCase:
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:
-    """List the cases of a payment, oldest first."""
     rows = await database.fetch(
         """
         SELECT id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at

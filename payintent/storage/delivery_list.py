@@ -93,7 +93,6 @@ _OF_MERCHANT = _deliveries(
 async def list_deliveries(
     database: Executor, wanted: DeliveryFilter, limit: int
 ) -> list[DeliveryRecord]:
-    """List deliveries, newest first."""
     if wanted.state in {"dead", "skipped"}:
         deliveries = _MISSED
     elif wanted.state == "pending":

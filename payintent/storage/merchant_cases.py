@@ -60,7 +60,6 @@ _CASES = KeysetList(
 
 
 async def page(database: Executor, wanted: CaseFilter, limit: int) -> list[MerchantCase]:
-    """List a page of cases."""
     rows = await _CASES.page(database, wanted.before, limit, **asdict(wanted))
     return [_case(row) for row in rows]
 

@@ -7,7 +7,6 @@ from payintent.storage.outbox import DeliveryRecord, EventRecord, event_from_row
 
 
 async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventRecord | None:
-    """Read an event of a merchant; None where it has none of this id."""
     row = await database.row(
         """
         SELECT id, payment_id, merchant_id, type, body, occurred_at
@@ -23,7 +22,6 @@ async def get(database: Executor, merchant_id: int, event_id: UUID) -> EventReco
 async def get_delivery(
     database: Executor, merchant_id: int, event_id: UUID
 ) -> DeliveryRecord | None:
-    """Read how far the delivery of a merchant's event is; None where it has none of this id."""
     row = await database.row(
         """
         SELECT d.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,

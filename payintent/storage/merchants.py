@@ -45,7 +45,6 @@ async def add(
     auto_refund: bool,
     allow_http: bool,
 ) -> Merchant:
-    """Add a merchant with its settings and return it with its new id."""
     row = await tx.row(
         """
         INSERT INTO merchant AS m
@@ -64,7 +63,6 @@ async def add(
 
 
 async def get(database: Executor, merchant_id: int) -> Merchant | None:
-    """Read a merchant by id; None where there is none."""
     row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
     return from_row(row) if row else None
 
@@ -141,7 +139,6 @@ _MERCHANTS = KeysetList(
 
 
 async def list_merchants(database: Executor, wanted: MerchantFilter, limit: int) -> list[Merchant]:
-    """List merchants by id."""
     rows = await _MERCHANTS.page(database, wanted.after, limit, **asdict(wanted))
     return [from_row(row) for row in rows]
 
@@ -168,7 +165,6 @@ async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[st
 
 
 async def set_profile(tx: Tx, merchant: Merchant) -> None:
-    """Store what buyers see of a merchant, its default country, and its automatic choices."""
     await tx.fetch(
         """
         UPDATE merchant
@@ -212,13 +208,11 @@ async def is_in_service(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_time_zone(database: Executor, name: str) -> bool:
-    """Tell whether PostgreSQL knows a time zone."""
     row = await database.row("SELECT FROM pg_timezone_names WHERE name = $1", name)
     return row is not None
 
 
 async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
-    """Lock a merchant that is about to be changed."""
     row = await tx.row(
         "SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR NO KEY UPDATE", merchant_id
     )
@@ -226,7 +220,6 @@ async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
 
 
 async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord | None:
-    """Read the stored activation of a merchant."""
     row = await database.row(
         """
         SELECT id AS merchant_id, activation, contract, kyc, requested_countries,

@@ -25,8 +25,6 @@ Position = tuple[datetime, UUID]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentRecord:
-    """A payment as a list shows it to an operator."""
-
     id: UUID
     merchant_id: int
     status: str
@@ -95,7 +93,6 @@ async def list_positions(
 
 
 async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | None) -> list[UUID]:
-    """List the ids of payments of all merchants or one, newest first."""
     return [payment_id for _, payment_id in await list_positions(database, scope, payer_uid)]
 
 
@@ -216,7 +213,6 @@ async def find_by_id(database: Executor, some_id: UUID) -> list[UUID]:
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
-    """Find the payment of a checkout."""
     rows = await database.fetch("SELECT payment_id FROM checkout WHERE id = $1", checkout_id)
     return [row["payment_id"] for row in rows]
 

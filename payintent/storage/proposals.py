@@ -11,8 +11,6 @@ from payintent.storage.lists import KeysetList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewProposal:
-    """An operation that is being proposed; its arguments are encrypted."""
-
     id: UUID
     action: str
     merchant_id: int | None
@@ -51,7 +49,6 @@ _PROPOSAL = """
 
 
 async def add(tx: Tx, new: NewProposal) -> None:
-    """Store a new proposal with its encrypted arguments."""
     await tx.fetch(
         """
         INSERT INTO proposal (id, action, merchant_id, sealed, changes, proposed_by, why)
@@ -68,7 +65,6 @@ async def add(tx: Tx, new: NewProposal) -> None:
 
 
 async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
-    """Read a proposal; None where there is none of this id."""
     row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
     return _proposal(row) if row else None
 
@@ -150,7 +146,6 @@ async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
 
 
 async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
-    """Store a proposal's arguments encrypted with another key."""
     await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)
 
 

@@ -47,8 +47,6 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended."""
-
     status: str
     problem: str = ""
     since: datetime | None = None
@@ -59,8 +57,6 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as it is stored."""
-
     id: UUID
     account_id: int
     provider: str
@@ -155,7 +151,6 @@ async def lock(tx: Tx, run: ClaimedRun) -> bool:
 
 
 async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
-    """Write how a locked run ended."""
     await tx.fetch(
         """
         UPDATE reconciliation_run
@@ -242,7 +237,6 @@ async def run_again(tx: Tx, run_id: UUID) -> None:
 
 
 async def get(database: Executor, run_id: UUID) -> RunRecord | None:
-    """Read a run; None where there is none of this id."""
     row = await database.row("SELECT" + _COLUMNS + "WHERE r.id = $1", run_id)
     return RunRecord(**row) if row else None
 
@@ -254,7 +248,6 @@ async def list_runs(
     before: UUID | None,
     limit: int,
 ) -> list[RunRecord]:
-    """List runs, newest first."""
     rows = await _RUNS.page(database, before, limit, account_id=account_id, status=status)
     return [RunRecord(**row) for row in rows]
 
@@ -273,7 +266,6 @@ _RUNS = KeysetList(
 
 
 async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]:
-    """List what each side of a run says."""
     rows = await database.fetch(
         """
         SELECT type, currency, lines, records, trim_scale(gateway)::text AS gateway,

@@ -13,8 +13,6 @@ from payintent.storage.lists import LOOKED_MAX, KeysetList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReview:
-    """A refund with its capture, and where that came from."""
-
     id: UUID
     status: str
     step: str
@@ -147,7 +145,6 @@ async def list_waiting_refunds(
 
 
 async def get(database: Executor, refund_id: UUID) -> RefundReview | None:
-    """Read a refund with its capture; None where there is none of this id."""
     row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
     return RefundReview(**row) if row else None
 
@@ -168,7 +165,6 @@ async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: date
 
 
 async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
-    """Store why a refund was not approved, or has failed."""
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 

@@ -29,8 +29,6 @@ _OF_PAYMENT_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRefund:
-    """A refund that was accepted."""
-
     id: UUID
     merchant_id: int | None
     payment_id: UUID | None
@@ -121,7 +119,6 @@ async def _record(tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: i
 
 
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
-    """Read a refund; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
     return from_row(row) if row else None
 
@@ -144,7 +141,6 @@ async def list_page_for_payment(
 async def find_account_and_payment(
     database: Executor, refund_id: UUID
 ) -> tuple[int, UUID | None] | None:
-    """Return the account and the payment of a refund's capture."""
     row = await database.row(
         """
         SELECT c.account_id, r.payment_id
@@ -242,7 +238,6 @@ async def mark_failed(
 
 
 async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
-    """Store the gateway's own id of a refund."""
     await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
 
 
@@ -383,7 +378,6 @@ def _due(row: Row) -> DueRefund:
 
 
 def from_row(row: Row) -> Refund:
-    """Build a refund from a row of its columns."""
     columns: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
     columns["amount_minor"] = int(row["amount_minor"])
     columns["status"] = RefundStatus(row["status"])

@@ -44,8 +44,6 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLine:
-    """What one fact did to what the merchant is owed."""
-
     at: datetime
     fact: Fact
     fact_id: UUID
@@ -181,7 +179,6 @@ _LINES: LiteralString = (
 
 
 async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Statement | None:
-    """Return the newest statement of a merchant in a currency."""
     row = await tx.row(
         _SELECT
         + "WHERE s.merchant_id = $1 AND s.currency = $2 AND s.chain = $3"
@@ -231,7 +228,6 @@ async def add(tx: Tx, new: Statement) -> None:
 
 
 async def get(database: Executor, statement_id: UUID) -> Statement | None:
-    """Return one statement; None where there is none of this id."""
     row = await database.row(_SELECT + "WHERE s.id = $1", statement_id)
     return _statement(row) if row else None
 
@@ -239,7 +235,6 @@ async def get(database: Executor, statement_id: UUID) -> Statement | None:
 async def list_statements(
     database: Executor, wanted: StatementFilter, limit: int
 ) -> list[Statement]:
-    """List statements, newest first."""
     rows = await _STATEMENTS.page(database, wanted.before, limit, **asdict(wanted))
     return [_statement(row) for row in rows]
 
