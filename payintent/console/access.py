@@ -30,6 +30,7 @@ from payintent.console.sessions import (
     set_cookie,
 )
 from payintent.domain.errors import (
+    BadRequestError,
     ErrorCode,
     InvalidTextError,
     LockTimeoutError,
@@ -97,7 +98,7 @@ async def read_own_form(request: Request) -> dict[str, str]:
         raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _FORM_TYPE:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"a form is sent as {_FORM_TYPE}")
+        raise BadRequestError(f"a form is sent as {_FORM_TYPE}")
     raw = await read_raw(request, settings.body_bytes_max)
     try:
         pairs = parse_qsl(
@@ -107,7 +108,7 @@ async def read_own_form(request: Request) -> dict[str, str]:
             max_num_fields=_FORM_FIELDS_MAX,
         )
     except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "the form cannot be read") from error
+        raise BadRequestError("the form cannot be read") from error
     return dict(pairs)
 
 

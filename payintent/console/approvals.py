@@ -14,7 +14,7 @@ from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
 from payintent.console.rendering import render
 from payintent.console.sessions import OperatorSession
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.approvals import (
     ApprovalView,
@@ -56,7 +56,7 @@ async def post_decision(request: Request) -> Response:
     form = await read_form(request, session)
     kind = _DECISIONS.get(request.path_params["decision"])
     if kind is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "there is approve and reject")
+        raise NotFoundError("there is approve and reject")
     note = form.get("note", "").strip()
     fields = {"approval_id": request.path_params["approval_id"], "note": note}
     actor = replace(session.actor, why=note)

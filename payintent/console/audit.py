@@ -21,7 +21,7 @@ from payintent.console.operation_forms import (
 from payintent.console.rendering import render
 from payintent.console.results import to_plain
 from payintent.console.sessions import OperatorSession
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError, RefusedError
 from payintent.json_format import encode_json
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.storage.audit import AuditEntry
@@ -70,7 +70,7 @@ async def get_audit_export(request: Request) -> Response:
     session = await signed_in(request)
     form = request.path_params["form"]
     if form not in _WRITERS:
-        raise RefusedError(ErrorCode.NOT_FOUND, "an export is csv or jsonl")
+        raise NotFoundError("an export is csv or jsonl")
     operation = _read_filters(dict(request.query_params))
     first = await read_list(request, session, operation)
     media_type, head, write = _WRITERS[form]

@@ -20,7 +20,7 @@ from payintent.console.sessions import OpenedSession, add_session, note_sign_in,
 from payintent.console.sign_in import onward_path, refused_page
 from payintent.domain import api_key
 from payintent.domain.claim_roles import parse_claim_roles, role_of_claim
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError, RefusedError
 from payintent.operations.base import IDENTITY
 from payintent.storage import audit, operator_identities, payments
 from payintent.storage.audit import NewAuditEntry
@@ -184,7 +184,7 @@ def _name(token: "IdToken") -> str:
 
 def _provider(app: AppContext) -> IdentityProvider:
     if app.identity_provider is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "there is no such page")
+        raise NotFoundError("there is no such page")
     return app.identity_provider
 
 

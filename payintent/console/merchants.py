@@ -19,7 +19,7 @@ from payintent.console.page_action import PageAction, offer
 from payintent.console.rendering import render
 from payintent.console.sessions import OperatorSession
 from payintent.domain.activation import ActivationStatus, is_in_service
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.domain.merchant import Merchant
 from payintent.operations.accounts import AddAccount, ListAccounts
 from payintent.operations.activation import ResumeMerchant, ShowActivation, SuspendMerchant
@@ -150,5 +150,5 @@ def _links(session: OperatorSession, merchant_id: int) -> dict[str, str | None]:
 
 def _parse(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS_MAX:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such merchant")
+        raise NotFoundError("no such merchant")
     return int(text)

@@ -22,7 +22,7 @@ from payintent.console.operation_forms import (
 from payintent.console.rendering import render
 from payintent.console.results import has_secret, to_plain
 from payintent.console.sessions import OperatorSession
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.approvals import proposal_view
 from payintent.operations.base import ChangeOperation, ReadOperation
@@ -63,7 +63,7 @@ async def post_operation(request: Request) -> Response:
     kind = _find_allowed(request, session)
     typed = await read_form(request, session)
     if not issubclass(kind, ChangeOperation):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{kind.action} changes nothing")
+        raise BadRequestError(f"{kind.action} changes nothing")
     try:
         return await _run_step(request, session, kind, typed)
     except RefusedError as refused:

@@ -19,7 +19,7 @@ from payintent.console.sessions import (
     open_session,
     set_cookie,
 )
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.storage import console_sessions
 
 _NEXT_MAX = 2_000
@@ -111,9 +111,9 @@ async def post_end_session(request: Request) -> Response:
     try:
         session_id = UUID(request.path_params["session_id"])
     except ValueError:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such session") from None
+        raise NotFoundError("no such session") from None
     if not await end_session(app, session, session_id):
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such session of yours is open")
+        raise NotFoundError("no such session of yours is open")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 

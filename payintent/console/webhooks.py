@@ -18,7 +18,7 @@ from payintent.console.listing import (
 from payintent.console.page_action import offer
 from payintent.console.payment_story import pretty
 from payintent.console.rendering import render
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.operations.webhooks import (
     ListDeliveries,
     ListEndpoints,
@@ -77,7 +77,7 @@ async def get_webhook_event(request: Request) -> Response:
     try:
         event_id = UUID(request.path_params["event_id"])
     except ValueError:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
+        raise NotFoundError("no such event") from None
     shown = await read_list(request, session, ShowEvent(event_id=event_id))
     href = link_operation(session, ReplayEvent, event_id=event_id)
     return render(

@@ -60,6 +60,26 @@ class RefusedError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class BadRequestError(RefusedError):
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.BAD_REQUEST, message)
+
+
+class NotFoundError(RefusedError):
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NOT_FOUND, message)
+
+
+class ConflictError(RefusedError):
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CONFLICT, message)
+
+
+class UnprocessableError(RefusedError):
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNPROCESSABLE, message)
+
+
 class StorageUnavailableError(Exception):
     """The database cannot be reached or gave up; whether this attempt was stored is unknown."""
 

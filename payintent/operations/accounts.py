@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
 from payintent.domain.gateway import GatewayAccount
 from payintent.domain.operator import Role
 from payintent.encryption import NONCE_BYTES, account_context
@@ -86,7 +86,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         capabilities = context.accounts.capabilities(self.provider)
         if capabilities is None:
             names = ", ".join(sorted(context.accounts.providers))
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {names}")
+            raise BadRequestError(f"provider must be one of {names}")
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
         check_credentials(self.credentials)
@@ -104,10 +104,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_mode(context, account)
         await _check_owner(context, self.merchant_id, livemode=not self.test)
         if capabilities.test_only and not self.test:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"{self.provider} moves no money, and has test accounts alone",
-            )
+            raise BadRequestError(f"{self.provider} moves no money, and has test accounts alone")
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         await ensure_writing_key(context, tx)
@@ -214,10 +211,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         _check_countries(context, account.provider, self.countries or None)
         if self.credentials is None:
             if self.base_url is not None:
-                raise RefusedError(
-                    ErrorCode.BAD_REQUEST,
-                    "credentials are needed with base_url: they are bound to it",
-                )
+                raise BadRequestError("credentials are needed with base_url: they are bound to it")
             return
         check_credentials(self.credentials)
         check_names(context, account.provider, self.credentials)
@@ -299,7 +293,7 @@ async def _known(database: accounts.Executor, account_id: int) -> AccountRecord:
 
 
 def _unknown(account_id: int) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no account {account_id}")
+    return NotFoundError(f"no account {account_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +320,8 @@ async def seal_credentials(
 async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
     merchant = None if owner is None else await merchants.get(context.database, owner)
     if merchant is not None and merchant.livemode != livemode:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            "a test merchant has test accounts alone, and no other merchant has them",
+        raise BadRequestError(
+            "a test merchant has test accounts alone, and no other merchant has them"
         )
 
 
@@ -341,9 +334,8 @@ def _check_countries(
     if countries is None or allowed is None:
         return
     if strangers := ", ".join(sorted(set(countries) - allowed)):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"countries: {provider} takes no payments in {quote_input(strangers)}",
+        raise BadRequestError(
+            f"countries: {provider} takes no payments in {quote_input(strangers)}"
         )
 
 

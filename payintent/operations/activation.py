@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from payintent.domain.activation import ActivationAction, ActivationStatus, next_activation_status
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ConflictError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import check_market, check_name, require_merchant
@@ -66,7 +66,7 @@ class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         file = await _step(tx, self.merchant_id, ActivationAction.APPLY)
         if file.requested_countries is None:
-            raise RefusedError(ErrorCode.CONFLICT, "nothing was requested that could be applied")
+            raise ConflictError("nothing was requested that could be applied")
         market = replace(
             file, countries=file.requested_countries, currencies=file.requested_currencies
         )

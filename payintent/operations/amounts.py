@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 
 from payintent.domain.currencies import MINOR_DECIMALS
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.money import to_smallest_unit
 from payintent.operations.validation import quote_input
 from payintent.storage import payouts
@@ -28,16 +28,12 @@ async def read_amount_minor(
     """
     found = _AMOUNT.fullmatch(amount)
     if found is None or (found[1] and not signed):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{name} must be a plain decimal, not {quote_input(amount)}"
-        )
+        raise BadRequestError(f"{name} must be a plain decimal, not {quote_input(amount)}")
     decimals = await _decimals(database, currency, chain)
     amount_minor = to_smallest_unit(Decimal(found[2]), decimals)
     if not amount_minor:
         allowed = "must not be zero" if signed else "must be above zero"
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{name} {allowed}, with at most {decimals} decimals"
-        )
+        raise BadRequestError(f"{name} {allowed}, with at most {decimals} decimals")
     return -amount_minor if found[1] else amount_minor
 
 
@@ -47,5 +43,5 @@ async def _decimals(database: Executor, currency: str, chain: str | None) -> int
         decimals = await payouts.find_token_decimals(database, chain, currency)
     if decimals is None:
         where = "" if chain is None else f" on {quote_input(chain)}"
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{quote_input(currency)}{where} is not known")
+        raise BadRequestError(f"{quote_input(currency)}{where} is not known")
     return decimals

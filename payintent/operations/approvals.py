@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ConflictError, NotFoundError, RefusedError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
 from payintent.domain.refund import RefundStep
 from payintent.encryption import proposal_place
@@ -287,12 +287,9 @@ async def _waiting(tx: Tx, approval_id: str) -> Proposal:
 
 def _check_waiting(proposal: Proposal) -> None:
     if proposal.status == "LAPSED":
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"it was not approved within {PROPOSAL_HOURS} hours: propose it again",
-        )
+        raise ConflictError(f"it was not approved within {PROPOSAL_HOURS} hours: propose it again")
     if proposal.status != _WAITING:
-        raise RefusedError(ErrorCode.CONFLICT, f"it is {proposal.status} already")
+        raise ConflictError(f"it is {proposal.status} already")
 
 
 async def _check_second_person(
@@ -301,16 +298,14 @@ async def _check_second_person(
     """Refuse the proposer, a lesser role, and a proposer who could not propose it any more."""
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_unbound:
-        raise RefusedError(
-            ErrorCode.CONFLICT,
+        raise ConflictError(
             f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
-            "must approve",
+            "must approve"
         )
     role = await operator_tokens.role_of(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"{quote_input(proposal.proposed_by)} may not propose it any more: reject it",
+        raise ConflictError(
+            f"{quote_input(proposal.proposed_by)} may not propose it any more: reject it"
         )
 
 
@@ -324,15 +319,13 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     kind = OPERATIONS.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
-        raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")
+        raise ConflictError("this version cannot run it: propose it again")
     encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=kind)
     except msgspec.ValidationError as error:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "this version cannot run it: propose it again"
-        ) from error
+        raise ConflictError("this version cannot run it: propose it again") from error
 
 
 def _as_proposer(context: OperationContext, proposal: Proposal) -> OperationContext:
@@ -345,4 +338,4 @@ def _parsed(approval_id: str) -> UUID | None:
 
 
 def _unknown(approval_id: str) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no approval {quote_input(approval_id)}")
+    return NotFoundError(f"no approval {quote_input(approval_id)}")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from payintent.config import Settings
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ConflictError, ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.encryption import Encryption
 from payintent.operations.json_values import to_json_value
@@ -197,7 +197,7 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
     """Raise `CONFLICT` if an operation needs a second person only since it was submitted."""
     if needs_approval and not context.is_agreed:
-        raise RefusedError(ErrorCode.CONFLICT, "this was changed just now; try again")
+        raise ConflictError("this was changed just now; try again")
 
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:

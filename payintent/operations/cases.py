@@ -7,7 +7,12 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    UnprocessableError,
+)
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
@@ -195,7 +200,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
-            raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")
+            raise BadRequestError("only a refund has a destination")
 
     async def apply(self, context: OperationContext, tx: Tx) -> CaseView:
         """Resolve the case; raise `CONFLICT` if it is closed."""
@@ -211,7 +216,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
-            raise RefusedError(ErrorCode.UNPROCESSABLE, _nothing_held(found))
+            raise UnprocessableError(_nothing_held(found))
         await _lock(tx, found)
         refund = await refund_case(tx, found.id, capture_id, context.who, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
@@ -223,7 +228,7 @@ async def _known(database: Executor, case_id: str) -> CaseRecord:
     parsed = ids.parse_id(ids.CASE, case_id)
     found = await cases.get(database, parsed) if parsed else None
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no case {quote_input(case_id)}")
+        raise NotFoundError(f"no case {quote_input(case_id)}")
     return found
 
 
@@ -239,9 +244,7 @@ async def _lock(tx: Tx, case: CaseRecord) -> None:
         await captures.lock(tx, case.capture_id)
     present = await _still_open(tx, case.id)
     if present.capture_id != case.capture_id:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "money has come for it meanwhile: look at the case again"
-        )
+        raise ConflictError("money has come for it meanwhile: look at the case again")
 
 
 async def _still_open(tx: Tx, case_id: UUID) -> CaseRecord:
@@ -250,10 +253,10 @@ async def _still_open(tx: Tx, case_id: UUID) -> CaseRecord:
     found = await cases.get(tx, case_id)
     assert found is not None  # noqa: S101 - cases are never deleted
     if found.status != "OPEN":
-        raise RefusedError(ErrorCode.CONFLICT, f"the case is {found.status} already")
+        raise ConflictError(f"the case is {found.status} already")
     if found.refund is not None and found.refund.status != RefundStatus.FAILED:
         given = ids.format_id(ids.REFUND, found.refund.id)
-        raise RefusedError(ErrorCode.CONFLICT, f"its money is being given back already: {given}")
+        raise ConflictError(f"its money is being given back already: {given}")
     return found
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
 from payintent.evm.keccak import parse_address
 from payintent.operations.fields import argument
 from payintent.operations.validation import (
@@ -35,7 +35,7 @@ async def lock_known_chain(tx: Tx, slug: str) -> ChainRecord:
 
 
 def _unknown(slug: str) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no chain {quote_input(slug)}")
+    return NotFoundError(f"no chain {quote_input(slug)}")
 
 
 def read_address(what: str, text: str) -> bytes:
@@ -43,4 +43,4 @@ def read_address(what: str, text: str) -> bytes:
     try:
         return parse_address(text)
     except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what}: {error}") from error
+        raise BadRequestError(f"{what}: {error}") from error

@@ -4,7 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
 from payintent.operations.accounts import NewSeal, seal_credentials
@@ -100,7 +100,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         address = await self._check_new(context.database)
         receiver = read_address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "deployed_block is the number of a block")
+            raise BadRequestError("deployed_block is the number of a block")
         if self.merchant_id is not None:
             await require_merchant(context.database, self.merchant_id)
         await check_code(context, chain, address, receiver)
@@ -138,7 +138,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
             contract.address == address
             for contract in await chains.list_contracts(database, self.chain)
         ):
-            raise RefusedError(ErrorCode.CONFLICT, f"{self.address} is known on {self.chain}")
+            raise ConflictError(f"{self.address} is known on {self.chain}")
         return address
 
 
@@ -155,7 +155,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         )
         retired = await chains.retire_contract(tx, self.account_id) if account else None
         if account is None or retired is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no contract is account {self.account_id}")
+            raise NotFoundError(f"no contract is account {self.account_id}")
         await accounts.update(tx, replace(account, enabled=False))
         return contract_view(retired, account.merchant_id)
 
@@ -240,19 +240,13 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         chain = await require_chain(context.database, self.chain)
         self._refunds()
         if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"auto_refund_gas must be from 0 to {_GAS_MAX}"
-            )
+            raise BadRequestError(f"auto_refund_gas must be from 0 to {_GAS_MAX}")
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}"
-            )
+            raise BadRequestError(f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
         for what in ("public_rpc_urls", "explorer_urls"):
             urls: list[str] = getattr(self, what) or []
             if len(urls) > _URLS_MAX:
-                raise RefusedError(
-                    ErrorCode.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses"
-                )
+                raise BadRequestError(f"{what} has at most {_URLS_MAX} addresses")
             for url in urls:
                 check_web_url(what, url, sandbox=context.settings.sandbox)
         self._check_finality(
@@ -279,21 +273,17 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     def _check_finality(self, row: ChainRecord) -> None:
         if self.finality == "confirmations" and row.confirmations is None:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"{self.chain} needs a number of confirmations"
-            )
+            raise BadRequestError(f"{self.chain} needs a number of confirmations")
 
     def _refunds(self) -> tuple[bytes | None, Decimal | None]:
         """Read who sends refunds, and from which amount on a second person must agree."""
         refunder = None if self.refunder is None else read_address("refunder", self.refunder)
         if refunder == NATIVE:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "refunder must not be the zero address")
+            raise BadRequestError("refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None
         if not TOKENS.fullmatch(self.refund_approval_above):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "refund_approval_above is a number of tokens, such as 1000"
-            )
+            raise BadRequestError("refund_approval_above is a number of tokens, such as 1000")
         return refunder, Decimal(self.refund_approval_above)
 
 
@@ -317,11 +307,11 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
+            raise BadRequestError("block is the number of a block")
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Resume the chain; logs that are stored already are not classified twice."""
         found = await chains.resume(tx, self.chain, self.block)
         if found is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"nothing of ours is on {self.chain}")
+            raise NotFoundError(f"nothing of ours is on {self.chain}")
         return found

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 import yaml
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, RefusedError
 from payintent.operations.config_entries import ConfigEntry
 from payintent.operations.config_kinds import KINDS, ConfigKind
 
@@ -167,4 +167,4 @@ def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
 
 
 def _refuse(position: str, problem: str) -> NoReturn:
-    raise RefusedError(ErrorCode.BAD_REQUEST, f"{position}: {problem}")
+    raise BadRequestError(f"{position}: {problem}")

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError, RefusedError
 from payintent.encryption import proposal_place
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.config_entries import ConfigEntry
@@ -135,10 +135,7 @@ def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | 
         if value is not msgspec.UNSET and (before is None or value != old[name])
     }
     if before is None and kind.is_fixed:
-        raise RefusedError(
-            ErrorCode.NOT_FOUND,
-            f"{placed.position}: this installation has no {_subject(kind, entry)}",
-        )
+        raise NotFoundError(f"{placed.position}: this installation has no {_subject(kind, entry)}")
     # Fields that are left out stay as they are, also for operations that take all fields.
     same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
     whole = msgspec.structs.replace(entry, **same)

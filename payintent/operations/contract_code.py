@@ -2,7 +2,7 @@
 
 import asyncio
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import UnprocessableError
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.evm.rpc import RpcLimits
 from payintent.onchain.chain_checks import examine_contract
@@ -23,9 +23,8 @@ async def check_code(
     if not context.settings.endpoints.get(chain.slug):
         if context.settings.sandbox:
             return
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            f"the contract's code cannot be compared: PAYINTENT_RPC_{chain.slug.upper()} is empty",
+        raise UnprocessableError(
+            f"the contract's code cannot be compared: PAYINTENT_RPC_{chain.slug.upper()} is empty"
         )
     reader = _open(context, chain)
     try:
@@ -35,7 +34,7 @@ async def check_code(
     finally:
         await reader.close()
     if wrong := [finding.text for finding in found if not finding.right]:
-        raise RefusedError(ErrorCode.UNPROCESSABLE, "; ".join(wrong))
+        raise UnprocessableError("; ".join(wrong))
 
 
 def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
@@ -46,4 +45,4 @@ def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
         return open_chain_reader(chain.slug, context.settings.endpoints[chain.slug], config)
     except ValueError as error:  # its message names the endpoint, not its address
         problem = str(error)
-    raise RefusedError(ErrorCode.UNPROCESSABLE, problem)
+    raise UnprocessableError(problem)

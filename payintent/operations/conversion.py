@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.operations.registry import OPERATIONS, OperationType
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 def find_operation(subject: str, verb: str) -> OperationType:
     operation = OPERATIONS.get(f"{subject}.{verb}")
     if operation is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such operation")
+        raise NotFoundError("no such operation")
     return operation
 
 
@@ -26,4 +26,4 @@ def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: 
     try:
         return msgspec.convert(fields, operation, strict=strict)
     except msgspec.ValidationError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{error}".replace("`$.", "`")) from error
+        raise BadRequestError(f"{error}".replace("`$.", "`")) from error

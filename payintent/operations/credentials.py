@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.gateway import GatewayAccount
 from payintent.domain.web_origin import web_origin
 from payintent.operations.base import OperationContext
@@ -15,9 +15,9 @@ _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 def check_credentials(credentials: Mapping[str, str]) -> None:
     """Refuse too many credentials, and values that are empty or too long."""
     if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
+        raise BadRequestError(f"there are 1 to {_CREDENTIALS_MAX} credentials")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "a credential is empty or too long")
+        raise BadRequestError("a credential is empty or too long")
 
 
 def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
@@ -28,17 +28,14 @@ def check_names(context: OperationContext, provider: str, credentials: Mapping[s
     needed = capabilities.credentials
     allowed = needed | capabilities.optional_credentials
     if unknown := sorted(credentials.keys() - allowed):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
+        raise BadRequestError(
             f"credentials: an account at {provider} has no "
             f"{', '.join(_named(name, allowed) for name in unknown)}; "
-            f"it has {', '.join(sorted(allowed))}",
+            f"it has {', '.join(sorted(allowed))}"
         )
     if missing := needed - credentials.keys():
         lacking = ", ".join(sorted(missing))
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}"
-        )
+        raise BadRequestError(f"credentials: an account at {provider} needs {lacking}")
 
 
 def check_origins(
@@ -58,17 +55,16 @@ def check_origins(
         check_web_url(name, url, sandbox=False)
         origin = web_origin(url)
         if origin is None or origin not in allowed:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
+            raise BadRequestError(
                 f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
-                "others are named in PAYINTENT_GATEWAY_ORIGINS",
+                "others are named in PAYINTENT_GATEWAY_ORIGINS"
             )
 
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Refuse test credentials in an account that should move money, and the reverse."""
     if mistake := context.accounts.mistaken_mode(account):
-        raise RefusedError(ErrorCode.BAD_REQUEST, mistake)
+        raise BadRequestError(mistake)
 
 
 def _named(name: str, allowed: frozenset[str]) -> str:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from typing import Annotated, ClassVar
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
 from payintent.email_address import to_comparable
 from payintent.operations.base import (
@@ -90,11 +90,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "code has capital letters, digits and underscores"
-            )
+            raise BadRequestError("code has capital letters, digits and underscores")
         if not 0 <= self.score <= _SCORE_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"score must be from 0 to {_SCORE_MAX}")
+            raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
         if self.kind in VELOCITIES:
             self._check_velocity()
         else:
@@ -102,37 +100,28 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "a velocity has count_max and window_s, and no value"
-            )
+            raise BadRequestError("a velocity has count_max and window_s, and no value")
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}",
+            raise BadRequestError(
+                f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
             )
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "a list has a value, no count_max and no window_s"
-            )
+            raise BadRequestError("a list has a value, no count_max and no window_s")
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"value has 1 to {_VALUE_MAX} characters")
+            raise BadRequestError(f"value has 1 to {_VALUE_MAX} characters")
         if self.kind is FraudRuleKind.COUNTRY:
             check_viewer_country(self.value)
         if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "value is an e-mail address, or @ and a domain"
-            )
+            raise BadRequestError("value is an e-mail address, or @ and a domain")
         if self.kind is FraudRuleKind.ADDRESS:
             _check_network(self.value)
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Add the rule; all processes use it within seconds."""
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
-            raise RefusedError(
-                ErrorCode.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force"
-            )
+            raise ConflictError(f"there are at most {fraud.RULES_MAX} rules in force")
         value = (
             to_comparable(self.value)
             if self.value and self.kind is FraudRuleKind.EMAIL
@@ -178,7 +167,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
         )
         if removed is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
+            raise NotFoundError(f"no fraud rule {self.rule_id}")
         return removed
 
 
@@ -213,6 +202,4 @@ def _check_network(value: str) -> None:
     try:
         ip_network(value)
     except ValueError as error:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"value is no address or network: {error}"
-        ) from error
+        raise BadRequestError(f"value is no address or network: {error}") from error

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ConflictError, NotFoundError, UnprocessableError
 from payintent.domain.ledger import GatewayPayout, gateway_payout_entries
 from payintent.domain.operator import Role
 from payintent.operations.amounts import read_amount_minor
@@ -86,9 +86,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
             recorded_by=context.who,
         )
         if not await record_gateway_payout(tx, new):
-            raise RefusedError(
-                ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
-            )
+            raise ConflictError(f"a payout {quote_input(self.reference)} is recorded already")
         return _view(await require_payout(tx, gateway_payouts.TABLE, new.payout.id))
 
     def audit_details(self, result: GatewayPayoutView) -> Mapping[str, object]:
@@ -142,7 +140,7 @@ async def _paying_account(database: Executor, account_id: int) -> PayingAccount:
     """Return an account whose payouts are entered; refuse a test account, which has no money."""
     found = await _known_account(database, account_id)
     if not found.livemode:
-        raise RefusedError(ErrorCode.UNPROCESSABLE, "a test account pays nothing out")
+        raise UnprocessableError("a test account pays nothing out")
     return found
 
 
@@ -150,7 +148,7 @@ async def _known_account(database: Executor, account_id: int) -> PayingAccount:
     is_id = is_database_id(account_id)
     found = await gateway_payouts.find_paying_account(database, account_id) if is_id else None
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no account {account_id}")
+        raise NotFoundError(f"no account {account_id}")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import argument
 from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
@@ -59,5 +59,5 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
 
 def _known(found: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"nobody signed in as {quote_input(name)}")
+        raise NotFoundError(f"nobody signed in as {quote_input(name)}")
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.domain import api_key, ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import MerchantId, Purpose, argument, option
 from payintent.operations.test_side import ensure_test_side
@@ -94,7 +94,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
         """Revoke the key; revoking it again keeps the time of the first."""
         key = await api_keys.revoke_key(tx, self.public_id)
         if key is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
+            raise NotFoundError(f"no key {quote_input(self.public_id)}")
         return key
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.ledger import LedgerEntry, adjustment_entry, parse_account
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext
@@ -68,15 +68,14 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             ("chain", self.chain, _CHAIN),
         ):
             if text is not None and not form.fullmatch(text):
-                raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} cannot be {quote_input(text)}")
+                raise BadRequestError(f"{what} cannot be {quote_input(text)}")
         for account in (self.debit, self.credit):
             await _check_account(context.database, account)
         if self.debit == self.credit:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "debit and credit are the same account")
+            raise BadRequestError("debit and credit are the same account")
         if all(_is_merchants(account) for account in (self.debit, self.credit)):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                "two merchants need two adjustments, such as by bank: each has its statement",
+            raise BadRequestError(
+                "two merchants need two adjustments, such as by bank: each has its statement"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
@@ -96,9 +95,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 async def _check_account(database: Executor, account: str) -> None:
     parsed = parse_account(account)
     if parsed is None:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{quote_input(account)} is no account of the ledger"
-        )
+        raise BadRequestError(f"{quote_input(account)} is no account of the ledger")
     if parsed.number is None:
         return
     has = (
@@ -107,7 +104,7 @@ async def _check_account(database: Executor, account: str) -> None:
         else ledger_balances.has_live_account
     )
     if not is_database_id(parsed.number) or not await has(database, parsed.number):
-        raise RefusedError(ErrorCode.NOT_FOUND, f"nobody has the account {quote_input(account)}")
+        raise NotFoundError(f"nobody has the account {quote_input(account)}")
 
 
 def _is_merchants(account: str) -> bool:

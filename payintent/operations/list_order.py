@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.operations.fields import option
 
 ListOrder = Annotated[
@@ -14,11 +14,11 @@ ListOrder = Annotated[
 def check_order(order: str, needs: str, given: object) -> None:
     """Refuse (`BAD_REQUEST`) the oldest first where the list is not of what waits."""
     if order == "oldest" and not given:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"order: the oldest first needs {needs}")
+        raise BadRequestError(f"order: the oldest first needs {needs}")
 
 
 def check_pages(order: str, before: object, after: object) -> None:
     """Refuse (`BAD_REQUEST`) the next page of the other order."""
     name, unfit = ("before", before) if order == "oldest" else ("after", after)
     if unfit is not None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name}: does not go with the {order} first")
+        raise BadRequestError(f"{name}: does not go with the {order} first")

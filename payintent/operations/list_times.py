@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.operations.fields import option
 from payintent.operations.validation import as_utc
 from payintent.storage import payments
@@ -35,8 +35,6 @@ async def made_between(
         return MadeBetween(since, until)
     age = _AGE.fullmatch(older_than)
     if age is None:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, "older_than is a number and s, m, h or d, such as 30m"
-        )
+        raise BadRequestError("older_than is a number and s, m, h or d, such as 30m")
     aged = await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
     return MadeBetween(since, aged if until is None else min(aged, until))

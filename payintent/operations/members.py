@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.mail import MailKind, is_mail_address
 from payintent.domain.member import EMAIL_MAX, LINK_HOURS, MemberRole, is_email
 from payintent.mail.message import Mail
@@ -87,7 +87,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         await require_merchant(context.database, self.merchant_id)
         _check_email(self.email)
         if context.settings.sends_mail and not is_mail_address(self.email):
-            raise RefusedError(ErrorCode.BAD_REQUEST, "email must be an address that mail reaches")
+            raise BadRequestError("email must be an address that mail reaches")
         member = await members.find_by_email(context.database, self.merchant_id, self.email)
         if member is not None:
             self._check_role(member)
@@ -106,7 +106,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         await members.add(tx, new)
         member = await members.find_by_email(tx, self.merchant_id, self.email)
         if member is None:
-            raise RefusedError(ErrorCode.CONFLICT, "the member was removed just now; try again")
+            raise ConflictError("the member was removed just now; try again")
         self._check_role(member)
         token = chance.token_urlsafe(_LINK_BYTES)
         expires_at = await members.set_link(tx, member.id, link_digest(context, token))
@@ -114,9 +114,8 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
 
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
-            raise RefusedError(
-                ErrorCode.CONFLICT,
-                f"{quote_input(member.email)} is a member as {member.role}: remove it first",
+            raise ConflictError(
+                f"{quote_input(member.email)} is a member as {member.role}: remove it first"
             )
 
 
@@ -151,19 +150,15 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> RemovedMember:
         if not await members.remove(tx, self.merchant_id, self.email):
-            raise RefusedError(
-                ErrorCode.NOT_FOUND,
-                f"merchant {self.merchant_id} has no member {quote_input(self.email)}",
+            raise NotFoundError(
+                f"merchant {self.merchant_id} has no member {quote_input(self.email)}"
             )
         return RemovedMember(self.merchant_id, self.email, removed=True)
 
 
 def _check_email(email: str) -> None:
     if not is_email(email):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"email must be an e-mail address of at most {EMAIL_MAX} characters",
-        )
+        raise BadRequestError(f"email must be an e-mail address of at most {EMAIL_MAX} characters")
 
 
 def link_digest(context: OperationContext, token: str) -> bytes:

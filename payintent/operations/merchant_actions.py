@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.domain.member import member_name
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, run
 from payintent.operations.keys import RevokeApiKey
@@ -22,7 +22,7 @@ async def replay_own_event(
     """Send an event of the actor's merchant again (`NOT_FOUND` if it has none of this id)."""
     async with context.database.transaction() as tx:
         if await merchant_events.get(tx, merchant_id, event_id) is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such event")
+            raise NotFoundError("no such event")
         return await _run(context, tx, ReplayEvent(event_id=event_id), actor)
 
 
@@ -31,10 +31,10 @@ async def revoke_own_key(
 ) -> ApiKey:
     """Revoke a key of the actor's merchant (`NOT_FOUND` if it has none of this id)."""
     if not (public_id.isascii() and public_id.isalnum()):
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such key")
+        raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
         if not await api_keys.is_key_of(tx, merchant_id, public_id):
-            raise RefusedError(ErrorCode.NOT_FOUND, "no such key")
+            raise NotFoundError("no such key")
         return await _run(context, tx, RevokeApiKey(public_id=public_id), actor)
 
 

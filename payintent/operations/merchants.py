@@ -7,7 +7,7 @@ from zoneinfo import available_timezones
 
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.countries import COUNTRIES
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.merchant import Merchant
 from payintent.domain.price import TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
@@ -183,9 +183,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if self.mail_receipts and not context.settings.sends_mail:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST"
-            )
+            raise BadRequestError("mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST")
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
         for what in ("logo_url", "support_url", "terms_url", "return_url"):
@@ -194,9 +192,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
         if self.accent_colour:
             check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
-            )
+            raise BadRequestError(f"there are at most {_ORIGINS_MAX} allowed origins")
         for origin in self.allowed_origins or ():
             check_origin(origin, sandbox=context.settings.sandbox)
         await self._check_place(context)
@@ -228,13 +224,9 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def _check_place(self, context: OperationContext) -> None:
         """Refuse a country, a language and a time zone that are none."""
         if self.default_country is not None and self.default_country not in COUNTRIES:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"country {quote_input(self.default_country)} is not known"
-            )
+            raise BadRequestError(f"country {quote_input(self.default_country)} is not known")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"locale {quote_input(self.locale)} is no language tag"
-            )
+            raise BadRequestError(f"locale {quote_input(self.locale)} is no language tag")
         if self.time_zone is not None:
             await _check_time_zone(context.database, self.time_zone)
 
@@ -339,9 +331,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
 
     async def check(self, context: OperationContext) -> None:
         if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds"
-            )
+            raise BadRequestError(f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds")
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
@@ -363,16 +353,13 @@ async def check_merchant_callback_url(
     try:
         await check_callback_registration(url, egress)
     except EgressRefusedError as error:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"callback_url is refused: {error.reason}"
-        ) from error
+        raise BadRequestError(f"callback_url is refused: {error.reason}") from error
 
 
 def _check_https(url: str | None, *, allow_http: bool) -> None:
     if _is_http(url) and not allow_http:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            "callback_url is refused: it must be https, or the merchant must be allowed http",
+        raise BadRequestError(
+            "callback_url is refused: it must be https, or the merchant must be allowed http"
         )
 
 
@@ -383,7 +370,7 @@ def _is_http(url: str | None) -> bool:
 async def _check_time_zone(database: Executor, name: str) -> None:
     """Refuse what is no time zone, for Python or for PostgreSQL: both say when a day ends."""
     if name not in available_timezones() or not await merchants.has_time_zone(database, name):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"time_zone {quote_input(name)} is not known")
+        raise BadRequestError(f"time_zone {quote_input(name)} is not known")
 
 
 async def _locked(tx: Tx, merchant_id: int) -> Merchant:

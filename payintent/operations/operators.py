@@ -6,7 +6,13 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from payintent.domain import api_key
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import (
+    BadRequestError,
+    ConflictError,
+    ErrorCode,
+    NotFoundError,
+    RefusedError,
+)
 from payintent.domain.operator import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
 from payintent.operations.base import (
     RESERVED_PREFIXES,
@@ -92,7 +98,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 "a terminal without a token issues the first two operators only",
             )
         if self.role is not Role.ADMIN:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "the first two operators have the role admin")
+            raise BadRequestError("the first two operators have the role admin")
 
 
 class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
@@ -120,7 +126,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
         if token is None:
             raise _unknown(self.public_id)
         if not token.role.includes(self.role) and not context.is_agreed:
-            raise RefusedError(ErrorCode.CONFLICT, "the role was changed just now; try again")
+            raise ConflictError("the role was changed just now; try again")
         await operator_tokens.set_role(tx, self.public_id, self.role)
         return await _reread(tx, self.public_id)
 
@@ -169,9 +175,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         token = await operator_tokens.lock_named(tx, context.who)
         if token is None or context.actor.role is None:
-            raise RefusedError(
-                ErrorCode.NOT_FOUND, "only an operator's token can be replaced, by itself"
-            )
+            raise NotFoundError("only an operator's token can be replaced, by itself")
         new = generate_key_text(api_key.OPERATOR)
         digest = context.encryption.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
@@ -208,22 +212,20 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
 def _check_name(name: str) -> None:
     check_name("name", name)
     if name != unicodedata.normalize("NFKC", name).strip():
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, "name has plain letters, and no space at its ends"
-        )
+        raise BadRequestError("name has plain letters, and no space at its ends")
     for prefix in RESERVED_PREFIXES:
         if name.lower().startswith(prefix):
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"a name does not start with {prefix}")
+            raise BadRequestError(f"a name does not start with {prefix}")
 
 
 def _check_days(days: int) -> None:
     if not 1 <= days <= TOKEN_DAYS_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"days must be from 1 to {TOKEN_DAYS_MAX}")
+        raise BadRequestError(f"days must be from 1 to {TOKEN_DAYS_MAX}")
 
 
 def _check_live(token: OperatorTokenRecord) -> None:
     if token.revoked_at is not None:
-        raise RefusedError(ErrorCode.CONFLICT, "the token was revoked, which is for good")
+        raise ConflictError("the token was revoked, which is for good")
 
 
 async def _known(context: OperationContext, public_id: str) -> OperatorTokenRecord:
@@ -240,10 +242,8 @@ async def _reread(tx: Tx, public_id: str) -> OperatorTokenRecord:
 
 
 def _unknown(public_id: str) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no operator token {quote_input(public_id)}")
+    return NotFoundError(f"no operator token {quote_input(public_id)}")
 
 
 def _taken(name: str) -> RefusedError:
-    return RefusedError(
-        ErrorCode.CONFLICT, f"{quote_input(name)} is or was an operator's name: take another"
-    )
+    return ConflictError(f"{quote_input(name)} is or was an operator's name: take another")

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.operations.base import (
     ChangeOperation,
     OperationContext,
@@ -65,12 +65,12 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         check_list_limit(self.limit)
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
         if self.after is not None and after is None:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"after cannot be {quote_input(self.after)}")
+            raise BadRequestError(f"after cannot be {quote_input(self.after)}")
         records = await payer_data.list_payments_of_payer(
             context.database, self.merchant_id, self.payer_uid, after, self.limit
         )
         if not records and after is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no payer {quote_input(self.payer_uid)}")
+            raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
         return [_exported(record) for record in records]
 
 
@@ -135,7 +135,7 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
             database, self.merchant_id, self.payer_uid, _ERASED_MAX
         )
         if not found or self.payer_uid == payer_erasure.ERASED:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no payer {quote_input(self.payer_uid)}")
+            raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
         return found
 
 
@@ -143,9 +143,7 @@ async def _check_not_needed(database: Executor, payments: Sequence[UUID]) -> Non
     needed = await payer_erasure.find_needed(database, payments)
     if needed is not None:
         named = ids.format_id(ids.PAYMENT, needed.payment_id)
-        raise RefusedError(
-            ErrorCode.CONFLICT, f"{named} {needed.why}: erase its payer when that is over"
-        )
+        raise ConflictError(f"{named} {needed.why}: erase its payer when that is over")
 
 
 def _exported(record: PayerPaymentRecord) -> ExportedPayment:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.session import Session
 from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
@@ -51,7 +51,7 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> TimelinePage:
         if not 1 <= self.page <= _PAGE_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"page must be from 1 to {_PAGE_MAX}")
+            raise BadRequestError(f"page must be from 1 to {_PAGE_MAX}")
         payment = (await require_payment(context.database, self.payment_id)).payment
         return await read_timeline_page(context.database, payment, self.of, self.page)
 

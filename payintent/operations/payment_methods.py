@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
 from payintent.domain.amount_limits import parse_limits
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.price import FeeMode
 from payintent.operations.base import (
@@ -78,34 +78,27 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         is_id = is_database_id(self.account_id)
         account = await accounts.get(context.database, self.account_id) if is_id else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
-            raise RefusedError(
-                ErrorCode.NOT_FOUND, f"this merchant has no account {self.account_id}"
-            )
+            raise NotFoundError(f"this merchant has no account {self.account_id}")
         if account.livemode != merchant.livemode:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"account {account.id} and merchant {merchant.id} must both be live, or both test",
+            raise BadRequestError(
+                f"account {account.id} and merchant {merchant.id} must both be live, or both test"
             )
         await self._check_token(context)
 
     async def _check_token(self, context: OperationContext) -> None:
         contract = await chains.get_contract(context.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
-            )
+            raise BadRequestError("on-chain methods, and no others, go through a contract")
         if contract is None:
             if self.token is not None:
-                raise RefusedError(ErrorCode.BAD_REQUEST, "only on-chain methods have a token")
+                raise BadRequestError("only on-chain methods have a token")
             return
         symbols = {
             token.symbol for token in await chains.list_tokens(context.database, contract.chain)
         }
         if self.token not in symbols or self.currencies != [self.token]:
             names = ", ".join(sorted(symbols))
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"token, and the one currency, must be one of {names}"
-            )
+            raise BadRequestError(f"token, and the one currency, must be one of {names}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         await merchants.lock(tx, self.merchant_id)  # an activation under way ends first
@@ -245,13 +238,13 @@ async def _require(database: Executor, method_id: int) -> PaymentMethod:
         method = await payment_methods.get(database, method_id)
         if method is not None:
             return method
-    raise RefusedError(ErrorCode.NOT_FOUND, f"no payment method {method_id}")
+    raise NotFoundError(f"no payment method {method_id}")
 
 
 async def _known(tx: Tx, method_id: int) -> PaymentMethod:
     found = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment method {method_id}")
+        raise NotFoundError(f"no payment method {method_id}")
     return found
 
 
@@ -259,7 +252,7 @@ def _check_limits(limits: list[str] | None) -> None:
     try:
         parse_limits(limits or ())
     except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"limits: {error}") from None
+        raise BadRequestError(f"limits: {error}") from None
 
 
 def _check(
@@ -275,4 +268,4 @@ def _check(
     if fee_rate is not None:
         check_rate("fee_rate", fee_rate)
     if position is not None and not 0 <= position <= _POSITION_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"position must be from 0 to {_POSITION_MAX}")
+        raise BadRequestError(f"position must be from 0 to {_POSITION_MAX}")

@@ -8,7 +8,13 @@ from datetime import date, datetime
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    RefusedError,
+    UnprocessableError,
+)
 from payintent.domain.ledger import Payout, payout_entry
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
@@ -80,9 +86,7 @@ class RecordPayout(ChangeOperation[PayoutView], frozen=True, kw_only=True):
         new = await _new_payout(context, tx, self)
         await payouts.lock_payable(tx, self.merchant_id)
         if await payouts.TABLE.find_standing(tx, self.merchant_id, self.reference):
-            raise RefusedError(
-                ErrorCode.CONFLICT, f"a payout {quote_input(self.reference)} is recorded already"
-            )
+            raise ConflictError(f"a payout {quote_input(self.reference)} is recorded already")
         await _record(tx, new)
         return _view(await require_payout(tx, payouts.TABLE, new.payout.id))
 
@@ -185,9 +189,8 @@ async def _import(context: OperationContext, tx: Tx, record: RecordPayout) -> bo
         wanted.currency,
         wanted.chain,
     ):
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"payout {quote_input(record.reference)} is recorded with another amount",
+        raise ConflictError(
+            f"payout {quote_input(record.reference)} is recorded with another amount"
         )
     return False
 
@@ -209,9 +212,8 @@ async def _too_much(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
         format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
         for minor in (owed_minor, payout.amount_minor)
     )
-    return RefusedError(
-        ErrorCode.UNPROCESSABLE,
-        f"merchant {payout.merchant_id} is owed {owed} {currency}, not {wanted}",
+    return UnprocessableError(
+        f"merchant {payout.merchant_id} is owed {owed} {currency}, not {wanted}"
     )
 
 
@@ -219,7 +221,7 @@ async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> 
     """Make a payout of what was typed; refuse what cannot be one."""
     merchant = await require_merchant(tx, said.merchant_id)
     if not merchant.livemode:
-        raise RefusedError(ErrorCode.UNPROCESSABLE, "a test merchant is owed nothing")
+        raise UnprocessableError("a test merchant is owed nothing")
     check_name("reference", said.reference, _REFERENCE_MAX)
     amount_minor = await read_amount_minor(
         tx, "amount", said.amount, currency=said.currency, chain=said.chain
@@ -242,32 +244,29 @@ async def _new_payout(context: OperationContext, tx: Tx, said: RecordPayout) -> 
 def _read_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
     """Return the payouts of a CSV file by their line numbers; blank lines are ignored."""
     if len(lines) > _LINES_MAX + 1:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines has at most {_LINES_MAX} payouts")
+        raise BadRequestError(f"lines has at most {_LINES_MAX} payouts")
     try:
         reader = csv.reader(lines, strict=True)
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines: {error}") from error
+        raise BadRequestError(f"lines: {error}") from error
     if not rows or rows[0][1] != _HEADER:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"lines must begin with {','.join(_HEADER)}")
+        raise BadRequestError(f"lines must begin with {','.join(_HEADER)}")
     found: dict[int, RecordPayout] = {}
     first: dict[tuple[int, str], int] = {}
     for number, row in rows[1:]:
         record = _read_row(number, row)
         before = first.setdefault((record.merchant_id, record.reference), number)
         if before != number:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"line {number}: it stands on line {before} already"
-            )
+            raise BadRequestError(f"line {number}: it stands on line {before} already")
         found[number] = record
     return found
 
 
 def _read_row(number: int, row: list[str]) -> RecordPayout:
     if len(row) != len(_HEADER) or not _NUMBER.fullmatch(row[0]):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"line {number} must have {len(_HEADER)} columns, and a merchant's number first",
+        raise BadRequestError(
+            f"line {number} must have {len(_HEADER)} columns, and a merchant's number first"
         )
     merchant_id, amount, currency, chain, reference, paid_on = row
     return RecordPayout(
@@ -287,7 +286,7 @@ async def reverse_payout(
     await table.lock(tx, payout_id)
     record = await require_payout(tx, table, payout_id)
     if record.reversed_at is not None:
-        raise RefusedError(ErrorCode.CONFLICT, "the payout is reversed already")
+        raise ConflictError("the payout is reversed already")
     await table.reverse(tx, payout_id, who, note)
     return record.payout
 
@@ -298,7 +297,7 @@ async def require_payout(
     """Return a payout; raise `NOT_FOUND` if it does not exist."""
     record = await table.get(database, payout_id)
     if record is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no {table.noun} {payout_id}")
+        raise NotFoundError(f"no {table.noun} {payout_id}")
     return record
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.gateway import PROVIDER_NAME, PROVIDER_NAME_FORM
 from payintent.operations.base import (
     ChangeOperation,
@@ -115,17 +115,17 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if not PROVIDER_NAME.fullmatch(self.wire_name):
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"wire_name has {PROVIDER_NAME_FORM}")
+            raise BadRequestError(f"wire_name has {PROVIDER_NAME_FORM}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no provider {quote_input(self.provider)}")
+            raise NotFoundError(f"no provider {quote_input(self.provider)}")
         return found
 
 
 async def _switch(tx: Tx, name: str, *, enabled: bool) -> Provider:
     found = await accounts.set_provider_enabled(tx, name, enabled=enabled)
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no provider {quote_input(name)}")
+        raise NotFoundError(f"no provider {quote_input(name)}")
     return found

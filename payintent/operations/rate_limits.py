@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import MerchantId, OfMerchantId, argument, option
@@ -32,9 +32,9 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
         if not 1 <= self.per_s <= _PER_S_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
+            raise BadRequestError(f"per_s must be from 1 to {_PER_S_MAX}")
         if self.burst is not None and not 1 <= self.burst <= _BURST_MAX:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"burst must be from 1 to {_BURST_MAX}")
+            raise BadRequestError(f"burst must be from 1 to {_BURST_MAX}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
         """Set the limit; all processes use it within a second."""
@@ -76,6 +76,4 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> None:
         """Remove the merchant's own limit; raise `NOT_FOUND` if it has none."""
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
-            raise RefusedError(
-                ErrorCode.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit"
-            )
+            raise NotFoundError(f"merchant {self.merchant_id} has no {self.kind} limit")

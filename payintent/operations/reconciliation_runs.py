@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 from uuid import UUID
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, argument, option
@@ -43,12 +43,11 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
     async def read(self, context: OperationContext) -> list[RunRecord]:
         check_list_limit(self.limit)
         if self.status is not None and self.status not in STATUSES:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"status must be one of {', '.join(STATUSES)}, not {quote_input(self.status)}",
+            raise BadRequestError(
+                f"status must be one of {', '.join(STATUSES)}, not {quote_input(self.status)}"
             )
         if self.account_id is not None and not await _is_known(context, self.account_id):
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no account {self.account_id}")
+            raise NotFoundError(f"no account {self.account_id}")
         return await reconciliation_runs.list_runs(
             context.reading, self.account_id, self.status, self.before, self.limit
         )
@@ -75,7 +74,7 @@ class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=T
         """Reopen the run; raise `CONFLICT` if it has not failed."""
         status = await reconciliation_runs.lock_ended(tx, self.run_id)
         if status is not None and status != "failed":
-            raise RefusedError(ErrorCode.CONFLICT, f"the run has not failed: it is {status}")
+            raise ConflictError(f"the run has not failed: it is {status}")
         if status is not None:
             await reconciliation_runs.reopen(tx, self.run_id)
         return await _details(tx, self.run_id)
@@ -89,7 +88,7 @@ async def _is_known(context: OperationContext, account_id: int) -> bool:
 async def _details(database: Executor, run_id: UUID) -> RunDetails:
     found = await reconciliation_runs.get(database, run_id)
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no run {run_id}")
+        raise NotFoundError(f"no run {run_id}")
     return RunDetails(
         run=found,
         sums=await reconciliation_runs.list_sums(database, run_id),

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.domain.currencies import TENDER
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.merchant import Merchant
 from payintent.operations.base import ChangeOperation, OperationContext, check_agreed
 from payintent.operations.fields import MerchantId, argument
@@ -49,17 +49,14 @@ class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
         if self.currency not in TENDER:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"currency {quote_input(self.currency)} is not known"
-            )
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
         if self.above is None:
             return
         amount = _AMOUNT.fullmatch(self.above)
         decimals = TENDER[self.currency].amount_decimals
         if amount is None or len(amount[1] or "") > decimals:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST,
-                f"above is an amount of {self.currency} with at most {decimals} decimals",
+            raise BadRequestError(
+                f"above is an amount of {self.currency} with at most {decimals} decimals"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:

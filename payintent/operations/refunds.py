@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import ConflictError, NotFoundError, UnprocessableError
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import (
@@ -149,10 +149,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         at = await payments.now(tx)
         unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
         if not unsent and refund.step is not RefundStep.APPROVAL:
-            raise RefusedError(
-                ErrorCode.CONFLICT,
-                f"the refund cannot be rejected: it is {_how_far(refund)}",
-            )
+            raise ConflictError(f"the refund cannot be rejected: it is {_how_far(refund)}")
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
         return await read_refund_view(tx, self.refund_id)
@@ -248,22 +245,17 @@ async def _check_resting(
     found = await resting_refunds.get(database, refund.id)
     if not found.resting:
         state = found.status if found.step == RefundStep.ENDED else found.step
-        raise RefusedError(
-            ErrorCode.CONFLICT, f"the refund does not rest with a case: it is {state}"
-        )
+        raise ConflictError(f"the refund does not rest with a case: it is {state}")
     if found.logged:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "the chain shows that money went back under this refund's id"
-        )
+        raise ConflictError("the chain shows that money went back under this refund's id")
     if found.disputed:
-        raise RefusedError(ErrorCode.CONFLICT, "a dispute holds the money that it would give back")
+        raise ConflictError("a dispute holds the money that it would give back")
     capabilities = context.accounts.capabilities(found.provider)
     is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
     if found.step == RefundStep.SENT and not is_repeatable:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
+        raise UnprocessableError(
             f"{found.provider} may have done this refund, and might do it twice if it is sent "
-            "again: settle it at the gateway",
+            "again: settle it at the gateway"
         )
 
 
@@ -271,7 +263,7 @@ async def _known(database: Executor, refund_id: str) -> RefundReview:
     parsed = ids.parse_id(ids.REFUND, refund_id)
     found = await refund_reviews.get(database, parsed) if parsed else None
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no refund {quote_input(refund_id)}")
+        raise NotFoundError(f"no refund {quote_input(refund_id)}")
     return found
 
 
@@ -279,9 +271,7 @@ async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
     """Lock payment, capture and refund; raise `CONFLICT` if it does not wait for approval."""
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
-        raise RefusedError(
-            ErrorCode.CONFLICT, f"the refund does not wait for approval: it is {_how_far(refund)}"
-        )
+        raise ConflictError(f"the refund does not wait for approval: it is {_how_far(refund)}")
     return refund, await payments.now(tx)
 
 
@@ -304,7 +294,6 @@ def _check_second_person(context: OperationContext, refund: Refund) -> None:
     """Refuse (`CONFLICT`) the requester; a merchant's refund needs only one operator."""
     requester = refund.requested_by
     if requester == context.who:
-        raise RefusedError(
-            ErrorCode.CONFLICT,
-            f"another person than {quote_input(requester)}, who asked, must approve",
+        raise ConflictError(
+            f"another person than {quote_input(requester)}, who asked, must approve"
         )

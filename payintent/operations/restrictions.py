@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ViewerCountry, argument
@@ -62,7 +62,5 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Lift the restriction; lifting it again changes nothing."""
         if not await restrictions.set_restriction(tx, self.type, self.country, active=False):
-            raise RefusedError(
-                ErrorCode.NOT_FOUND, f"{quote_input(self.country)} has no {self.type} restriction"
-            )
+            raise NotFoundError(f"{quote_input(self.country)} has no {self.type} restriction")
         return RestrictionChange(self.type, self.country, active=False)

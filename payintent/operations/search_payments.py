@@ -10,7 +10,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
@@ -127,12 +127,10 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
 
     async def _scope(self, database: Executor) -> PaymentScope:
         if self.currency is not None and self.currency not in CURRENCIES:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"currency {quote_input(self.currency)} is not known"
-            )
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
-                raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} is no amount")
+                raise BadRequestError(f"{name} is no amount")
         made = await made_between(database, self.since, self.until, self.older_than)
         return PaymentScope(
             merchant_id=self.merchant_id,
@@ -167,9 +165,7 @@ class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True
             sets.append(await payment_search.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
             if (tx_hash := _read_tx_hash(self.tx_hash)) is None:
-                raise RefusedError(
-                    ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hexadecimal digits"
-                )
+                raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
             sets.append(await payment_search.find_by_transaction(database, tx_hash))
         if not sets:
             return None
@@ -203,7 +199,7 @@ class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=Tr
         text = self.text.strip()
         await _check(context.database, self.merchant_id, self.limit)
         if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"text has 1 to {_TEXT_MAX} characters")
+            raise BadRequestError(f"text has 1 to {_TEXT_MAX} characters")
         scope = PaymentScope(
             merchant_id=self.merchant_id,
             before=await _before(context.database, self.before),

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import NotFoundError, UnprocessableError
 from payintent.domain.ledger import Fact
 from payintent.domain.money import format_smallest_units
 from payintent.domain.statement import MOVEMENTS, Movement
@@ -154,7 +154,7 @@ async def known_statement(
     found = await statements.get(database, parsed) if parsed else None
     if found is None or merchant_id not in (None, found.merchant_id):
         wanted = quote_input(statement_id) if merchant_id is None else "of this id"
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no statement {wanted}")
+        raise NotFoundError(f"no statement {wanted}")
     return found
 
 
@@ -210,9 +210,8 @@ async def draw_pdf(database: Executor, statement: Statement) -> bytes:
     """Draw a statement as a PDF; raise `UNPROCESSABLE` if it has too many lines."""
     lines = await statements.list_lines(database, statement, 0, PDF_LINES_MAX + 1)
     if len(lines) > PDF_LINES_MAX:
-        raise RefusedError(
-            ErrorCode.UNPROCESSABLE,
-            f"a PDF has at most {PDF_LINES_MAX} lines; this statement can be had as CSV",
+        raise UnprocessableError(
+            f"a PDF has at most {PDF_LINES_MAX} lines; this statement can be had as CSV"
         )
     merchant = await merchants.get(database, statement.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants stay

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, ConflictError
 from payintent.encryption import NONCE_BYTES, proposal_place
 from payintent.operations.base import (
     Actor,
@@ -80,7 +80,7 @@ async def foresee(
     context = replace(context, actor=actor)
     check_role(context, operation)
     if isinstance(operation, ReadOperation) or not operation.has_dry_run:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{operation.action} has no dry run")
+        raise BadRequestError(f"{operation.action} has no dry run")
     await operation.check(context)
     return {"dry_run": True, "action": operation.action, **await operation.foresee(context)}
 
@@ -92,7 +92,7 @@ async def run_operation(context: OperationContext, operation: AnyOperation[R], a
         and actor.role is not None
         and await operation.needs_approval(replace(context, actor=actor))
     ):
-        raise RefusedError(ErrorCode.CONFLICT, f"another person must approve {operation.action}")
+        raise ConflictError(f"another person must approve {operation.action}")
     result = await submit(context, operation, actor)
     assert not isinstance(result, Proposal)  # noqa: S101 - no approval is needed
     return result
@@ -131,9 +131,9 @@ async def _run_batches(
 def _check_actor(context: OperationContext, actor: Actor) -> None:
     for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > longest or "\x00" in value:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has at most {longest} characters")
+            raise BadRequestError(f"{name} has at most {longest} characters")
     if not context.settings.sandbox and not actor.why.strip():
-        raise RefusedError(ErrorCode.BAD_REQUEST, "say why: the audit log needs a reason")
+        raise BadRequestError("say why: the audit log needs a reason")
 
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.domain.countries import COUNTRIES
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, check_agreed
 from payintent.operations.fields import IsoCountry, argument
 from payintent.operations.validation import check_rate, quote_input
@@ -37,9 +37,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if self.country not in COUNTRIES:
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"country {quote_input(self.country)} is not known"
-            )
+            raise BadRequestError(f"country {quote_input(self.country)} is not known")
         check_rate("rate", self.rate)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
@@ -94,4 +92,4 @@ async def _change(context: OperationContext, country: str, rate: Decimal) -> str
 
 
 def _unknown(country: str) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no tax rate of {quote_input(country)}")
+    return NotFoundError(f"no tax rate of {quote_input(country)}")

@@ -3,7 +3,7 @@
 import secrets as chance
 from dataclasses import dataclass
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError
 from payintent.domain.test_gateway import BASE_URL, PROVIDER
 from payintent.gateways.test_gateway import SIGNING_SECRET
 from payintent.operations.accounts import NewSeal, seal_credentials
@@ -36,9 +36,7 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
     """
     live = await merchants.lock(tx, merchant_id)
     if live is None or not live.livemode:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"merchant {merchant_id} is a test side: name the live merchant"
-        )
+        raise BadRequestError(f"merchant {merchant_id} is a test side: name the live merchant")
     side_id = await merchants.find_test_side(tx, merchant_id)
     if side_id is not None:
         await _ensure_test_account(context, tx, side_id)

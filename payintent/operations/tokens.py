@@ -4,7 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.onchain_refund import NATIVE
 from payintent.operations.base import ChangeOperation, OperationContext, check_agreed, details
 from payintent.operations.chain_arguments import (
@@ -56,9 +56,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
     def _floor(self) -> Decimal:
         """Read the floor; raise `BAD_REQUEST` unless it is a number of tokens."""
         if self.auto_refund_from is None or not TOKENS.fullmatch(self.auto_refund_from):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, "auto_refund_from is a number of tokens, such as 7.5"
-            )
+            raise BadRequestError("auto_refund_from is a number of tokens, such as 7.5")
         return Decimal(self.auto_refund_from)
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -74,9 +72,9 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         if self.address is not None:
             read_address("address", self.address)
         if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
-            raise RefusedError(ErrorCode.BAD_REQUEST, "decimals must be from 0 to 18")
+            raise BadRequestError("decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "minimum must be greater than zero")
+            raise BadRequestError("minimum must be greater than zero")
         await self._changed(context.database)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
@@ -94,7 +92,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         }
         if self.symbol not in by_symbol:
             names = ", ".join(by_symbol)
-            raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
+            raise NotFoundError(f"the tokens of {self.chain} are {names}")
         return by_symbol[self.symbol]
 
     async def _changed(self, database: Executor) -> TokenRecord:
@@ -110,7 +108,5 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         if self.address is not None:
             given["address"] = read_address("address", self.address)
             if (given["address"] == NATIVE) != token.native:
-                raise RefusedError(
-                    ErrorCode.BAD_REQUEST, "the chain's own coin, and no other, is at zero"
-                )
+                raise BadRequestError("the chain's own coin, and no other, is at zero")
         return replace(token, **given)

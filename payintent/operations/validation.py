@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES, TOR
 from payintent.domain.currencies import TENDER
-from payintent.domain.errors import ErrorCode, RefusedError, quote_input
+from payintent.domain.errors import BadRequestError, NotFoundError, quote_input
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin
 from payintent.storage import merchants, payments
@@ -31,28 +31,26 @@ _ID_MAX = 2**63 - 1
 def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
     """Refuse a name that is empty, too long, or that cannot be printed."""
     if not 1 <= len(name) <= longest or not name.isprintable():
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} has 1 to {longest} printable characters")
+        raise BadRequestError(f"{what} has 1 to {longest} printable characters")
 
 
 def check_note(note: str, *, needed: bool = True) -> None:
     """Refuse a note that is too long or cannot be stored, and a missing one that is needed."""
     empty = needed and not note.strip()
     if empty or len(note.strip()) > _NOTE_MAX or "\x00" in note:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
+        raise BadRequestError(f"note has 1 to {_NOTE_MAX} characters")
 
 
 def check_text_if_given(name: str, text: str | None, longest: int) -> None:
     """Refuse a text that is empty, too long or cannot be stored; None passes."""
     if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has 1 to {longest} characters")
+        raise BadRequestError(f"{name} has 1 to {longest} characters")
 
 
 def check_iso_country(country: str) -> None:
     """Refuse what has not the form of ISO 3166-1 alpha-2; any country may be named."""
     if not _ISO_COUNTRY.fullmatch(country):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"country {quote_input(country)} is not two capital letters"
-        )
+        raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
 
 
 def check_viewer_country(country: str) -> None:
@@ -70,52 +68,41 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
         if values is None:
             continue
         if not values:
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must name one at least")
+            raise BadRequestError(f"{what} must name one at least")
         if strangers := ", ".join(sorted(set(values) - allowed.keys())):
-            raise RefusedError(
-                ErrorCode.BAD_REQUEST, f"{what} must be known ones, not {quote_input(strangers)}"
-            )
+            raise BadRequestError(f"{what} must be known ones, not {quote_input(strangers)}")
 
 
 def check_rate(what: str, rate: Decimal) -> None:
     """Refuse a rate outside 0 to 1, or finer than eight decimals; `0.07` is 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{what} must be from 0 to 1, such as 0.07 for 7 %"
-        )
+        raise BadRequestError(f"{what} must be from 0 to 1, such as 0.07 for 7 %")
     if rate != round(rate, _RATE_DECIMALS_MAX):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{what} has at most {_RATE_DECIMALS_MAX} decimals"
-        )
+        raise BadRequestError(f"{what} has at most {_RATE_DECIMALS_MAX} decimals")
 
 
 def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
     """Refuse an invalid URL, and outside the sandbox one that is not https."""
     if not _is_url(url, sandbox=sandbox):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must be an https address")
+        raise BadRequestError(f"{what} must be an https address")
 
 
 def check_colour(what: str, colour: str) -> None:
     """Refuse what is no colour of a number sign and six hexadecimal digits."""
     if not _COLOUR.fullmatch(colour):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{what} {quote_input(colour)} is not a colour such as #0b5bd3"
-        )
+        raise BadRequestError(f"{what} {quote_input(colour)} is not a colour such as #0b5bd3")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
     """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
     if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST,
-            f"{quote_input(origin)} is not an origin such as https://example.com",
-        )
+        raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
 
 
 async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
     found = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
     if found is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no merchant {merchant_id}")
+        raise NotFoundError(f"no merchant {merchant_id}")
     return found
 
 
@@ -130,7 +117,7 @@ async def require_payment(database: Executor, payment_id: str) -> PaymentSnapsho
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await payments.get(database, parsed) if parsed else None
     if snapshot is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
+        raise NotFoundError(f"no payment {quote_input(payment_id)}")
     return snapshot
 
 
@@ -145,7 +132,7 @@ def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | 
         return None
     parsed = ids.parse_id(prefix, text)
     if parsed is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name}: {quote_input(text)} is no {prefix}_…")
+        raise BadRequestError(f"{name}: {quote_input(text)} is no {prefix}_…")
     return parsed
 
 
@@ -158,21 +145,19 @@ def read_day(what: str, text: str | None) -> date | None:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise RefusedError(
-        ErrorCode.BAD_REQUEST, f"{what} must be a day such as 2026-01-31, not {quote_input(text)}"
-    )
+    raise BadRequestError(f"{what} must be a day such as 2026-01-31, not {quote_input(text)}")
 
 
 def check_after(merchant_id: int) -> None:
     """Refuse what no merchant's number can be to list those after it; 0 is before all."""
     if not 0 <= merchant_id <= _ID_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "after is a merchant's number")
+        raise BadRequestError("after is a merchant's number")
 
 
 def check_list_limit(limit: int) -> None:
     """Refuse a list's limit outside 1 to 1,000."""
     if not 1 <= limit <= LISTED_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+        raise BadRequestError(f"limit must be from 1 to {LISTED_MAX}")
 
 
 def _is_url(url: str, *, sandbox: bool) -> bool:
@@ -194,6 +179,4 @@ def as_utc(name: str, moment: datetime | None) -> datetime | None:
     try:
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{name} is beyond the range of times in UTC"
-        ) from error
+        raise BadRequestError(f"{name} is beyond the range of times in UTC") from error

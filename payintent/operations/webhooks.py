@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.delivery import MissedEvents
-from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.operator import Role
 from payintent.operations.base import (
     BatchOperation,
@@ -149,7 +149,7 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> EventAttempts:
         event = await outbox.get_event(context.database, self.event_id)
         if event is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
+            raise NotFoundError(f"no event {self.event_id}")
         attempts = await outbox.list_attempts(context.database, self.event_id)
         return EventAttempts(event=_event(event), attempts=attempts)
 
@@ -164,7 +164,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
         merchant_id = await event_replays.replay(tx, self.event_id)
         if merchant_id is None:
-            raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
+            raise NotFoundError(f"no event {self.event_id}")
         return ReplayedEvent(self.event_id, merchant_id)
 
 
@@ -185,7 +185,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def check(self, context: OperationContext) -> None:
         if self.merchant_id is None and self.since is None and self.until is None:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
+            raise BadRequestError("name a merchant or a time")
         await check_merchant(context.database, self.merchant_id)
         self._missed()
 
