@@ -3,10 +3,35 @@
 Of one merchant only where one is given: what others share with it takes none of its places.
 """
 
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Executor
 from payintent.storage.payment_search import SHARED_MAX
+
+_PAYMENTS: LiteralString = """
+    SELECT id FROM payment WHERE (merchant_id = $5 OR $5::bigint IS NULL) AND """
+_BY_ORDER: LiteralString = (
+    _PAYMENTS
+    + "hashtextextended(payment_order_id(metadata), 0) = hashtextextended($1, 0)"
+    + " AND payment_order_id(metadata) = $1 UNION ALL "
+    + _PAYMENTS
+    + """json_typeof(metadata) = 'string'
+        AND split_part(metadata #>> '{}', ':', 2) = ANY($3::text[])
+        AND split_part(metadata #>> '{}', ':', 3) = ANY($4::text[])
+    LIMIT $2
+    """
+)
+_BY_EMAIL: LiteralString = (
+    _PAYMENTS
+    + "lower(payer_email) = lower($1) UNION ALL"
+    + _PAYMENTS
+    + """starts_with(payer_email, 'sealed:')
+        AND split_part(payer_email, ':', 2) = ANY($3::text[])
+        AND split_part(payer_email, ':', 3) = ANY($4::text[])
+    LIMIT $2
+    """
+)
 
 
 async def find_by_order(
@@ -14,29 +39,9 @@ async def find_by_order(
 ) -> list[UUID]:
     """Find payments by the `order_id` in their metadata."""
     sealing = database.payer_sealing
-    rows = await database.fetch(
-        """
-        SELECT id
-        FROM payment
-        WHERE hashtextextended(payment_order_id(metadata), 0) = hashtextextended($1, 0)
-            AND payment_order_id(metadata) = $1
-            AND (merchant_id = $5 OR $5::bigint IS NULL)
-        UNION ALL
-        SELECT id
-        FROM payment
-        WHERE json_typeof(metadata) = 'string'
-            AND split_part(metadata #>> '{}', ':', 2) = ANY($3::text[])
-            AND split_part(metadata #>> '{}', ':', 3) = ANY($4::text[])
-            AND (merchant_id = $5 OR $5::bigint IS NULL)
-        LIMIT $2
-        """,
-        order_id,
-        SHARED_MAX,
-        sealing.key_names,
-        sealing.digests_of_order(order_id),
-        merchant_id,
-    )
-    return [row["id"] for row in rows]
+    digests = sealing.digests_of_order(order_id)
+    values = (order_id, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
 
 async def find_by_email(
@@ -44,25 +49,6 @@ async def find_by_email(
 ) -> list[UUID]:
     """Find payments by their payer's e-mail, in capital or small letters."""
     sealing = database.payer_sealing
-    rows = await database.fetch(
-        """
-        SELECT id
-        FROM payment
-        WHERE lower(payer_email) = lower($1)
-            AND (merchant_id = $5 OR $5::bigint IS NULL)
-        UNION ALL
-        SELECT id
-        FROM payment
-        WHERE starts_with(payer_email, 'sealed:')
-            AND split_part(payer_email, ':', 2) = ANY($3::text[])
-            AND split_part(payer_email, ':', 3) = ANY($4::text[])
-            AND (merchant_id = $5 OR $5::bigint IS NULL)
-        LIMIT $2
-        """,
-        email,
-        SHARED_MAX,
-        sealing.key_names,
-        sealing.digests_of_email(email),
-        merchant_id,
-    )
-    return [row["id"] for row in rows]
+    digests = sealing.digests_of_email(email)
+    values = (email, SHARED_MAX, sealing.key_names, digests, merchant_id)
+    return [row["id"] for row in await database.fetch(_BY_EMAIL, *values)]
