@@ -8,6 +8,7 @@ from payintent.domain.case import CaseKind
 from payintent.storage.cases import CaseDispute
 from payintent.storage.database import Executor, Row
 from payintent.storage.lists import KeysetList
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +66,10 @@ async def page(database: Executor, wanted: CaseFilter, limit: int) -> list[Merch
 
 
 def _case(row: Row) -> MerchantCase:
-    dispute = CaseDispute(
-        row["reference"], row["state"], row["funds"], row["reason"], row["respond_by"]
-    )
     amount = row["amount_minor"]
-    return MerchantCase(
-        id=row["id"],
-        kind=row["kind"],
-        status=row["status"],
-        payment_id=row["payment_id"],
-        currency=row["currency"],
+    return build(
+        MerchantCase,
+        row,
         amount_minor=None if amount is None else int(amount),
-        token_decimals=row["token_decimals"],
-        on_chain=row["on_chain"],
-        opened_at=row["opened_at"],
-        closed_at=row["closed_at"],
-        dispute=dispute if row["state"] else None,
+        dispute=build(CaseDispute, row) if row["state"] else None,
     )

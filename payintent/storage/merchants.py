@@ -12,6 +12,7 @@ from payintent.domain.price import TaxCountry, TaxManager
 from payintent.storage import payment_methods
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import KeysetList
+from payintent.storage.rows import build
 
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
@@ -256,29 +257,14 @@ async def save_activation(tx: Tx, file: ActivationRecord) -> None:
 
 def from_row(row: Row) -> Merchant:
     """Build a merchant from a row with `COLUMNS`."""
-    return Merchant(
-        id=row["id"],
-        name=row["name"],
+    thresholds = msgspec.json.decode(row["refund_approval_above"], type=dict[str, str])
+    return build(
+        Merchant,
+        row,
         activation=ActivationStatus(row["activation"]),
         market=payment_methods.market_of(row),
-        callback_url=row["callback_url"],
         tax_manager=TaxManager(row["tax_manager"]),
-        default_country=row["default_country"],
-        locale=row["locale"],
-        logo_url=row["logo_url"],
-        support_url=row["support_url"],
-        return_url=row["return_url"],
         allowed_origins=tuple(row["allowed_origins"]),
         tax_country=TaxCountry(row["tax_country"]),
-        auto_refund=row["auto_refund"],
-        allow_http=row["allow_http"],
-        accent_colour=row["accent_colour"],
-        terms_url=row["terms_url"],
-        mail_receipts=row["mail_receipts"],
-        livemode=row["livemode"],
-        live_merchant=row["live_merchant"],
-        time_zone=row["time_zone"],
-        refund_approval_above=msgspec.json.decode(
-            row["refund_approval_above"], type=dict[str, str]
-        ),
+        refund_approval_above=thresholds,
     )

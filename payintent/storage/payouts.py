@@ -13,6 +13,7 @@ from payintent.domain.ledger import GatewayPayout, Payout
 from payintent.domain.money import format_smallest_units
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import KeysetList
+from payintent.storage.rows import build
 
 #: The first number of our advisory locks on what merchants are owed; a trigger has it too.
 _PAYABLE_LOCKS = 7_002
@@ -113,17 +114,8 @@ class PayoutTable(Generic[AnyPayout]):
 
     def read(self, row: Row) -> PayoutRecord[AnyPayout]:
         """Make a record of a row that `select` returned."""
-        return PayoutRecord(
-            payout=self.read_payout(row),
-            token_decimals=row["token_decimals"],
-            reference=row["reference"],
-            paid_on=row["paid_on"],
-            recorded_by=row["recorded_by"],
-            created_at=row["created_at"],
-            reversed_at=row["reversed_at"],
-            reversed_by=row["reversed_by"],
-            reversal_note=row["reversal_note"],
-        )
+        record: PayoutRecord[AnyPayout] = build(PayoutRecord, row, payout=self.read_payout(row))
+        return record
 
 
 async def lock_payable(tx: Tx, merchant_id: int) -> None:
@@ -173,13 +165,7 @@ async def add(tx: Tx, new: NewPayout[Payout]) -> None:
 
 
 def _read_payout(row: Row) -> Payout:
-    return Payout(
-        id=row["id"],
-        merchant_id=row["merchant_id"],
-        amount_minor=int(row["amount_minor"]),
-        currency=row["currency"],
-        chain=row["chain"],
-    )
+    return build(Payout, row, amount_minor=int(row["amount_minor"]))
 
 
 #: The payouts to merchants.

@@ -10,6 +10,7 @@ from payintent.domain.ledger import Fact
 from payintent.domain.statement import Movement
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import KeysetList
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,11 +260,10 @@ async def list_lines(
         limit,
     )
     return [
-        StatementLine(
-            at=row["at"],
+        build(
+            StatementLine,
+            row,
             fact=Fact(row["fact"]),
-            fact_id=row["fact_id"],
-            payment_id=row["payment_id"],
             net_minor=int(row["net"]),
             fee_minor=int(row["fee"]),
             tax_minor=int(row["tax"]),
@@ -275,36 +275,15 @@ async def list_lines(
 async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
     """Return a merchant's balance in each currency: its last statement and later entries."""
     rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
-    return [
-        MerchantBalance(
-            currency=row["currency"],
-            chain=row["chain"],
-            token_decimals=row["token_decimals"],
-            amount_minor=int(row["amount"]),
-        )
-        for row in rows
-    ]
+    return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 
 
 def _statement(row: Row) -> Statement:
-    return Statement(
-        id=row["id"],
-        merchant_id=row["merchant_id"],
-        currency=row["currency"],
-        chain=row["chain"],
-        token_decimals=row["token_decimals"],
-        number=row["number"],
-        day=row["day"],
-        time_zone=row["time_zone"],
+    return build(
+        Statement,
+        row,
         opening_minor=int(row["opening_minor"]),
         movements={movement: int(row[f"{movement}_minor"]) for movement in Movement},
         closing_minor=int(row["closing_minor"]),
-        covered=Covered(
-            first_number=row["first_number"],
-            last_number=row["last_number"],
-            until_at=row["until_at"],
-            closed_number=row["closed_number"],
-            closed_at=row["closed_at"],
-        ),
-        created_at=row["created_at"],
+        covered=build(Covered, row),
     )
