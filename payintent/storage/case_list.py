@@ -7,8 +7,9 @@ from uuid import UUID
 
 from payintent.domain.case import CaseKind
 from payintent.storage.cases import COLUMNS, SOURCES, CaseRecord, from_row
-from payintent.storage.database import Executor, Row
+from payintent.storage.database import Executor
 from payintent.storage.lists import LOOKED_MAX, KeysetList
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +177,4 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Payment
         """,
         payment_id,
     )
-    return [_payment_case(row) for row in rows]
-
-
-def _payment_case(row: Row) -> PaymentCase:
-    values = dict(row)
-    values["kind"] = CaseKind(row["kind"])
-    return PaymentCase(**values)
+    return [build(PaymentCase, row, kind=CaseKind(row["kind"])) for row in rows]

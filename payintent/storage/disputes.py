@@ -1,13 +1,13 @@
 """Disputes of captures, and the amount they hold of each."""
 
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from payintent.domain.dispute import Dispute
 from payintent.domain.gateway import DisputedFunds, DisputeState
 from payintent.storage import ledger
 from payintent.storage.database import Row, Tx
+from payintent.storage.rows import build
 
 _COLUMNS = """
     d.id, d.capture_id, d.case_id, d.account_id, d.reference, d.state, d.funds, d.amount_minor,
@@ -100,8 +100,10 @@ async def _hold(tx: Tx, capture_id: UUID) -> None:
 
 
 def _dispute(row: Row) -> Dispute:
-    values: dict[str, Any] = dict(row)
-    values["amount_minor"] = int(row["amount_minor"])
-    values["state"] = DisputeState(row["state"])
-    values["funds"] = DisputedFunds(row["funds"])
-    return Dispute(**values)
+    return build(
+        Dispute,
+        row,
+        amount_minor=int(row["amount_minor"]),
+        state=DisputeState(row["state"]),
+        funds=DisputedFunds(row["funds"]),
+    )

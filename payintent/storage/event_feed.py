@@ -18,6 +18,7 @@ from payintent.domain.event import FEED_DAYS
 from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Database, Executor
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable
+from payintent.storage.rows import build
 
 #: Events that one reader numbers, and looks through, at a time.
 LOOKED_MAX = 1_000
@@ -250,12 +251,4 @@ def _readable(rows: Sequence[Any], payer_sealing: PayerSealing) -> Iterator[Feed
 
 
 def _event(row: Any, payer_sealing: PayerSealing) -> FeedEvent:
-    return FeedEvent(
-        feed_position=row["feed_position"],
-        id=row["id"],
-        body=payer_sealing.body(row["id"], row["body"]),
-        state=row["state"],
-        attempts=row["attempts"],
-        next_at=row["next_at"],
-        delivered_at=row["delivered_at"],
-    )
+    return build(FeedEvent, row, body=payer_sealing.body(row["id"], row["body"]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from payintent.domain.ledger import GatewayPayout, clearing
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.payouts import NewPayout, PayoutRecord, PayoutTable
+from payintent.storage.rows import build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +140,8 @@ async def sum_standing(
 
 
 def _read_payout(row: Row) -> GatewayPayout:
-    return GatewayPayout(
-        id=row["id"],
-        account_id=row["account_id"],
-        merchant_id=row["merchant_id"],
-        amount_minor=int(row["amount_minor"]),
-        fee_minor=int(row["fee_minor"]),
-        currency=row["currency"],
-        chain=row["chain"],
-    )
+    amounts = {name: int(row[name]) for name in ("amount_minor", "fee_minor")}
+    return build(GatewayPayout, row, **amounts)
 
 
 #: The payouts of gateways.

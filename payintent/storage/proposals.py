@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.database import Executor, Tx
 from payintent.storage.lists import KeysetList
 
 
@@ -66,13 +65,13 @@ async def add(tx: Tx, new: NewProposal) -> None:
 
 async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
     row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
-    return _proposal(row) if row else None
+    return Proposal(**row) if row else None
 
 
 async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
     """Lock a proposal that is about to be decided."""
     row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
-    return _proposal(row) if row else None
+    return Proposal(**row) if row else None
 
 
 _PROPOSALS = KeysetList(
@@ -91,13 +90,13 @@ async def list_proposals(
 ) -> list[Proposal]:
     """List proposals, newest first; `None` for the status means all, `before` ended a page."""
     rows = await _PROPOSALS.page(database, before, limit, status=status)
-    return [_proposal(row) for row in rows]
+    return [Proposal(**row) for row in rows]
 
 
 async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
     """List proposals that wait, what has waited longest first; `after` ended the last page."""
     rows = await _WAITING.page(database, after, limit)
-    return [_proposal(row) for row in rows]
+    return [Proposal(**row) for row in rows]
 
 
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
@@ -142,13 +141,8 @@ async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
         after,
         limit,
     )
-    return [_proposal(row) for row in rows]
+    return [Proposal(**row) for row in rows]
 
 
 async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
     await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)
-
-
-def _proposal(row: Row) -> Proposal:
-    fields: dict[str, Any] = dict(row)
-    return Proposal(**fields)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.database import Executor, Tx
+from payintent.storage.rows import build
 
 _RESTRICTIONS_MAX = 2_000
 
@@ -31,15 +32,7 @@ async def list_restrictions(database: Executor) -> list[Restriction]:
         """,
         _RESTRICTIONS_MAX,
     )
-    return [
-        Restriction(
-            type=RestrictionType(row["type"]),
-            country=row["country"],
-            active=row["active"],
-            changed_at=row["changed_at"],
-        )
-        for row in rows
-    ]
+    return [build(Restriction, row, type=RestrictionType(row["type"])) for row in rows]
 
 
 def active_restrictions(listed: Sequence[Restriction]) -> Restrictions:
