@@ -16,8 +16,9 @@ from payintent.domain.evm import ChainReader
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.log import get_logger
+from payintent.reconciliation.compare import find_differences, write_cases
 from payintent.reconciliation.contract_logs import LogPiece, make_lines, name_tokens, read_piece
-from payintent.reconciliation.difference_cases import OPENED_MAX, check_count, make_cases
+from payintent.reconciliation.difference_cases import check_count, make_cases
 from payintent.reconciliation.receiver_balances import make_balances, read_holdings
 from payintent.reconciliation.runs import SOURCE_FAILURES, failures_recorded, note_end
 from payintent.storage import (
@@ -25,7 +26,6 @@ from payintent.storage import (
     reconciliation,
     reconciliation_blocks,
     reconciliation_runs,
-    reconciliation_sums,
 )
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
 from payintent.storage.cases import NewCase
@@ -182,13 +182,21 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     async with work.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, work.claimed):
             return None
-        differences = await _find_differences(tx, work, run, piece)
-        check_count(differences)
+        scope = await _load(tx, work, run, piece)
+        blocks = run.next_block, piece.last_block
+        differences = await find_differences(
+            tx, scope, partial(reconciliation_blocks.find_missing, blocks=blocks)
+        )
+        check_count(differences.count)
+        await reconciliation_runs.add_sums(tx, run.run_id, differences.sums)
+        name = work.chain.slug
+        new = make_cases(tx.id_generator, name, differences.first, is_timed=False)
+        opened, _ = await write_cases(tx, new)
         run = replace(
             run,
             next_block=piece.last_block + 1,
-            differences=run.differences + differences,
-            opened=run.opened + await _open_cases(tx, work),
+            differences=run.differences + differences.count,
+            opened=run.opened + opened,
         )
         ended = None
         if piece.last_block == run.last_block:
@@ -206,44 +214,30 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
     return None
 
 
-async def _find_differences(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> int:
-    """Load a piece's lines, compare them, and add what each side has to the run's sums."""
+async def _load(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> ReconciliationScope:
+    """Load a piece's logs as lines."""
     account_id, blocks = work.contract.account_id, (run.next_block, piece.last_block)
-    kept = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
-    currencies = name_tokens(work.tokens) | kept
+    stored = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
+    currencies = name_tokens(work.tokens) | stored
     decimals = dict.fromkeys(_unknown_currencies(piece, currencies), 0)
     decimals |= {token.symbol: token.decimals for token in work.tokens}
     lines = make_lines(piece, work.contract.receiver, work.chain.refunders, currencies, decimals)
     await reconciliation.create_tables(tx)
     await reconciliation.add(tx, lines)
     await reconciliation.analyze_lines(tx)
-    scope = ReconciliationScope(
+    return ReconciliationScope(
         accounts=[account_id],
         since=piece.at,
         until=piece.at,
         decimals=decimals,
         chain=work.chain.slug,
     )
-    await reconciliation.compare_lines(tx, scope)
-    await reconciliation_blocks.find_missing(tx, scope, *blocks)
-    await reconciliation_sums.compare_books(tx, scope)
-    await reconciliation_runs.add_sums(tx, run.run_id, await reconciliation_sums.sum_sides(tx))
-    counts = await reconciliation.count_differences(tx)
-    return sum(count for (_, what), count in counts.items() if what != "lines")
 
 
 def _unknown_currencies(piece: LogPiece, currencies: dict[bytes, str]) -> set[str]:
     tokens = {log.token for log in (*piece.paid, *piece.refunded)}
     named = {currencies.get(token, f"0x{token.hex()}") for token in tokens}
     return named | set(currencies.values())
-
-
-async def _open_cases(tx: Tx, work: _Work) -> int:
-    differences = await reconciliation.list_differences(tx, OPENED_MAX)
-    new = make_cases(tx.id_generator, work.chain.slug, differences, is_timed=False)
-    opened = await cases.open_cases(tx, new)
-    await reconciliation.request_inquiries(tx)
-    return len(opened)
 
 
 async def _check_balances(tx: Tx, work: _Work, run: BlockRun) -> BlockRun:

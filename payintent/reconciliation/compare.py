@@ -1,7 +1,7 @@
 """A gateway's own list compared with our records, the ledger and what merchants were told."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -88,6 +88,45 @@ class ReconciliationResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """What the loaded lines, our records, the ledger and the merchants differ in."""
+
+    counts: Mapping[tuple[str, str], int]  # by type and kind; also the lines of each type
+    first: Sequence[ReconciliationDifference]  # at most as many as may become cases
+    sums: list[ReconciliationSum]
+
+    @property
+    def count(self) -> int:
+        return sum(count for (_, what), count in self.counts.items() if what != "lines")
+
+
+async def find_differences(
+    tx: Tx,
+    scope: ReconciliationScope,
+    find_missing: Callable[[Tx, ReconciliationScope], Awaitable[None]],
+) -> Differences:
+    """Compare the lines that are loaded; `find_missing` knows what of ours they must have."""
+    await reconciliation.compare_lines(tx, scope)
+    await find_missing(tx, scope)
+    await reconciliation_sums.compare_books(tx, scope)
+    await reconciliation_disputes.compare_books(tx, scope)
+    return Differences(
+        counts=await reconciliation.count_differences(tx),
+        first=await reconciliation.list_differences(tx, OPENED_MAX),
+        sums=await reconciliation_sums.sum_sides(tx),
+    )
+
+
+async def write_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
+    """Open the cases that are not open yet, and schedule inquiries that may settle some.
+
+    Returns how many of each.
+    """
+    opened = await cases.open_cases(tx, new)
+    return len(opened), await reconciliation.request_inquiries(tx)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFile:
     """The result of a comparison, and what its cases are about."""
 
@@ -104,10 +143,8 @@ class ComparedFile:
         ]
 
     async def write(self, tx: Tx) -> ReconciliationResult:
-        """Open the cases that are not open yet, and schedule inquiries that may settle some."""
-        opened = await cases.open_cases(tx, self.make_cases(tx))
-        inquiries = await reconciliation.request_inquiries(tx)
-        return replace(self.found, opened=len(opened), asked=inquiries)
+        opened, inquiries = await write_cases(tx, self.make_cases(tx))
+        return replace(self.found, opened=opened, asked=inquiries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,17 +221,17 @@ async def compare_file(
     scope = ReconciliationScope(
         accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS
     )
-    await reconciliation.compare(tx, scope)
-    await reconciliation_disputes.compare(tx, scope, is_complete=comparison.lists_disputes)
-    await reconciliation_sums.compare_books(tx, scope)
-    await reconciliation_disputes.compare_books(tx, scope)
-    counts = await reconciliation.count_differences(tx)
-    differences = await reconciliation.list_differences(tx, OPENED_MAX)
+
+    async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
+        await reconciliation.find_missing(tx, scope)
+        await reconciliation_disputes.compare(tx, scope, is_complete=comparison.lists_disputes)
+
+    differences = await find_differences(tx, scope, find_missing)
     settled, payout_sums = await settle_lines(
         tx, comparison.provider, accounts[0], payouts, recorded_by
     )
     subjects = [
-        describe_difference(comparison.provider, found) for found in differences[:_TOLD_MAX]
+        describe_difference(comparison.provider, found) for found in differences.first[:_TOLD_MAX]
     ]
     found = ReconciliationResult(
         provider=comparison.provider,
@@ -203,18 +240,18 @@ async def compare_file(
         until=scope.until,
         sha256=comparison.file.sha256,
         tallies=[
-            _tally(counts, type_)
+            _tally(differences.counts, type_)
             for type_ in (*_TYPES, *DISPUTE_TYPES)
-            if type_ in _TYPES or any(of == type_ for of, _ in counts)
+            if type_ in _TYPES or any(of == type_ for of, _ in differences.counts)
         ],
         payouts=settled.tally,
-        sums=await reconciliation_sums.sum_sides(tx) + payout_sums,
+        sums=differences.sums + payout_sums,
         opened=0,
         asked=0,
         differences=[*subjects, *settled.different][:_TOLD_MAX],
         new_payouts=[describe_payout(payout) for payout in settled.new[:_TOLD_MAX]],
     )
-    return ComparedFile(found=found, differences=differences, payouts=settled.different)
+    return ComparedFile(found=found, differences=differences.first, payouts=settled.different)
 
 
 async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:

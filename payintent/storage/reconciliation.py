@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.ledger import clearing
@@ -22,7 +23,7 @@ _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", 
 _read_columns = attrgetter(*_LINE_COLUMNS)
 #: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
 #: MINOR_DECIMALS_ELSE, written out, because queries are literals.
-DECIMALS = "coalesce(u.decimals, 2)"
+DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,11 @@ class ReconciliationScope:
     def clearing(self) -> list[str]:
         """Name the accounts of the ledger that have the money itself."""
         return [clearing(account, self.chain) for account in self.accounts]
+
+    @property
+    def units(self) -> tuple[list[str], list[int]]:
+        """Return the currencies and their decimals, as statements take them."""
+        return list(self.decimals), list(self.decimals.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,21 +169,18 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
     return row["first"], row["last"]
 
 
-async def compare(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find the differences. A line's payment or refund is looked up in all of time."""
-    await compare_lines(tx, scope)
-    accounts = list(scope.accounts)
-    units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_PAYMENTS_HERE, accounts, *units, scope.since, scope.until)
-    await tx.fetch(_REFUNDS_HERE, accounts, *units, scope.since, scope.until)
-
-
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find the lines that we have otherwise, or not at all."""
+    """Find the lines that we have otherwise, or not at all; ours may be of any time."""
     accounts = list(scope.accounts)
-    units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_PAYMENTS_THERE, accounts, *units)
-    await tx.fetch(_REFUNDS_THERE, accounts, *units)
+    await tx.fetch(_PAYMENTS_THERE, accounts, *scope.units)
+    await tx.fetch(_REFUNDS_THERE, accounts, *scope.units)
+
+
+async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
+    """Find captures and refunds of the scope's time that no line has."""
+    accounts = list(scope.accounts)
+    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, scope.since, scope.until)
+    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, scope.since, scope.until)
 
 
 #: The planner takes most lines for different. LIMIT has it look up the few that are, one by one,
@@ -260,48 +263,75 @@ _REFUNDS_THERE = f"""
         OR j.here_currency <> j.currency OR j.again
     ORDER BY j.number
 """
-_PAYMENTS_HERE = f"""
-    WITH missing AS (
-        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, capture_id)
-        SELECT 'payment', 'missing', c.reference,
-            c.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, c.captured_at,
-            p.merchant_id, c.payment_id, c.id
-        FROM capture c
-        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-        LEFT JOIN payment p ON p.id = c.payment_id
-        WHERE c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5
-            AND NOT EXISTS (
-                SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
-            )
-        ORDER BY c.captured_at, c.id
-        RETURNING capture_id, here_currency, here
-    )
-    INSERT INTO provider_record (fact_id, type, currency, amount)
-    SELECT capture_id, 'payment', here_currency, here FROM missing
-"""
-_REFUNDS_HERE = f"""
-    WITH missing AS (
-        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, refund_id, our_status)
-        SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
-            r.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, r.updated_at,
-            r.merchant_id, r.payment_id, r.id, r.status
-        FROM refund r
-        JOIN capture c ON c.id = r.capture_id
-        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-        WHERE c.account_id = ANY($1::bigint[]) AND r.status = 'SUCCEEDED'
-            AND r.updated_at BETWEEN $4 AND $5
-            AND NOT EXISTS (
-                SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = r.reference
-            )
-            AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = r.id)
-        ORDER BY r.updated_at, r.id
-        RETURNING refund_id, here_currency, here
-    )
-    INSERT INTO provider_record (fact_id, type, currency, amount)
-    SELECT refund_id, 'refund', here_currency, here FROM missing
-"""
+
+
+def missing_payments(
+    records: LiteralString, due: LiteralString, order: LiteralString
+) -> LiteralString:
+    """Return the statement that finds captures `c` of `records` that are due and in no line."""
+    return f"""
+        WITH missing AS (
+            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+                merchant_id, payment_id, capture_id)
+            SELECT 'payment', 'missing', c.reference,
+                c.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, c.captured_at,
+                p.merchant_id, c.payment_id, c.id
+            FROM {records}
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+            LEFT JOIN payment p ON p.id = c.payment_id
+            WHERE {due}
+                AND NOT EXISTS (SELECT FROM provider_line l
+                    WHERE l.type = 'payment' AND l.reference = c.reference)
+            ORDER BY {order}
+            RETURNING capture_id, here_currency, here
+        )
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT capture_id, 'payment', here_currency, here FROM missing
+    """
+
+
+def missing_refunds(
+    records: LiteralString, due: LiteralString, order: LiteralString
+) -> LiteralString:
+    """Return the statement that finds refunds `f` of `records` that are due and in no line."""
+    return f"""
+        WITH missing AS (
+            INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
+                merchant_id, payment_id, refund_id, our_status)
+            SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
+                f.amount_minor * 10::numeric ^ -{DECIMALS}, c.currency, f.updated_at,
+                f.merchant_id, f.payment_id, f.id, f.status
+            FROM {records}
+            JOIN capture c ON c.id = f.capture_id
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+            WHERE f.status = 'SUCCEEDED' AND {due}
+                AND NOT EXISTS (SELECT FROM provider_line l
+                    WHERE l.type = 'refund' AND l.our_id = f.id)
+            ORDER BY {order}
+            RETURNING refund_id, here_currency, here
+        )
+        INSERT INTO provider_record (fact_id, type, currency, amount)
+        SELECT refund_id, 'refund', here_currency, here FROM missing
+    """
+
+
+_MISSING_PAYMENTS = missing_payments(
+    "capture c",
+    "c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5",
+    "c.captured_at, c.id",
+)
+_MISSING_REFUNDS = missing_refunds(
+    "refund f",
+    """
+    c.account_id = ANY($1::bigint[]) AND f.updated_at BETWEEN $4 AND $5
+        AND NOT EXISTS (
+            SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = f.reference
+        )
+    """,
+    "f.updated_at, f.id",
+)
 
 
 async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:

@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.settlement_file import ProviderFileLine
 from payintent.storage.database import Executor, Tx
-from payintent.storage.reconciliation import ReconciliationScope
+from payintent.storage.reconciliation import (
+    ReconciliationScope,
+    missing_payments,
+    missing_refunds,
+)
 
-_DECIMALS = "coalesce(u.decimals, 2)"  # as of the other comparisons
 _DUE_HOURS = 24
 _CONTRACTS_MAX = 1_000
 
@@ -265,54 +269,17 @@ async def is_lacking(
     return row is not None and row["lacks"]
 
 
-async def find_missing(
-    tx: Tx, scope: ReconciliationScope, first_block: int, last_block: int
-) -> None:
-    """Find captures and refunds of ours in these blocks that the lines lack."""
-    units = list(scope.decimals), list(scope.decimals.values())
+async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
+    """Find captures and refunds in these blocks, from the first to the last, that no line has."""
     accounts = list(scope.accounts)
-    await tx.fetch(_PAYMENTS_HERE, accounts, *units, first_block, last_block)
-    await tx.fetch(_REFUNDS_HERE, accounts, *units, first_block, last_block)
+    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, *blocks)
+    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)
 
 
-_PAYMENTS_HERE = f"""
-    WITH missing AS (
-        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, capture_id)
-        SELECT 'payment', 'missing', c.reference,
-            c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
-            p.merchant_id, c.payment_id, c.id
-        FROM chain_receipt r
-        JOIN capture c ON c.receipt_id = r.id
-        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-        LEFT JOIN payment p ON p.id = c.payment_id
-        WHERE r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5
-            AND NOT EXISTS (
-                SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
-            )
-        ORDER BY r.block, r.log_index
-        RETURNING capture_id, here_currency, here
-    )
-    INSERT INTO provider_record (fact_id, type, currency, amount)
-    SELECT capture_id, 'payment', here_currency, here FROM missing
-"""
-_REFUNDS_HERE = f"""
-    WITH missing AS (
-        INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
-            merchant_id, payment_id, refund_id, our_status)
-        SELECT 'refund', 'missing', coalesce(f.reference, f.id::text),
-            f.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, f.updated_at,
-            f.merchant_id, f.payment_id, f.id, f.status
-        FROM chain_refund r
-        JOIN refund f ON f.id = r.refund_id
-        JOIN capture c ON c.id = f.capture_id
-        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
-        WHERE r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5
-            AND f.status = 'SUCCEEDED'
-            AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = f.id)
-        ORDER BY r.block, r.log_index
-        RETURNING refund_id, here_currency, here
-    )
-    INSERT INTO provider_record (fact_id, type, currency, amount)
-    SELECT refund_id, 'refund', here_currency, here FROM missing
-"""
+_OF_BLOCKS: LiteralString = "r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5"
+_MISSING_PAYMENTS = missing_payments(
+    "chain_receipt r JOIN capture c ON c.receipt_id = r.id", _OF_BLOCKS, "r.block, r.log_index"
+)
+_MISSING_REFUNDS = missing_refunds(
+    "chain_refund r JOIN refund f ON f.id = r.refund_id", _OF_BLOCKS, "r.block, r.log_index"
+)

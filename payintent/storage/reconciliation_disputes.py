@@ -7,10 +7,9 @@ reinstated.
 from typing import LiteralString
 
 from payintent.storage.database import Tx
-from payintent.storage.reconciliation import ReconciliationScope
+from payintent.storage.reconciliation import DECIMALS, ReconciliationScope
 
-_DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
-_AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{_DECIMALS}"
+_AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{DECIMALS}"
 #: Whether we were told of what a line of this type says.
 _TOLD: LiteralString = """
     CASE {type} WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
@@ -20,16 +19,14 @@ _TOLD: LiteralString = """
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
     """Find the differences of the lines; and what is missing, in a list that has all disputes."""
     accounts = list(scope.accounts)
-    units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_THERE, accounts, *units)
+    await tx.fetch(_THERE, accounts, *scope.units)
     if is_complete:
-        await tx.fetch(_HERE, accounts, *units, scope.since, scope.until)
+        await tx.fetch(_HERE, accounts, *scope.units, scope.since, scope.until)
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
     """Find disputes that the ledger has otherwise; the table of books is there."""
-    units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_BOOKS, *units)
+    await tx.fetch(_BOOKS, *scope.units)
     await tx.fetch(_DIFFERING)
 
 
@@ -99,7 +96,7 @@ _BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
         CASE WHEN d.currency = c.currency
-            THEN coalesce(e.amount, 0) * 10::numeric ^ -{_DECIMALS} ELSE r.amount END,
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS} ELSE r.amount END,
         CASE WHEN m.kind = 'DISPUTE' THEN r.amount ELSE 0 END
     FROM provider_record r
     JOIN dispute d ON d.id = r.fact_id

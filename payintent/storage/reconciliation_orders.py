@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from payintent.storage.database import Tx
+from payintent.storage.reconciliation import DECIMALS
 
 _NEAR_DAYS = 7
-_DECIMALS = "coalesce(u.decimals, 2)"  # as of the other comparisons
 
 
 async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
@@ -55,7 +55,7 @@ _REFUNDS = f"""
         WHERE capture_id IS NOT NULL
         GROUP BY capture_id
     ), ours AS (
-        SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{_DECIMALS} AS amount,
+        SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{DECIMALS} AS amount,
             row_number() OVER (PARTITION BY r.capture_id, r.amount_minor
                 ORDER BY r.updated_at, r.id) AS place
         FROM span

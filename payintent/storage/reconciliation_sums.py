@@ -5,10 +5,9 @@ from typing import LiteralString
 
 from payintent.storage import ledger
 from payintent.storage.database import Tx
-from payintent.storage.reconciliation import ReconciliationScope
+from payintent.storage.reconciliation import DECIMALS, ReconciliationScope
 
 _SUMS_MAX = 1_000
-_DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +42,13 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
         ) ON COMMIT DROP
         """
     )
-    units = list(scope.decimals), list(scope.decimals.values())
-    await tx.fetch(_PAYMENTS, *units, scope.clearing)
-    await tx.fetch(_REFUNDS, *units, scope.clearing)
+    await tx.fetch(_PAYMENTS, *scope.units, scope.clearing)
+    await tx.fetch(_REFUNDS, *scope.units, scope.clearing)
     await tx.fetch(_DIFFERING_PAYMENTS)
     await tx.fetch(_DIFFERING_REFUNDS)
 
 
-_PAYMENTS: LiteralString = (
-    """
+_PAYMENTS: LiteralString = f"""
     WITH entered AS (
         SELECT r.fact_id, sum(e.amount) AS amount
         FROM provider_record r
@@ -63,20 +60,14 @@ _PAYMENTS: LiteralString = (
         SELECT DISTINCT m.capture_id
         FROM provider_record r
         JOIN money_case m ON m.capture_id = r.fact_id
-        WHERE r.type = 'payment' AND m.kind NOT IN """
-    + ledger.WITHOUT_MONEY
-    + """
+        WHERE r.type = 'payment' AND m.kind NOT IN {ledger.WITHOUT_MONEY}
     )
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
         CASE WHEN c.amount_minor > 0
-            THEN coalesce(e.amount, 0) * 10::numeric ^ -"""
-    + _DECIMALS
-    + """ ELSE r.amount END,
+            THEN coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS} ELSE r.amount END,
         CASE WHEN c.credited AND p.status IN ('PAID', 'PARTIALLY_REFUNDED', 'REFUNDED')
-            THEN s.total_minor * 10::numeric ^ -"""
-    + _DECIMALS
-    + """
+            THEN s.total_minor * 10::numeric ^ -{DECIMALS}
             WHEN NOT c.credited AND (t.capture_id IS NOT NULL OR c.amount_minor = 0) THEN r.amount
             ELSE 0 END
     FROM provider_record r
@@ -87,15 +78,11 @@ _PAYMENTS: LiteralString = (
     LEFT JOIN entered e ON e.fact_id = r.fact_id
     LEFT JOIN stated t ON t.capture_id = r.fact_id
     WHERE r.type = 'payment'
-    """
-)
-_REFUNDS: LiteralString = (
-    """
+"""
+_REFUNDS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
-        coalesce(e.amount, 0) * 10::numeric ^ -"""
-    + _DECIMALS
-    + """,
+        coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS},
         CASE WHEN f.payment_id IS NULL OR f.case_id IS NOT NULL
                 OR p.status IN ('PARTIALLY_REFUNDED', 'REFUNDED') THEN r.amount ELSE 0 END
     FROM provider_record r
@@ -105,8 +92,7 @@ _REFUNDS: LiteralString = (
     LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'
         AND e.credit = ANY($3::text[])
     WHERE r.type = 'refund'
-    """
-)
+"""
 #: The planner takes most for different. OFFSET and LIMIT have it find the few that are, and look
 #: these up one by one.
 _DIFFERING: LiteralString = """
@@ -119,15 +105,12 @@ _DIFFERING: LiteralString = """
         OFFSET 0
     ) b
 """
-_DIFFERING_PAYMENTS: LiteralString = (
-    """
+_DIFFERING_PAYMENTS: LiteralString = f"""
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, capture_id)
     SELECT b.type, b.what, c.reference, b.other, b.currency, b.amount, b.currency,
         c.captured_at, c.merchant_id, c.payment_id, c.id
-    """
-    + _DIFFERING
-    + """
+    {_DIFFERING}
     JOIN LATERAL (
         SELECT f.*, p.merchant_id
         FROM capture f
@@ -136,21 +119,16 @@ _DIFFERING_PAYMENTS: LiteralString = (
         LIMIT 1
     ) c ON b.type = 'payment'
     ORDER BY c.captured_at, c.id, b.what
-    """
-)
-_DIFFERING_REFUNDS: LiteralString = (
-    """
+"""
+_DIFFERING_REFUNDS: LiteralString = f"""
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, refund_id, our_status)
     SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.other, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
-    """
-    + _DIFFERING
-    + """
+    {_DIFFERING}
     JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
     ORDER BY r.updated_at, r.id, b.what
-    """
-)
+"""
 
 
 async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
