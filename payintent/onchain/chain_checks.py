@@ -23,8 +23,6 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check: whether it passed, and what was found."""
-
     right: bool
     text: str
 

@@ -57,8 +57,6 @@ class LogProof:
 
 @dataclass(slots=True)
 class _Votes:
-    """The endpoints' votes so far."""
-
     claim: LogClaim
     needed: int
     denials_needed: int
@@ -75,30 +73,24 @@ class _Votes:
             self.denials.setdefault(tx_hash, []).append(name)
 
     def proven(self, log: ContractLog) -> bool:
-        """Tell whether enough endpoints report the log."""
         return len(self.logs.get(log, ())) >= self.needed
 
     def denied(self, tx_hash: bytes) -> bool:
-        """Tell whether enough endpoints report no log of the transaction."""
         return len(self.denials.get(tx_hash, ())) >= self.denials_needed
 
     def disputed(self, log: ContractLog) -> bool:
-        """Tell whether a log is neither proven nor disproved."""
         return not self.proven(log) and len(set(self.denials.get(log.tx_hash, ()))) < _VOICES
 
     def open(self) -> list[bytes]:
-        """List the transactions that need more votes."""
         paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)}
         settled = paid - self.doubtful()
         wanted = self.doubtful() | set(self.claim.pending) - settled
         return sorted(tx_hash for tx_hash in wanted if not self.denied(tx_hash))
 
     def doubtful(self) -> set[bytes]:
-        """Return the transactions that have an unproven log."""
         return {log.tx_hash for log in self.logs if not self.proven(log)}
 
     def told_blocks(self, tx_hashes: Iterable[bytes]) -> dict[bytes, set[BlockId]]:
-        """Return for each transaction the blocks in which it was reported."""
         blocks = {tx_hash: set[BlockId]() for tx_hash in tx_hashes}
         for log in self.logs:
             if log.tx_hash in blocks:

@@ -29,8 +29,6 @@ from payintent.storage.settlements import Settlement
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the logs of one transaction are decided on."""
-
     chain: str
     contracts: Mapping[bytes, DeployedContract]
     named: Mapping[bytes, NamedSession]

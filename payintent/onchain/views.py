@@ -31,8 +31,6 @@ _PAYER_WORD = "000000000000000000000000" + _PAYER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """All that a session's view is built from."""
-
     payment: Payment
     session: Session
     contract: DeployedContract
@@ -155,7 +153,6 @@ def _refuse_gone(payment: Payment, session: Session) -> None:
 
 
 def _payable(snapshot: _Seen) -> dict[str, Any]:
-    """Return whether to offer paying, and if not, why."""
     reason = _unpayable_reason(snapshot)
     return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
 

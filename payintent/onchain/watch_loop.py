@@ -48,8 +48,6 @@ LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchContext:
-    """What the watch loops run with."""
-
     settings: Settings
     database: Database
 
@@ -137,7 +135,6 @@ class _ReaderHolder:
                 HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
-        """Close the reader's connections."""
         if self.reader is not None:
             await self.reader.close()
         self.reader = self.made_for = None

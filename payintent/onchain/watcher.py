@@ -78,8 +78,6 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalBlockReader:
-    """Reads a chain's final blocks and settles what they show."""
-
     database: Database
     reader: ChainReader
     chain: ChainRecord
@@ -174,7 +172,6 @@ class FinalBlockReader:
     async def _stretch(
         self, cursor: ChainCursor, source: ChainHeads, final: int, contracts: Sequence[bytes]
     ) -> LogBatch:
-        """Request as many blocks as an endpoint returns at once."""
         before = cursor.block if cursor.hash is not None else None
         last = min(final, source.final.number)
         while True:
@@ -354,7 +351,6 @@ def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
 
 
 def _up_to(doubts: Doubts, last: int) -> Doubts:
-    """Pick the doubtful logs of the blocks up to `last`."""
     return {log: name for log, name in doubts.items() if log.block_number <= last}
 
 

@@ -42,8 +42,6 @@ REFUSED = Counter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuyerCall:
-    """A gateway call that a buyer causes."""
-
     account_id: int
     provider: str
     merchant_id: int
@@ -59,7 +57,6 @@ class RecentUse:
         self._used: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # how much, when
 
     def of(self, user: Hashable) -> float:
-        """Return what is left of a user's use."""
         used, at = self._used.get(user, (0.0, 0.0))
         return used * math.exp((at - self._monotonic()) / self._fades_s) if used else 0.0
 

@@ -129,7 +129,6 @@ class BuyerSimulator:
         return True
 
     async def _select(self, snapshot: PaymentSnapshot) -> Session:
-        """Select the method of the test gateway, as its buyer does."""
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
         method = next((m for m in setup.methods if m.provider == PROVIDER and m.enabled), None)
         if method is None:
@@ -151,8 +150,6 @@ class BuyerSimulator:
 
 
 def enter_card(number: str) -> Step:
-    """Enter a card, and approve whatever 3-D Secure asks."""
-
     def step(session: TestSession, now: datetime) -> TestSession | None:
         if session.status is TestSessionStatus.CHALLENGE and TEST_CARDS[number].challenge:
             return answer_challenge(session, approved=True)
@@ -165,7 +162,6 @@ def enter_card(number: str) -> Step:
 
 
 def enter_declined_card(code: str) -> Step:
-    """Have a card declined with a code of `DECLINED_CARDS`."""
     number = DECLINED_CARDS[code]
 
     def step(session: TestSession, now: datetime) -> TestSession | None:
@@ -180,7 +176,6 @@ def enter_declined_card(code: str) -> Step:
 
 
 def decide_dispute(state: DisputeState) -> Step:
-    """Open the dispute of a paid session, or end it."""
     return lambda session, _now: move_dispute(session, state)
 
 

@@ -12,7 +12,6 @@ from payintent.storage.database import Database, Tx
 
 
 def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
-    """Name the money of one session of a payment."""
     return MoneyOrigin(
         merchant_id=payment.merchant_id, payment_id=payment.id, session_id=session_id
     )

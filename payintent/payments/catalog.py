@@ -33,8 +33,6 @@ class CatalogDocument:
 
 @dataclass(frozen=True, slots=True)
 class _BuiltCatalog:
-    """A catalog, and what it was built from."""
-
     setup: MerchantSetup
     restricted: frozenset[str]
     document: CatalogDocument
@@ -42,8 +40,6 @@ class _BuiltCatalog:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """The countries of a catalog as JSON, and their hash."""
-
     countries: bytes
     hash: bytes
 

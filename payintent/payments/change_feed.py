@@ -57,7 +57,6 @@ class ChangeFeed(Generic[K]):
 
     @property
     def count(self) -> int:
-        """Return the number of subscribers in this process."""
         return sum(len(watches) for watches in self._watches.values())
 
     def require_capacity(self, key: K) -> None:
@@ -68,7 +67,6 @@ class ChangeFeed(Generic[K]):
 
     @contextmanager
     def subscribe(self, key: K, subscriber: ChangeSubscriber) -> Generator[None]:
-        """Subscribe to the changes of a key while the context is open."""
         watches = self._watches.setdefault(key, set())
         watches.add(subscriber)
         self._known.pop(key, None)  # a new subscriber must get a present change

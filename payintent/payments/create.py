@@ -89,7 +89,6 @@ class PaymentCreator:
             return await new_payments.create(tx, new)
 
     async def close(self) -> None:
-        """Wait for the writes whose callers have gone."""
         await self._writes.close()
 
 
@@ -120,7 +119,6 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
 
 
 def decode_denial(text: str) -> FraudDenial:
-    """Decode a denial that was stored under a key."""
     kept: dict[str, Any] = msgspec.json.decode(text)
     level = RiskLevel(kept.pop("level"))
     return FraudDenial(level=level, **kept)
@@ -170,7 +168,6 @@ async def _resolve(
 async def _earlier(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Return the payment that this key created before; raise the failure if there is none."""
     found = await replay_create(database, request)
     if found is None:
         raise failure

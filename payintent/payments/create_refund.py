@@ -100,8 +100,6 @@ class CreatedRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundCreator:
-    """Accepts the refunds that merchants and operators request."""
-
     database: Database
     accounts: GatewayAccounts
 

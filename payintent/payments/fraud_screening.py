@@ -34,8 +34,6 @@ _log = get_logger("screen")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudScreening:
-    """Screens buyers by the fraud rules."""
-
     database: Database
     policies: PolicyCache
     encryption: Encryption

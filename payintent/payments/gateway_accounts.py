@@ -66,7 +66,6 @@ class GatewayAccounts:
 
     @property
     def providers(self) -> frozenset[str]:
-        """Return the providers whose adapters are installed."""
         return frozenset(self._gateways)
 
     def gateway(self, provider: str) -> Gateway | None:
@@ -83,7 +82,6 @@ class GatewayAccounts:
         return None if decimals is None else frozenset(decimals)
 
     def layouts(self, provider: str) -> Sequence[FileLayout]:
-        """Return the layouts of a provider's own files."""
         capabilities = self.capabilities(provider)
         return capabilities.layouts if capabilities else ()
 
@@ -170,7 +168,6 @@ class GatewayAccounts:
         return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
 
     async def get(self, account_id: int) -> GatewayAccount | None:
-        """Read an account and its credentials."""
         cached = self._accounts.get(account_id)
         if cached is not None:
             return cached

@@ -39,8 +39,6 @@ DROPPED = Counter(
 
 
 class GatewayRequestKind(StrEnum):
-    """What a gateway is asked, by the name of the port's method."""
-
     CREATE_SESSION = "create_session"
     INQUIRE = "inquire"
     CLOSE_SESSION = "close_session"
@@ -49,7 +47,6 @@ class GatewayRequestKind(StrEnum):
 
     @property
     def channel(self) -> GatewayChannel:
-        """Return the part of the gateway that answers it."""
         return GatewayChannel.REFUNDS if self in _OF_REFUNDS else GatewayChannel.SESSIONS
 
 
@@ -57,8 +54,6 @@ _OF_REFUNDS = frozenset({GatewayRequestKind.REFUND, GatewayRequestKind.INQUIRE_R
 
 
 class CallOutcome(StrEnum):
-    """What came of a request."""
-
     ANSWERED = "answered"
     REJECTED = "rejected"  # the gateway understood it, and does not do it
     THROTTLED = "throttled"  # the gateway limits our requests
@@ -95,7 +90,6 @@ class GatewayCallLog:
         self._noted: list[_Noted] = []
 
     def now_s(self) -> float:
-        """Return the time that calls are noted with."""
         return self._monotonic()
 
     def note(self, call: GatewayCall, answer: object, began_s: float) -> None:
@@ -121,7 +115,6 @@ class GatewayCallLog:
             DROPPED.inc(len(noted))
 
     async def run(self) -> None:
-        """Write the collected requests every second."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.flush()

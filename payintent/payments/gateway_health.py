@@ -55,8 +55,6 @@ SLOW = Counter(
 
 
 class GatewayChannel(StrEnum):
-    """Parts of a gateway that can fail separately."""
-
     SESSIONS = "sessions"
     REFUNDS = "refunds"
 

@@ -74,8 +74,6 @@ async def ask_on_return(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInquirer:
-    """Asks gateways about sessions and applies their answers."""
-
     database: Database
     accounts: GatewayAccounts
     authorising_patience: timedelta

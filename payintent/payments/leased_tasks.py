@@ -62,7 +62,6 @@ class LeasedTaskRunner(Generic[T]):
         return len(taken) == limit
 
     async def finish(self) -> None:
-        """Wait for the running tasks."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _look_after(self, item: T) -> None:

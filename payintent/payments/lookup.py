@@ -62,7 +62,6 @@ class PaymentLookup:
         return await self._fresh(_require_readable(snapshot))
 
     async def close(self) -> None:
-        """Wait for the reads whose callers have gone."""
         await self._by_id.close()
         await self._by_checkout.close()
 

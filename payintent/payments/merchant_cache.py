@@ -68,7 +68,6 @@ class MerchantCache:
         return setup
 
     async def close(self) -> None:
-        """Wait for the reads whose callers have gone."""
         await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:

@@ -44,8 +44,6 @@ SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
 
 @dataclass(frozen=True, slots=True)
 class NewSelection:
-    """A quote that was selected for a payment, and what the buyer said with it."""
-
     payment_id: UUID
     quote: Quote
     return_url: str | None
@@ -63,8 +61,6 @@ class SelectedSession:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredSession:
-    """A session that was opening, and its gateway's answer."""
-
     session: Session
     answer: SessionAnswer
 
@@ -115,7 +111,6 @@ class SessionOpener:
         return await self._answering.run(AnsweredSession(session, answer))
 
     async def close(self) -> None:
-        """Wait for the batches whose buyers have gone."""
         await self._counting.close()
         await self._storing.close()
         await self._answering.close()
@@ -286,7 +281,6 @@ def _opening(selection: NewSelection, session_id: UUID, now: datetime) -> Sessio
 
 
 def _answered(locked: LockedRecords, item: AnsweredSession, answer: SessionCreated) -> Session:
-    """Return a session as it was locked, with the gateway's answer."""
     next_action = msgspec.json.encode(answer.next_action).decode()
     return replace(
         locked.sessions[item.session.id], reference=answer.reference, next_action=next_action

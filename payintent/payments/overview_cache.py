@@ -47,7 +47,6 @@ class Amount:
     amount: Decimal = Decimal(0)
 
     def __add__(self, other: "Amount") -> "Amount":
-        """Add two figures of the same currency."""
         return Amount(self.count + other.count, EXACT.add(self.amount, other.amount))
 
 
@@ -93,7 +92,6 @@ class Figures:
         return list(zip(begins, counts, strict=True))
 
     def count_of(self, figure: ConversionFigure, period: Period) -> int:
-        """Return how many payments of a period a figure counts."""
         return figure.counts[_PERIODS.index(period)]
 
 

@@ -24,11 +24,9 @@ class PolicyCache:
         self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)
 
     async def rules(self) -> FraudRuleSet:
-        """Return the fraud rules in force."""
         return await self._rules.get()
 
     async def restrictions(self) -> Restrictions:
-        """Return the restrictions in force."""
         return await self._restrictions.get()
 
     async def _read_restrictions(self, previous: Restrictions) -> Restrictions:

@@ -32,7 +32,6 @@ def price_methods(
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
-    """Price methods of a merchant for a country."""
     taxed = taxed_country(setup.merchant, quote_country)
     rate = tax_rate_for(payment, taxed, setup.tax_rates)
     return make_quotes(payment, setup.merchant, payable, quote_country, currency, rate)
@@ -49,8 +48,6 @@ def explain_quotes(
 
 @dataclass(frozen=True, slots=True)
 class QuoteList:
-    """The quotes of a payment in one country."""
-
     place: QuoteCountry
     offers: list[Quote]
 

@@ -66,8 +66,6 @@ class CallbackResult:
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A verified callback of an account, and its raw bytes."""
-
     account_id: int
     callback: VerifiedCallback
     body: bytes
@@ -113,7 +111,6 @@ class CallbackReceiver:
         return result
 
     async def close(self) -> None:
-        """Wait for the callbacks whose senders have gone."""
         await self._settling.close()
 
     async def _settle(self, batch: Sequence[_Received]) -> list[CallbackResult]:

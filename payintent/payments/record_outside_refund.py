@@ -129,7 +129,6 @@ def _text(payment: Payment | None, part: Decimal) -> str | None:
 
 
 async def _open_case(tx: Tx, reported: ReportedCapture, report: OutsideRefund, remark: str) -> UUID:
-    """Open the case of a refund, or find it."""
     amount = format_smallest_units(report.amount_minor, report.currency, None, on_chain=False)
     note = f"{report.reference}: {amount or report.amount_minor} {report.currency} {report.state}"
     case_id = await open_case(

@@ -60,8 +60,6 @@ _log = get_logger("select_quote")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteSelection:
-    """The buyer's selection, and what restricts it."""
-
     payment_method_id: int
     restrictions: Restrictions
     currency: str | None = None
@@ -84,8 +82,6 @@ class ServiceUrls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionContext:
-    """What selections run with."""
-
     database: Database
     merchants: MerchantCache
     accounts: GatewayAccounts
@@ -282,7 +278,6 @@ def _email_for_gateway(email: str | None) -> str | None:
 
 
 def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:
-    """Raise why a session is not its payment's own."""
     payment, session = selected.payment, selected.session
     if payment.session_id == session.id:
         return

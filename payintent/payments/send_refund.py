@@ -50,8 +50,6 @@ GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundSender:
-    """Sends refunds and inquires about them."""
-
     database: Database
     accounts: GatewayAccounts
     api_base: str

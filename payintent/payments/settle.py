@@ -21,8 +21,6 @@ from payintent.storage.settlements import EarlierCapture, LockedRecords, Settlem
 
 @dataclass(frozen=True, slots=True)
 class ReportedSession:
-    """A session of a payment, and what its gateway says of it."""
-
     payment_id: UUID
     session_id: UUID
     report: SessionReport

@@ -151,7 +151,6 @@ def _new_run(chain: ChainRecord, contract: DueContract, run: BlockRun) -> NewRun
 
 
 async def _run(work: _Work, run: BlockRun) -> None:
-    """Compare a run's blocks to the end."""
     advanced: BlockRun | None = run
     while advanced is not None:
         piece = await read_piece(
@@ -215,7 +214,6 @@ async def _compare(work: _Work, run: BlockRun, piece: LogPiece) -> BlockRun | No
 
 
 async def _load(tx: Tx, work: _Work, run: BlockRun, piece: LogPiece) -> ReconciliationScope:
-    """Load a piece's logs as lines."""
     account_id, blocks = work.contract.account_id, (run.next_block, piece.last_block)
     stored = await reconciliation_blocks.list_currencies(tx, account_id, *blocks)
     currencies = name_tokens(work.tokens) | stored

@@ -64,8 +64,6 @@ class ReconciliationTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationResult:
-    """The result of a comparison."""
-
     provider: str
     account_id: int | None
     since: datetime  # records from then on are expected in the file
@@ -81,7 +79,6 @@ class ReconciliationResult:
 
     @property
     def found(self) -> int:
-        """Count the differences of all types and kinds."""
         return self.payouts.different + sum(
             tally.missing + tally.extra + tally.different + tally.books for tally in self.tallies
         )
@@ -255,7 +252,6 @@ async def compare_file(
 
 
 async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
-    """Load the lines of payments and refunds; returns those of payouts."""
     await reconciliation.create_tables(tx)
     payouts = dict[str, PayoutLine]()
     lines = put_payouts_aside(file.read(), payouts)

@@ -27,8 +27,6 @@ _ATTEMPTS_MAX = 5  # a run that ended its worker so often is given up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
-    """The database, layouts and currencies that lists are compared with."""
-
     database: Database
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
     currencies: Callable[[str], frozenset[str] | None]  # that a provider takes; None: any
@@ -100,7 +98,6 @@ async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> 
 
 
 def read_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 

@@ -47,8 +47,6 @@ class PayoutAccount:
 
 @dataclass(slots=True)
 class SettledPayouts:
-    """Payouts of a list by what became of them."""
-
     new: list[ListedPayout] = field(default_factory=list[ListedPayout])
     repeated: int = 0
     reversed: int = 0
@@ -56,7 +54,6 @@ class SettledPayouts:
 
     @property
     def tally(self) -> PayoutTally:
-        """Count what became of each."""
         return PayoutTally(
             lines=len(self.new) + self.repeated + self.reversed + len(self.different),
             new=len(self.new),
@@ -123,7 +120,6 @@ async def sum_payouts(
 
 
 def describe_payout(payout: ListedPayout) -> str:
-    """Describe a payout of a list by its reference, amount and fee."""
     return f"payout {_told(payout.reference)}: {_money(payout, with_fee=True)}"
 
 

@@ -90,7 +90,6 @@ async def compare_movements(comparison: MovementComparison) -> None:
 async def _compare_days(
     comparison: MovementComparison, account: ReportingAccount, now: datetime
 ) -> None:
-    """Compare the days of an account that are due, one after the other."""
     while (day := _due_day(account, now)) is not None:
         if not await _compare_alone(comparison, account, day):
             return
@@ -170,7 +169,6 @@ async def _write(
     begin: datetime,
     until: datetime,
 ) -> _Written:
-    """Write a gateway's list as a file of our own layout, page by page."""
     gateway, credentials = await _connect(accounts, account)
     written, after = _Written(), None
     with path.open("w", encoding="utf-8", newline="") as file:

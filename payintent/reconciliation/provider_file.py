@@ -84,8 +84,6 @@ def open_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> 
 
 
 class _Watched(io.RawIOBase):
-    """A file that is hashed while it is read."""
-
     def __init__(self, raw: io.FileIO, digest: Any, progress: Callable[[int], None]) -> None:
         super().__init__()
         self._raw = raw
@@ -93,11 +91,9 @@ class _Watched(io.RawIOBase):
         self._progress = progress
 
     def readable(self) -> bool:
-        """Tell that the stream can be read."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read into a buffer; returns the number of bytes."""
         count = self._raw.readinto(buffer) or 0
         self._digest.update(memoryview(buffer)[:count])
         self._progress(count)
@@ -107,7 +103,6 @@ class _Watched(io.RawIOBase):
 def _parsed(
     path: Path, layouts: Sequence[FileLayout], digest: Any, progress: Callable[[int], None]
 ) -> Iterator[ProviderFileLine | PayoutLine | str]:
-    """Yield each line, or what is wrong with it."""
     layout = find_layout(path, layouts)
     try:
         with io.FileIO(path) as raw:
@@ -180,7 +175,6 @@ def _charset(layout: FileLayout) -> str:
 
 
 def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield lines of bounded length."""
     while line := text.readline(_LINE_CHARS_MAX + 1):
         if len(line) > _LINE_CHARS_MAX:
             raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")

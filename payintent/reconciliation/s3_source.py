@@ -34,8 +34,6 @@ _CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """A page of the list of a bucket: the tag of each key, and how to get the next page."""
-
     tags: dict[str, str]
     next_token: str | None
 
@@ -60,7 +58,6 @@ class S3Source:
         self._session: aiohttp.ClientSession | None = None
 
     async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
-        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`."""
         query = {"list-type": "2", "prefix": self._prefix}
         while True:
             page = _parse_page(await self._get_page(query))
@@ -152,7 +149,6 @@ class S3Source:
 
 
 def open_s3_source(settings: Settings) -> S3Source:
-    """Open the bucket that the settings name."""
     credentials = S3Credentials(
         region=settings.settlement_s3_region,
         key_id=settings.settlement_s3_key_id,

@@ -21,8 +21,6 @@ class SourceUnavailableError(Exception):
 
 
 class FileSource(Protocol):
-    """A place that gateways' files are put into."""
-
     name: str
 
     def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
@@ -36,9 +34,7 @@ class FileSource(Protocol):
         """Give a file on this machine, as long as the context; raises `SourceUnavailableError`."""
         ...
 
-    async def close(self) -> None:
-        """Close what is open."""
-        ...
+    async def close(self) -> None: ...
 
 
 class FolderSource:
@@ -50,7 +46,6 @@ class FolderSource:
         self._folder = Path(folder)
 
     async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
-        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`."""
         try:
             paths = await asyncio.to_thread(self._list_paths)
         except OSError as error:
@@ -62,7 +57,6 @@ class FolderSource:
 
     @asynccontextmanager
     async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
-        """Give the path of a file."""
         yield self._folder / str(file.account_id) / file.name
 
     async def close(self) -> None:
@@ -97,7 +91,6 @@ class FolderSource:
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a name is that of a finished file."""
     return (
         0 < len(name) <= _NAME_MAX
         and name.isprintable()
