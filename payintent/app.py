@@ -11,19 +11,17 @@ from typing import cast
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
-from starlette.requests import Request
-from starlette.responses import Response
 
 import payintent.payments.fraud_screening  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent import tracing
-from payintent.api.application import ErrorHandler, RoutedApplication
+from payintent.api.application import RoutedApplication
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
-from payintent.api.errors import HANDLERS, error_response, on_bug
+from payintent.api.errors import HANDLERS, on_bug
 from payintent.api.event_feed import FEED_WAITS_MAX
 from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
@@ -31,11 +29,9 @@ from payintent.api.oidc.provider import IdentityProvider
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
-from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
 from payintent.api.request_times import RequestTimes, templates
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
-from payintent.domain.errors import ErrorCode
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
@@ -91,7 +87,7 @@ def build_app(
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
-    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], _HANDLERS, on_bug, lifespan)
+    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], HANDLERS, on_bug, lifespan)
     app.state.refusals = RefusalLog()
 
     application = Application(app, CallLog() if settings.api_calls_days else None)
@@ -187,24 +183,7 @@ def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> Routed
 
     `metrics` writes what `/metrics` answers; by default those of this process.
     """
-    app = RoutedApplication(OPERATOR_ROUTES, _HANDLERS, on_bug)
+    app = RoutedApplication(OPERATOR_ROUTES, HANDLERS, on_bug)
     app.state.metrics = metrics
     app.state.refusals = RefusalLog()
     return app
-
-
-async def _too_large(_: Request, exc: Exception) -> Response:
-    del exc
-    return error_response(ErrorCode.BAD_REQUEST, "the body is too large", 413)
-
-
-async def _wrong_type(_: Request, exc: Exception) -> Response:
-    del exc
-    return error_response(ErrorCode.BAD_REQUEST, "Content-Type must be application/json", 415)
-
-
-_HANDLERS: dict[type[Exception], ErrorHandler] = {
-    **HANDLERS,
-    BodyTooLargeError: _too_large,
-    WrongContentTypeError: _wrong_type,
-}

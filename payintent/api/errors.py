@@ -1,7 +1,9 @@
-"""The table from error codes to HTTP statuses, and the handler of each exception."""
+"""The HTTP status of each error code, and the answer to each exception."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
 from http import HTTPStatus
 from typing import cast
 
@@ -11,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from payintent.api.application import ErrorHandler
+from payintent.api.application import ErrorHandler, Handler
 from payintent.api.call_log import ERROR_CODE
 from payintent.api.refusal_log import RefusalLog
+from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
 from payintent.domain.errors import (
     ErrorCode,
     InvalidTextError,
@@ -28,8 +31,6 @@ from payintent.log import get_logger
 from payintent.payments.serialization import denial_fields
 
 _log = get_logger("api")
-#: What is said where something sealed does not open.
-UNREADABLE = "this is stored sealed and cannot be opened: the operator of the service has to act"
 
 BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of the service")
 
@@ -64,8 +65,50 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.REFUND_PROVIDER_UNAVAILABLE: 503,
 }
 _MALFORMED_STATUS = 400
-RETRY_AFTER_S = 1  # where a lock was waited for
 _AGAIN_MAX_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an exception is answered; pages have words of their own for some kinds of exceptions."""
+
+    kind: type[Exception]
+    code: ErrorCode
+    status: int
+    message: str
+    retry_after_s: int | None = None
+
+
+#: By the kind of exception; `Exception` is a defect of the service.
+FAILURES: Mapping[type[Exception], Failure] = {
+    failure.kind: failure
+    for failure in (
+        Failure(
+            StorageUnavailableError, ErrorCode.SERVICE_UNAVAILABLE, 503, "temporarily unavailable"
+        ),
+        Failure(LockTimeoutError, ErrorCode.CONFLICT, 409, "another request is working on this", 1),
+        Failure(
+            InvalidTextError,
+            ErrorCode.BAD_REQUEST,
+            400,
+            "the request holds text that is not valid JSON or Unicode",
+        ),
+        Failure(BodyTooLargeError, ErrorCode.BAD_REQUEST, 413, "the body is too large"),
+        Failure(
+            WrongContentTypeError,
+            ErrorCode.BAD_REQUEST,
+            415,
+            "Content-Type must be application/json",
+        ),
+        Failure(
+            EncryptionKeyError,
+            ErrorCode.INTERNAL_ERROR,
+            500,
+            "this is stored sealed and cannot be opened: the operator of the service has to act",
+        ),
+        Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
+    )
+}
 
 
 def again_s() -> int:
@@ -76,6 +119,45 @@ def again_s() -> int:
 def http_status(refused: RefusedError) -> int:
     """Return the HTTP status of a refusal."""
     return _MALFORMED_STATUS if refused.malformed else STATUS[refused.code]
+
+
+def report_failure(request: Request, error: Exception) -> Failure:
+    """Return how an exception is answered; log it if the operator has to know of it.
+
+    Whether an attempt was stored is unknown when the database is unavailable.
+    """
+    if isinstance(error, RefusedError):
+        status = http_status(error)
+        return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)
+    failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
+    if failure.kind is StorageUnavailableError:
+        cast("RefusalLog", request.app.state.refusals).note(failure.code, str(error))
+        return replace(failure, retry_after_s=again_s())
+    if failure.kind is EncryptionKeyError:
+        _log.error("sealed_unreadable", method=request.method, why=str(error))
+    elif failure.kind is Exception:
+        _report_bug(request, error)
+    return failure
+
+
+def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
+    """Answer every exception of a handler with a page: no browser shows JSON to people."""
+
+    def decorate(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def answered(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:  # noqa: BLE001 - logged, and answered as a page
+                failure = report_failure(request, error)
+                response = render(request, failure)
+                if failure.retry_after_s is not None:
+                    response.headers["Retry-After"] = str(failure.retry_after_s)
+                return response
+
+        return answered
+
+    return decorate
 
 
 def error_response(
@@ -101,12 +183,10 @@ class _ErrorResponse(Response):
         await super().__call__(scope, receive, send)
 
 
-async def on_refused(_: Request, exc: Exception) -> Response:
-    """Answer a refusal with its code, message and headers."""
-    refused = cast("RefusedError", exc)
-    return error_response(
-        refused.code, refused.message, http_status(refused), refused.retry_after_s
-    )
+async def on_failure(request: Request, exc: Exception) -> Response:
+    """Answer an exception of `FAILURES`, or a refusal."""
+    failure = report_failure(request, exc)
+    return error_response(failure.code, failure.message, failure.status, failure.retry_after_s)
 
 
 async def on_denied(_: Request, exc: Exception) -> Response:
@@ -114,34 +194,6 @@ async def on_denied(_: Request, exc: Exception) -> Response:
     denied = cast("FraudDeniedError", exc)
     headers = {"Idempotency-Replayed": "true"} if denied.replayed else None
     return Response(encode_json(denial_fields(denied.denial)), 200, headers, "application/json")
-
-
-async def on_storage_down(request: Request, exc: Exception) -> Response:
-    """Answer 503 with Retry-After: whether this attempt was stored is unknown."""
-    code = ErrorCode.SERVICE_UNAVAILABLE
-    refusal_log(request).note(code, str(exc))
-    return error_response(code, "temporarily unavailable", retry_after_s=again_s())
-
-
-def refusal_log(request: Request) -> RefusalLog:
-    """Return the log of requests that were refused because the database is away."""
-    return cast("RefusalLog", request.app.state.refusals)
-
-
-async def on_lock_timeout(_: Request, exc: Exception) -> Response:
-    """Answer that another request is working on the same object."""
-    del exc
-    return error_response(
-        ErrorCode.CONFLICT, "another request is working on this", retry_after_s=RETRY_AFTER_S
-    )
-
-
-async def on_not_storable(_: Request, exc: Exception) -> Response:
-    """Answer that a text cannot be stored."""
-    del exc
-    return error_response(
-        ErrorCode.BAD_REQUEST, "the request holds text that is not valid JSON or Unicode"
-    )
 
 
 async def on_http(_: Request, exc: Exception) -> Response:
@@ -154,35 +206,20 @@ async def on_http(_: Request, exc: Exception) -> Response:
     return answer
 
 
-async def on_unreadable(request: Request, exc: Exception) -> Response:
-    """Answer that something sealed does not open."""
-    note_unreadable(request, exc)
-    return error_response(ErrorCode.INTERNAL_ERROR, UNREADABLE)
-
-
-def note_unreadable(request: Request, exc: Exception) -> None:
-    """Log what does not open, for the operator alone."""
-    _log.error("sealed_unreadable", method=request.method, why=str(exc))
-
-
 async def on_bug(request: Request, exc: Exception) -> Response:
     """Answer an unexpected exception."""
-    note_bug(request, exc)
-    return error_response(ErrorCode.INTERNAL_ERROR, "internal error")
+    _report_bug(request, exc)
+    return error_response(ErrorCode.INTERNAL_ERROR, FAILURES[Exception].message)
 
 
-def note_bug(request: Request, exc: Exception) -> None:
+def _report_bug(request: Request, exc: Exception) -> None:
     """Log an unexpected exception, without its message, which may quote whole rows."""
     BUGS.inc()
     _log.error("bug", method=request.method, exc_info=exc)
 
 
 HANDLERS: Mapping[type[Exception], ErrorHandler] = {
-    RefusedError: on_refused,
+    **{kind: on_failure for kind in (RefusedError, *FAILURES) if kind is not Exception},
     FraudDeniedError: on_denied,
-    StorageUnavailableError: on_storage_down,
-    LockTimeoutError: on_lock_timeout,
-    InvalidTextError: on_not_storable,
-    EncryptionKeyError: on_unreadable,
     HTTPException: on_http,
 }

@@ -6,14 +6,12 @@ from functools import wraps
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api.application import Handler
 from payintent.api.context import AppContext, get_context
 from payintent.api.middleware import add_headers
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.storage.api_keys import AuthenticatedMerchant
-
-Handler = Callable[[Request], Awaitable[Response]]
-
 
 MerchantHandler = Callable[[Request, AppContext, AuthenticatedMerchant], Awaitable[Response]]
 

@@ -1,22 +1,16 @@
 """Pages for buyers who are refused: every route of the page answers with one, never with JSON."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import wraps
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api.application import Handler
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import (
-    RETRY_AFTER_S,
-    again_s,
-    http_status,
-    note_bug,
-    note_unreadable,
-    refusal_log,
-)
+from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.pictures import picture_path
@@ -30,7 +24,6 @@ from payintent.checkout.static_files import page_style
 from payintent.checkout.wallet_step import api_address
 from payintent.domain.errors import (
     ErrorCode,
-    InvalidTextError,
     LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
@@ -39,60 +32,40 @@ from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.web_origin import web_url
 from payintent.encryption import EncryptionKeyError
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 OUR_SCRIPTS = ScriptSources()
-_SORRY = {
+#: The texts of refusals and of other failures; those of all others are `sorry_other`.
+_SORRY: Mapping[ErrorCode | type[Exception], str] = {
     ErrorCode.CHECKOUT_NOT_FOUND: "sorry_not_found",
     ErrorCode.RATE_LIMITED: "sorry_many",
+    StorageUnavailableError: "sorry_later",
+    LockTimeoutError: "sorry_busy",
+    EncryptionKeyError: "sorry_unreadable",
 }
+#: Failures that trying again does not help.
+_FINAL = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 
 def answers_with_pages(handler: Handler) -> Handler:
-    """Answer a refusal with a page: buyers open these addresses in a browser."""
+    """Answer a failure with a page: buyers open these addresses in a browser."""
 
+    @answer_failures(_failure_page)
     @wraps(handler)
     async def answered(request: Request) -> Response:
         try:
-            return await _answered(handler, request)
-        except StorageUnavailableError as down:
-            refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
-            return _later(request, "sorry_later", 503, again_s())
-        except LockTimeoutError:
-            return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
-        except InvalidTextError:
-            return _later(request, "sorry_other", 400, None)
-        except EncryptionKeyError as closed:
-            note_unreadable(request, closed)
-            return render_error_page(request, "sorry_unreadable", 500)
-        except Exception as bug:  # noqa: BLE001 - a buyer cannot read JSON
-            note_bug(request, bug)
-            return _later(request, "sorry_other", 500, None)
+            return await handler(request)
+        except FraudDeniedError:
+            return await _blocked(request)
 
     return answered
 
 
-async def _answered(handler: Handler, request: Request) -> Response:
-    try:
-        return await handler(request)
-    except BodyTooLargeError:
-        return render_error_page(request, "sorry_other", 413)
-    except FraudDeniedError:
-        return await _blocked(request)
-    except RefusedError as refused:
-        key = _SORRY.get(refused.code, "sorry_other")
-        if refused.code is ErrorCode.CHECKOUT_NOT_FOUND:
-            return render_error_page(request, key, http_status(refused))
-        return _later(request, key, http_status(refused), refused.retry_after_s)
-
-
-def _later(request: Request, key: str, status: int, wait_s: int | None) -> Response:
+def _failure_page(request: Request, failure: Failure) -> Response:
+    reason = failure.code if failure.kind is RefusedError else failure.kind
     checkout_id = request.path_params.get("checkout_id")
-    again = read_page_url(request, checkout_id).current if checkout_id else None
-    response = render_error_page(request, key, status, again=again)
-    if wait_s is not None:
-        response.headers["Retry-After"] = str(wait_s)
-    return response
+    again = None
+    if checkout_id and reason not in _FINAL:
+        again = read_page_url(request, checkout_id).current
+    return render_error_page(request, _SORRY.get(reason, "sorry_other"), failure.status, again)
 
 
 def asking(app: AppContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:

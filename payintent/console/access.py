@@ -1,24 +1,17 @@
 """Who may open a page of the console: the session of a request, and forms that are its own."""
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import wraps
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from payintent.api.application import Handler
 from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.context import get_context
-from payintent.api.errors import (
-    RETRY_AFTER_S,
-    UNREADABLE,
-    again_s,
-    http_status,
-    note_bug,
-    note_unreadable,
-    refusal_log,
-)
+from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
@@ -33,27 +26,25 @@ from payintent.domain.errors import (
     BadRequestError,
     ErrorCode,
     InvalidTextError,
-    LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.encryption import EncryptionKeyError
 from payintent.log import get_logger
 from payintent.web.cookies import read_cookie
 
 _log = get_logger("operator")
-Handler = Callable[[Request], Awaitable[Response]]
 #: Name of the field that carries the token of a session in each of its forms.
 CSRF_FIELD = "csrf"
 SIGN_IN = "/sign-in"
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 200
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-#: What is said of a failure, its status, and when to come back.
-_FAILURES: Mapping[type[Exception], tuple[str, int, int | None]] = {
-    BodyTooLargeError: ("the form is too large", 413, None),
-    InvalidTextError: ("the form holds text that cannot be stored", 400, None),
-    LockTimeoutError: ("another request is working on this", 409, RETRY_AFTER_S),
+#: The console's own words for failures that the API answers with others.
+_FAILURES: Mapping[type[Exception], str] = {
+    BodyTooLargeError: "the form is too large",
+    InvalidTextError: "the form holds text that cannot be stored",
+    StorageUnavailableError: "the database is away for the moment",
+    Exception: "the service has failed here: its log says how",
 }
 
 
@@ -132,9 +123,16 @@ def check_host(request: Request, settings: Settings) -> None:
 def console_page(handler: Handler) -> Handler:
     """Answer refusals and failures with pages; set common headers, and a rotated cookie."""
 
+    @answer_failures(_failure_page)
+    async def opened(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except SignInNeededError:
+            return _to_sign_in(request)
+
     @wraps(handler)
     async def answered(request: Request) -> Response:
-        response = await _answered(handler, request)
+        response = await opened(request)
         for name, value in HEADERS_OF_ALL.items():  # also of exports, and of what leads on
             response.headers.setdefault(name, value)
         session: OperatorSession | None = request.scope.get("payintent.console_session")
@@ -147,28 +145,9 @@ def console_page(handler: Handler) -> Handler:
     return answered
 
 
-async def _answered(handler: Handler, request: Request) -> Response:
-    try:
-        return await handler(request)
-    except SignInNeededError:
-        return _to_sign_in(request)
-    except StorageUnavailableError as down:
-        refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
-        return _refused(request, "the database is away for the moment", 503, again_s())
-    except RefusedError as refused:
-        return _refused(request, refused.message, http_status(refused), refused.retry_after_s)
-    except Exception as failure:  # noqa: BLE001 - no page is JSON
-        return _failed(request, failure)
-
-
-def _failed(request: Request, failure: Exception) -> Response:
-    if type(failure) in _FAILURES:
-        return _refused(request, *_FAILURES[type(failure)])
-    if isinstance(failure, EncryptionKeyError):
-        note_unreadable(request, failure)
-        return _refused(request, UNREADABLE, 500)
-    note_bug(request, failure)
-    return _refused(request, "the service has failed here: its log says how", 500)
+def _failure_page(request: Request, failure: Failure) -> Response:
+    message = _FAILURES.get(failure.kind, failure.message)
+    return render(request, "refused.html", status=failure.status, message=message)
 
 
 def _to_sign_in(request: Request) -> Response:
@@ -180,13 +159,6 @@ def _to_sign_in(request: Request) -> Response:
     # A link from another site brings no cookie.
     if read_cookie(request, cookie_name(settings)) is not None:
         delete_cookie(response, settings)
-    return response
-
-
-def _refused(request: Request, message: str, status: int, wait_s: int | None = None) -> Response:
-    response = render(request, "refused.html", status=status, message=message)
-    if wait_s is not None:
-        response.headers["Retry-After"] = str(wait_s)
     return response
 
 

@@ -2,6 +2,7 @@
 
 from starlette.routing import Route
 
+from payintent.api.application import Handler
 from payintent.console import (
     approvals,
     audit,
@@ -20,7 +21,7 @@ from payintent.console import (
     today,
     webhooks,
 )
-from payintent.console.access import Handler, console_page
+from payintent.console.access import console_page
 
 
 def _page(path: str, handler: Handler, method: str = "GET") -> Route:

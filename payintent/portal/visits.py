@@ -10,15 +10,9 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from payintent.api.application import Handler
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import (
-    RETRY_AFTER_S,
-    again_s,
-    http_status,
-    note_bug,
-    note_unreadable,
-    refusal_log,
-)
+from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError
 from payintent.config import Settings
 from payintent.domain.errors import (
@@ -42,9 +36,15 @@ from payintent.web.forms import (
     read_form_fields,
 )
 
-#: A page of the portal, of which no answer is kept by any cache.
-Handler = Callable[[Request], Awaitable[Response]]
 SIGN_IN = "/merchant/sign-in"
+_FAILURES: Mapping[type[Exception], str] = {
+    BodyTooLargeError: "This form is too long.",
+    InvalidTextError: "This text cannot be stored.",
+    StorageUnavailableError: "This does not work just now. Try again in a few seconds.",
+    LockTimeoutError: "Another request is working on this. Try again.",
+    EncryptionKeyError: "This cannot be shown: ask those who operate the service.",
+    Exception: "The service has failed here. Try again, or ask those who operate it.",
+}
 _TOKEN_BYTES = 32
 _VISITOR_S = 3_600
 _NEXT_MAX = 500
@@ -97,41 +97,13 @@ def session_digest(encryption: Encryption, token: str) -> bytes:
     return encryption.digest(f"member session:{token}")
 
 
-def portal_page(handler: Handler) -> Handler:
-    """Answer refusals with pages; for addresses that need no session."""
-
-    @wraps(handler)
-    async def answered(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except BodyTooLargeError:
-            return render_sorry(request, "This form is too long.", 413)
-        except RefusedError as refused:
-            response = render_sorry(request, refused.message, http_status(refused))
-            return _retry_after(response, refused.retry_after_s)
-        except StorageUnavailableError as down:
-            refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
-            message = "This does not work just now. Try again in a few seconds."
-            return _retry_after(render_sorry(request, message, 503), again_s())
-        except LockTimeoutError:
-            message = "Another request is working on this. Try again."
-            return _retry_after(render_sorry(request, message, 409), RETRY_AFTER_S)
-        except Exception as failure:  # noqa: BLE001 - no page is JSON
-            return _failed(request, failure)
-
-    return answered
+def _failure_page(request: Request, failure: Failure) -> Response:
+    message = _FAILURES.get(failure.kind, failure.message)
+    return render_sorry(request, message, failure.status)
 
 
-def _failed(request: Request, failure: Exception) -> Response:
-    if isinstance(failure, InvalidTextError):
-        return render_sorry(request, "This text cannot be stored.", 400)
-    if isinstance(failure, EncryptionKeyError):
-        note_unreadable(request, failure)
-        message = "This cannot be shown: ask those who operate the service."
-    else:
-        note_bug(request, failure)
-        message = "The service has failed here. Try again, or ask those who operate it."
-    return render_sorry(request, message, 500)
+#: Answers failures with pages; for addresses that need no session.
+portal_page = answer_failures(_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
@@ -211,12 +183,6 @@ async def _rotate(app: AppContext, session: MemberSession, token: str, response:
 
 def _is_secure(settings: Settings) -> bool:
     return settings.portal_address.startswith("https:")
-
-
-def _retry_after(response: Response, wait_s: int | None) -> Response:
-    if wait_s is not None:
-        response.headers["Retry-After"] = str(wait_s)
-    return response
 
 
 def fields_of(visit: Visit, title: str, **fields: Any) -> dict[str, Any]:
