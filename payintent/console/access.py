@@ -17,10 +17,8 @@ from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
 from payintent.console.sessions import (
     OperatorSession,
-    cookie_name,
-    delete_cookie,
+    console_cookie,
     find_session,
-    set_cookie,
 )
 from payintent.domain.errors import (
     BadRequestError,
@@ -30,7 +28,6 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.log import get_logger
-from payintent.web.cookies import read_cookie
 
 _log = get_logger("operator")
 #: Name of the field that carries the token of a session in each of its forms.
@@ -139,7 +136,7 @@ def console_page(handler: Handler) -> Handler:
         if session is not None and session.cookie is not None:
             settings = get_context(request).service.settings
             if "set-cookie" not in response.headers:
-                set_cookie(response, settings, session.cookie)
+                console_cookie(settings).set(response, session.cookie)
         return response
 
     return answered
@@ -155,10 +152,10 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "GET" and request.url.path != "/":
         query = "?" + urlencode({"next": _own_path(request)})
     response = RedirectResponse(SIGN_IN + query, 303)
-    settings = get_context(request).service.settings
+    cookie = console_cookie(get_context(request).service.settings)
     # A link from another site brings no cookie.
-    if read_cookie(request, cookie_name(settings)) is not None:
-        delete_cookie(response, settings)
+    if cookie.read(request) is not None:
+        cookie.clear(response)
     return response
 
 

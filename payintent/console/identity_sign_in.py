@@ -16,7 +16,7 @@ from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, res
 from payintent.config import Settings
 from payintent.console.access import check_host, own_origin
 from payintent.console.rendering import render
-from payintent.console.sessions import OpenedSession, add_session, note_sign_in, set_cookie
+from payintent.console.sessions import OpenedSession, add_session, console_cookie, note_sign_in
 from payintent.console.sign_in import onward_path, refused_page
 from payintent.domain import api_key
 from payintent.domain.claim_roles import parse_claim_roles, role_of_claim
@@ -27,7 +27,7 @@ from payintent.storage.audit import NewAuditEntry
 from payintent.storage.console_sessions import SessionHolder
 from payintent.storage.database import Tx
 from payintent.storage.operator_identities import NewSignIn, SignedIn
-from payintent.web.cookies import read_cookie
+from payintent.web.cookies import SignInCookie
 
 if TYPE_CHECKING:
     from payintent.api.oidc.id_token import IdToken
@@ -63,7 +63,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
     response = RedirectResponse(
         f"{at}{'&' if '?' in at else '?'}{urlencode(fields)}", 303, {"Cache-Control": "no-store"}
     )
-    _set_flow_cookie(response, app.service.settings, flow.cookie)
+    _flow_cookie(app.service.settings).set(response, flow.cookie)
     return response
 
 
@@ -76,7 +76,7 @@ async def get_oidc_callback(request: Request) -> Response:
     settings = app.service.settings
     check_host(request, settings)
     provider = _provider(app)
-    cookie = read_cookie(request, _cookie_name(settings)) or ""
+    cookie = _flow_cookie(settings).read(request) or ""
     onward = "/"
     try:
         async with app.attempts.attempt(request, PROVIDER_SIGN_IN):
@@ -88,12 +88,12 @@ async def get_oidc_callback(request: Request) -> Response:
             opened, who = await _open_session(app, request, flow, token)
     except RefusedError as refused:
         response = refused_page(request, refused, onward)
-        _delete_flow_cookie(response, settings)
+        _flow_cookie(settings).clear(response)
         return response
     note_sign_in(app, request, opened, who.name, "oidc")
     response = render(request, "onward.html", onward=onward)
-    _delete_flow_cookie(response, settings)
-    set_cookie(response, settings, opened.cookie)
+    _flow_cookie(settings).clear(response)
+    console_cookie(settings).set(response, opened.cookie)
     return response
 
 
@@ -192,30 +192,10 @@ def _redirect_uri(request: Request, settings: Settings) -> str:
     return own_origin(request, settings) + _CALLBACK
 
 
-def _cookie_name(settings: Settings) -> str:
-    prefix = "__Host-" if settings.console_base else ""
-    return f"{prefix}payintent-console-sign-in"
-
-
-def _set_flow_cookie(response: Response, settings: Settings, value: str) -> None:
-    """Set a short cookie; lax, for the provider's redirect comes from another site."""
-    response.set_cookie(
-        _cookie_name(settings),
-        value,
-        max_age=VALID_S,
-        secure=bool(settings.console_base),
-        httponly=True,
-        samesite="lax",
-    )
-
-
-def _delete_flow_cookie(response: Response, settings: Settings) -> None:
-    response.delete_cookie(
-        _cookie_name(settings),
-        secure=bool(settings.console_base),
-        httponly=True,
-        samesite="lax",
-    )
+def _flow_cookie(settings: Settings) -> SignInCookie:
+    """Return the sign-in cookie; lax, because the provider's redirect comes from another site."""
+    is_secure = bool(settings.console_base)
+    return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
 
 
 def _refused(reason: str) -> UnauthorizedError:

@@ -1,12 +1,10 @@
 """Sessions of the console: opened, kept in a cookie, rotated, ended."""
 
 import hmac
-import secrets
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from payintent.api import authentication
 from payintent.api.authentication_failures import UnauthorizedError
@@ -23,10 +21,9 @@ from payintent.storage.console_sessions import (
     SessionHolder,
 )
 from payintent.storage.database import Tx
-from payintent.web.cookies import read_cookie
+from payintent.web.cookies import SignInCookie, make_token
 
 _log = get_logger("operator")
-_SECRET_BYTES = 32
 _COOKIE_CHARS_MAX = 100
 _BROWSER_MAX = 200
 _MAX_AGE_S = 12 * 3600
@@ -53,40 +50,12 @@ class OpenedSession:
     cookie: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cookie:
-    session_id: UUID
-    secret: str
+def console_cookie(settings: Settings) -> SignInCookie:
+    return SignInCookie("payintent-console", bool(settings.console_base), _MAX_AGE_S)
 
 
-def cookie_name(settings: Settings) -> str:
-    """Return the cookie's name; behind TLS browsers hold it to this host and to TLS."""
-    return "__Host-payintent-console" if settings.console_base else "payintent-console"
-
-
-def set_cookie(response: Response, settings: Settings, value: str) -> None:
-    """Set the session's cookie; no script reads it, and no other site's request carries it."""
-    response.set_cookie(
-        cookie_name(settings),
-        value,
-        max_age=_MAX_AGE_S,
-        secure=bool(settings.console_base),
-        httponly=True,
-        samesite="strict",
-    )
-
-
-def delete_cookie(response: Response, settings: Settings) -> None:
-    response.delete_cookie(
-        cookie_name(settings),
-        secure=bool(settings.console_base),
-        httponly=True,
-        samesite="strict",
-    )
-
-
-async def open_session(app: AppContext, request: Request, token_text: str) -> tuple[str, Actor]:
-    """Open a session with an operator's token; returns the cookie's value and its operator.
+async def open_session(app: AppContext, request: Request, token_text: str) -> str:
+    """Open a session with an operator's token and return the value of its cookie.
 
     Raises `UNAUTHORIZED` if the token is none, and `RATE_LIMITED` where too many of the
     request's address were none.
@@ -102,14 +71,14 @@ async def open_session(app: AppContext, request: Request, token_text: str) -> tu
         holder = SessionHolder(token_public_id=token.public_id)
         opened = await add_session(app, tx, request, holder)
     note_sign_in(app, request, opened, operator.name, "token")
-    return opened.cookie, Actor(operator.name, role=operator.role, over_http=True)
+    return opened.cookie
 
 
 async def add_session(
     app: AppContext, tx: Tx, request: Request, holder: SessionHolder
 ) -> OpenedSession:
     """Add a session of an operator who is authenticated, and forget old ones."""
-    session_id, secret = tx.id_generator.new_id(), _make_secret()
+    session_id, secret = tx.id_generator.new_id(), make_token()
     new = NewConsoleSession(
         id=session_id,
         holder=holder,
@@ -135,14 +104,15 @@ async def find_session(app: AppContext, request: Request) -> OperatorSession | N
     A secret that was replaced more than a minute ago ends its session: two hold it. A wrong
     secret counts as a failed authentication of its address.
     """
-    cookie = _parse_cookie(read_cookie(request, cookie_name(app.service.settings)) or "")
+    cookie = _parse_cookie(console_cookie(app.service.settings).read(request) or "")
     if cookie is None:
         return None
-    found = await console_sessions.find(app.service.database, cookie.session_id)
+    session_id, secret = cookie
+    found = await console_sessions.find(app.service.database, session_id)
     if found is None:
         return None
     async with app.attempts.attempt(request, api_key.OPERATOR):
-        given = _digest(app.service.encryption, cookie.session_id, cookie.secret)
+        given = _digest(app.service.encryption, session_id, secret)
         is_present = hmac.compare_digest(given, found.digest)
         if not is_present and not _matches(given, found.digest_before):
             await _refuse(app, found, given)
@@ -177,7 +147,7 @@ async def _refuse(app: AppContext, found: ConsoleSessionRecord, given: bytes) ->
 
 async def _rotate(app: AppContext, found: ConsoleSessionRecord) -> str | None:
     """Give the session another secret; None if another request did so just now."""
-    secret = _make_secret()
+    secret = make_token()
     digest = _digest(app.service.encryption, found.id, secret)
     if await console_sessions.rotate(app.service.database, found.id, found.digest, digest):
         return f"{found.id}.{secret}"
@@ -188,10 +158,6 @@ def _matches(given: bytes, stored: bytes | None) -> bool:
     return stored is not None and hmac.compare_digest(given, stored)
 
 
-def _make_secret() -> str:
-    return secrets.token_urlsafe(_SECRET_BYTES)
-
-
 def _digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
     return encryption.digest(f"console session:{session_id}:{secret}")
 
@@ -200,12 +166,12 @@ def _csrf_token(encryption: Encryption, session_id: UUID) -> str:
     return encryption.digest(f"console form:{session_id}").hex()
 
 
-def _parse_cookie(value: str) -> _Cookie | None:
+def _parse_cookie(value: str) -> tuple[UUID, str] | None:
     session_id, dot, secret = value.partition(".")
     if not dot or len(value) > _COOKIE_CHARS_MAX or not secret.isascii():
         return None
     try:
-        return _Cookie(UUID(session_id), secret)
+        return UUID(session_id), secret
     except ValueError:
         return None
 

@@ -13,11 +13,10 @@ from payintent.api.errors import http_status
 from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
 from payintent.console.rendering import render
 from payintent.console.sessions import (
-    delete_cookie,
+    console_cookie,
     end_session,
     find_session,
     open_session,
-    set_cookie,
 )
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.storage import console_sessions
@@ -51,12 +50,12 @@ async def post_sign_in(request: Request) -> Response:
     form = await read_own_form(request)
     onward = onward_path(form.get("next", ""))
     try:
-        cookie, _ = await open_session(app, request, form.get("token", "").strip())
+        cookie = await open_session(app, request, form.get("token", "").strip())
     except RefusedError as refused:
         return refused_page(request, refused, onward)
     await _end_session_before(request)
     response = RedirectResponse(onward, 303, _NO_STORE)
-    set_cookie(response, app.service.settings, cookie)
+    console_cookie(app.service.settings).set(response, cookie)
     return response
 
 
@@ -93,7 +92,7 @@ async def post_sign_out(request: Request) -> Response:
     await read_form(request, session)
     await end_session(app, session, session.id)
     response = RedirectResponse(SIGN_IN, 303, _NO_STORE)
-    delete_cookie(response, app.service.settings)
+    console_cookie(app.service.settings).clear(response)
     return response
 
 

@@ -17,7 +17,6 @@ from payintent.portal.visits import (
     Visit,
     find_member_session,
     member_page,
-    new_token,
     portal_page,
     read_next,
     read_portal_form,
@@ -29,6 +28,7 @@ from payintent.portal.visits import (
 from payintent.storage import member_sessions, members, payments
 from payintent.storage.database import Tx
 from payintent.storage.members import PasskeyUse
+from payintent.web.cookies import make_token
 from payintent.web.forms import make_form_token
 
 _log = get_logger("portal")
@@ -166,7 +166,7 @@ async def _sign_in_by_link(app: AppContext, link: str) -> tuple[str, str]:
 
 async def _open_session(app: AppContext, tx: Tx, member_id: UUID) -> str:
     """Store a session of a member and return the value of its cookie."""
-    token = new_token()
+    token = make_token()
     digest = session_digest(app.service.encryption, token)
     await member_sessions.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
@@ -209,7 +209,7 @@ def _page_of_visitor(
 ) -> Response:
     """Render a page with a form, for a browser that is not signed in."""
     cookie = visitor_cookie(app.service.settings)
-    visitor = cookie.read(request) or new_token()
+    visitor = cookie.read(request) or make_token()
     token = make_form_token(app.service.encryption, f"visitor:{visitor}")
     status = 403 if fields["problem_text"] else 200
     response = render_portal_page(request, template, {**fields, "form_token": token}, status)

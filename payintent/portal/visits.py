@@ -1,6 +1,5 @@
 """Visits of members: the session of a request, its rights, its form, and refusals as pages."""
 
-import secrets as chance
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -28,7 +27,7 @@ from payintent.encryption import Encryption, EncryptionKeyError
 from payintent.portal.rendering import HEADERS, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
-from payintent.web.cookies import SignInCookie
+from payintent.web.cookies import SignInCookie, make_token
 from payintent.web.forms import (
     check_form_token,
     check_sender,
@@ -45,7 +44,6 @@ _FAILURES: Mapping[type[Exception], str] = {
     EncryptionKeyError: "This cannot be shown: ask those who operate the service.",
     Exception: "The service has failed here. Try again, or ask those who operate it.",
 }
-_TOKEN_BYTES = 32
 _VISITOR_S = 3_600
 _NEXT_MAX = 500
 
@@ -85,11 +83,6 @@ def session_cookie(settings: Settings) -> SignInCookie:
 def visitor_cookie(settings: Settings) -> SignInCookie:
     """Return the cookie of browsers that are about to sign in, which binds their forms."""
     return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
-
-
-def new_token() -> str:
-    """Make the value of a cookie: 256 random bits."""
-    return chance.token_urlsafe(_TOKEN_BYTES)
 
 
 def session_digest(encryption: Encryption, token: str) -> bytes:
@@ -175,7 +168,7 @@ def _to_sign_in(request: Request) -> Response:
 
 async def _rotate(app: AppContext, session: MemberSession, token: str, response: Response) -> None:
     """Give the browser another value of its cookie; the old one works for a minute more."""
-    service, new = app.service, new_token()
+    service, new = app.service, make_token()
     digests = [session_digest(service.encryption, value) for value in (token, new)]
     if await member_sessions.rotate(service.database, session.id, *digests):
         session_cookie(service.settings).set(response, new)

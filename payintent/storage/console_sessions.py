@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from payintent.domain.operator import Role
-from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,6 @@ class ConsoleSessionRecord:
     was_digest_before: bytes | None = field(repr=False)  # whether it counts or not
     is_rotation_due: bool
     is_use_noted: bool  # within the last minute
-    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +55,9 @@ class ListedConsoleSession:
     expires_at: datetime
 
 
-async def add(tx: Tx, new: NewConsoleSession) -> datetime:
-    """Open a session; returns its end, which is at most that of its token or identity."""
-    row = await tx.row(
+async def add(tx: Tx, new: NewConsoleSession) -> None:
+    """Open a session, which ends when its token or identity does, at the latest."""
+    await tx.fetch(
         """
         INSERT INTO console_session
             (id, token_public_id, identity_id, digest, address, browser, expires_at)
@@ -69,7 +68,6 @@ async def add(tx: Tx, new: NewConsoleSession) -> datetime:
             UNION ALL
             SELECT NULL, id, expires_at FROM operator_identity WHERE id = $3
         ) AS holder
-        RETURNING expires_at
         """,
         new.id,
         new.holder.token_public_id,
@@ -78,8 +76,6 @@ async def add(tx: Tx, new: NewConsoleSession) -> datetime:
         new.address,
         new.browser,
     )
-    assert row is not None  # noqa: S101 - tokens and identities are never deleted
-    return row["expires_at"]
 
 
 async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
@@ -92,8 +88,7 @@ async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | N
                 AS digest_before,
             s.digest_before AS was_digest_before,
             s.rotated_at < clock() - interval '15 minutes' AS is_rotation_due,
-            s.last_used_at > clock() - interval '1 minute' AS is_use_noted,
-            s.expires_at
+            s.last_used_at > clock() - interval '1 minute' AS is_use_noted
         FROM console_session s
             LEFT JOIN operator_token t ON t.public_id = s.token_public_id
                 AND t.revoked_at IS NULL
@@ -190,7 +185,7 @@ async def list_open(
         holder.identity_id,
         limit,
     )
-    return [_listed(row) for row in rows]
+    return [ListedConsoleSession(**cast("dict[str, Any]", row)) for row in rows]
 
 
 async def delete_old(tx: Tx, days: int, limit: int) -> None:
@@ -210,8 +205,3 @@ async def delete_old(tx: Tx, days: int, limit: int) -> None:
         days,
         limit,
     )
-
-
-def _listed(row: Row) -> ListedConsoleSession:
-    fields: dict[str, Any] = dict(row)
-    return ListedConsoleSession(**fields)

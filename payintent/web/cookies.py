@@ -1,6 +1,8 @@
 """Cookies that sign people in: no script reads them, and no other site's page sends them."""
 
+import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +28,11 @@ def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) 
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
+def make_token() -> str:
+    """Make a secret for a cookie: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
 @dataclass(frozen=True, slots=True)
 class SignInCookie:
     """A cookie of one purpose; over https its name begins with `__Host-`."""
@@ -33,18 +40,16 @@ class SignInCookie:
     base_name: str
     is_secure: bool
     max_age_s: int
+    same_site: Literal["strict", "lax"] = "strict"
 
     @property
     def name(self) -> str:
-        """Return the name that the browser keeps it by."""
         return f"{_HOST_ONLY}{self.base_name}" if self.is_secure else self.base_name
 
     def read(self, request: Request) -> str | None:
-        """Return its value, or None where the browser sent none."""
         return read_cookie(request, self.name) or None
 
     def set(self, response: Response, value: str) -> None:
-        """Let the browser keep a value."""
         response.set_cookie(
             self.name,
             value,
@@ -52,11 +57,10 @@ class SignInCookie:
             path="/",
             secure=self.is_secure,
             httponly=True,
-            samesite="strict",
+            samesite=self.same_site,
         )
 
     def clear(self, response: Response) -> None:
-        """Let the browser forget it."""
         response.delete_cookie(
-            self.name, path="/", secure=self.is_secure, httponly=True, samesite="strict"
+            self.name, path="/", secure=self.is_secure, httponly=True, samesite=self.same_site
         )
