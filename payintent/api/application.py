@@ -44,7 +44,6 @@ class RoutedApplication(Starlette):
         self._tree = _build_tree([(route.path.split("/"), route) for route in routes])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or open and close the application."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return

@@ -96,7 +96,6 @@ class CallLogWriter:
             DROPPED.inc(len(calls))
 
     async def run(self) -> None:
-        """Write what was noted, every second."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.flush()

@@ -58,7 +58,6 @@ def case_fields(case: MerchantCase) -> dict[str, Any]:
 
 
 def _amount(case: MerchantCase) -> str | None:
-    """Format the amount; None where the decimals of its token are unknown."""
     if case.amount_minor is None or case.currency is None:
         return None
     return format_smallest_units(

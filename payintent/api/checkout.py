@@ -98,7 +98,6 @@ async def patch_checkout(request: Request) -> Response:
 
 
 async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
-    """Return the checkout as the buyer may read it."""
     merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
     urls = app.service.urls
     fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, urls)
@@ -158,7 +157,6 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
 
 
 async def reread_checkout(request: Request) -> PaymentSnapshot:
-    """Read the checkout of a request again, after what the request changed."""
     app = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
     snapshot = await app.service.payment_lookup.find_checkout_payment(checkout_id)

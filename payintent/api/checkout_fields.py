@@ -71,7 +71,6 @@ def checkout_fields(
 
 
 def quote_fields(quote: Quote) -> dict[str, Any]:
-    """Return a quote as the checkout shows it."""
     price = quote.price
     return {
         "payment_method_id": quote.payment_method_id,

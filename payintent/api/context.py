@@ -61,5 +61,4 @@ def get_context(request: Request) -> AppContext:
 def json_response(
     fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with a JSON object."""
     return Response(encode_json(fields), status, headers, "application/json")

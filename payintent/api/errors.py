@@ -117,7 +117,6 @@ def again_s() -> int:
 
 
 def http_status(refused: RefusedError) -> int:
-    """Return the HTTP status of a refusal."""
     return _MALFORMED_STATUS if refused.malformed else STATUS[refused.code]
 
 
@@ -184,7 +183,6 @@ class _ErrorResponse(Response):
 
 
 async def on_failure(request: Request, exc: Exception) -> Response:
-    """Answer an exception of `FAILURES`, or a refusal."""
     failure = report_failure(request, exc)
     return error_response(failure.code, failure.message, failure.status, failure.retry_after_s)
 
@@ -207,7 +205,6 @@ async def on_http(_: Request, exc: Exception) -> Response:
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
-    """Answer an unexpected exception."""
     _report_bug(request, exc)
     return error_response(ErrorCode.INTERNAL_ERROR, FAILURES[Exception].message)
 

@@ -161,8 +161,6 @@ class Lane:
 
 
 class Gate:
-    """The lanes of one server."""
-
     def __init__(self, settings: Settings) -> None:
         self._lanes = {
             name: Lane(
@@ -172,7 +170,6 @@ class Gate:
         }
 
     def lane(self, path: str) -> Lane | None:
-        """Return the lane of a path; None for paths that are never held back."""
         if _MERCHANTS.fullmatch(path):
             return self._lanes[LaneName.MERCHANTS]
         if path.startswith(_GATEWAYS):

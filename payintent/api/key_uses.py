@@ -18,7 +18,6 @@ class KeyUses:
         self._used: set[str] = set()
 
     def note(self, public_id: str) -> None:
-        """Note that a key is used now."""
         self._used.add(public_id)
 
     async def flush(self) -> None:
@@ -29,7 +28,6 @@ class KeyUses:
                 await api_keys.note_uses(self._database, sorted(used))
 
     async def run(self) -> None:
-        """Write what was noted, every ten seconds."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.flush()

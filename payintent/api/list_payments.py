@@ -42,7 +42,6 @@ async def list_payments(
 
 
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
-    """Read which of a merchant's payments are to be listed (`BAD_REQUEST`)."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
         raise RefusedError(

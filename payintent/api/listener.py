@@ -32,13 +32,9 @@ class Listener(Protocol):
     """Something that accepts connections from sockets."""
 
     @property
-    def sockets(self) -> Sequence[socket.socket]:
-        """Return the sockets; none where they are closed."""
-        ...
+    def sockets(self) -> Sequence[socket.socket]: ...
 
-    def close(self) -> None:
-        """Accept no more, and close them."""
-        ...
+    def close(self) -> None: ...
 
 
 async def stop_listening(servers: Iterable[Listener]) -> None:

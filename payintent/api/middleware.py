@@ -59,7 +59,6 @@ class CommonHeaders:
         self._times = times
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and add the headers that all answers carry."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -106,7 +106,6 @@ async def run_operation_route(request: Request) -> Response:
 
 
 async def _operated(request: Request) -> tuple[AppContext, Actor]:
-    """Authenticate the operator of a request."""
     app = get_context(request)
     async with app.attempts.attempt(request, api_key.OPERATOR):
         who = await authentication.authenticate_operator(

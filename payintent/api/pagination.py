@@ -68,7 +68,6 @@ def read_offset_cursor(raw: str | None) -> int:
 
 
 def write_feed_cursor(position: FeedPosition) -> str:
-    """Name a position in a feed of events."""
     return _encode(position.number.to_bytes(_NUMBER_BYTES, "big") + position.event_id.bytes)
 
 

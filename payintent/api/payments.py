@@ -58,7 +58,6 @@ async def post_payment(request: Request) -> Response:
 async def get_payment(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /payments/{payment_id}`: the payment with its present status."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await app.service.payment_lookup.get_merchant_payment(
         merchant.merchant_id, payment_id
@@ -70,7 +69,6 @@ async def get_payment(
 async def cancel_payment(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`POST /payments/{payment_id}/cancel`: cancels a PENDING payment."""
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await app.service.payment_lookup.get_merchant_payment(

@@ -210,7 +210,6 @@ def limit_headers(kind: str, limit: RateLimit, standing: RateLimitStatus) -> Map
 
 
 def _whole(seconds: float) -> int:
-    """Round up to whole seconds."""
     return math.ceil(seconds - _HAIR)
 
 

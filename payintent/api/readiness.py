@@ -19,7 +19,6 @@ class Readiness:
         )
 
     async def why_not(self) -> str:
-        """Return why the process is not ready; empty if it is ready."""
         return "the process is about to end" if self.is_stopping else await self._reason.get()
 
     async def _query(self, _: str) -> str:

@@ -92,7 +92,6 @@ async def list_updated_refunds(
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
-    """Read which of a merchant's refunds are to be listed (`BAD_REQUEST`)."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
         raise RefusedError(
@@ -110,7 +109,6 @@ def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRe
 async def get_refund(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /refunds/{refund_id}`: the refund with its present status."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
     refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
     return json_response(refund_fields(refund))

@@ -30,9 +30,7 @@ _UUID = re.compile(
 class Decoder(Protocol[T_co]):
     """Decodes JSON into a type; `msgspec.DecodeError` where it does not fit."""
 
-    def decode(self, encoded: bytes, /) -> T_co:
-        """Decode a JSON text."""
-        ...
+    def decode(self, encoded: bytes, /) -> T_co: ...
 
 
 class BodyTooLargeError(Exception):

@@ -35,7 +35,6 @@ class RequestTimes:
         series.observe(time.monotonic() - began_s)
 
     def route_of(self, scope: Scope) -> str:
-        """Return the template of a request's route."""
         return self._templates.get(scope.get("endpoint"), _NO_ROUTE)
 
     def _add(self, key: _Key) -> Histogram:
@@ -48,5 +47,4 @@ class RequestTimes:
 
 
 def templates(routes: Iterable[BaseRoute]) -> dict[object, str]:
-    """Return the template of the path of each handler."""
     return {route.endpoint: route.path for route in routes if isinstance(route, Route)}

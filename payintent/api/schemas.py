@@ -40,8 +40,6 @@ class CreatePaymentBody(msgspec.Struct):
 
 
 class SelectQuoteBody(msgspec.Struct):
-    """The body of `POST /checkout/{id}/quotes`."""
-
     payment_method_id: int
     currency: str | None = None
     country: str | None = None
@@ -52,14 +50,10 @@ class SelectQuoteBody(msgspec.Struct):
 
 
 class PayerEmailBody(msgspec.Struct):
-    """The body of `PATCH /checkout/{id}`."""
-
     payer_email: str
 
 
 class PostTransactionBody(msgspec.Struct):
-    """The body of `POST /onchain/sessions/{id}/transactions`."""
-
     tx_hash: str
     step: str
 
@@ -104,7 +98,6 @@ def check_create(body: CreatePaymentBody) -> None:
 
 
 def check_select(body: SelectQuoteBody) -> None:
-    """Check the values of a selection."""
     if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     check_email(body.payer_email)
@@ -117,7 +110,6 @@ def check_select(body: SelectQuoteBody) -> None:
 
 
 def check_refund(body: CreateRefundBody) -> None:
-    """Check the texts of a refund."""
     for name, value, longest in (
         ("reason", body.reason, _REASON_MAX),
         ("destination", body.destination, _DESTINATION_MAX),

@@ -79,8 +79,6 @@ async def _serve(
 
 
 class _Serving:
-    """Several servers that end together."""
-
     def __init__(
         self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
     ) -> None:
@@ -90,7 +88,6 @@ class _Serving:
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether other processes have the ports too."""
         return all(server.is_shared for server in self._servers)
 
     async def run(self, server: "DrainingServer") -> None:
@@ -100,7 +97,6 @@ class _Serving:
             self.stop()
 
     def stop(self) -> None:
-        """End as soon as what is under way is finished."""
         self._application.stopping()
         for server in self._servers:
             server.should_exit = True
@@ -149,12 +145,10 @@ class DrainingServer(uvicorn.Server):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether other processes accept connections from the same sockets."""
         return self._shared is not None
 
     @property
     def is_draining(self) -> bool:
-        """Tell whether every answer is the last one of its connection."""
         return self._bounds.draining
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -188,7 +182,6 @@ class DrainingServer(uvicorn.Server):
         self.servers = [cast("asyncio.Server", shared)]
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave signals to the code that runs several servers."""
         return nullcontext()
 
     def drain(self) -> None:

@@ -17,8 +17,6 @@ _NO_FILES_S = 1.0  # until the next try where no file can be opened
 
 
 class SharedListener:
-    """Accepts connections from sockets that other processes have too."""
-
     def __init__(
         self, sockets: Sequence[socket.socket], backlog: int, share: ConnectionShare | None = None
     ) -> None:

@@ -25,7 +25,6 @@ class CreateDecoder:
     """Decodes the body of a create; `msgspec.DecodeError` where it does not fit."""
 
     def decode(self, encoded: bytes) -> CreatePaymentBody:
-        """Decode a body; halves of surrogate pairs are allowed only in `metadata`."""
         if b"\\ud" not in encoded and b"\\uD" not in encoded:
             return _DECODER.decode(encoded)
         placeholder = b"~%b~" % secrets.token_hex(_PLACEHOLDER_BYTES).encode()

@@ -17,8 +17,6 @@ ADVANCE_MAX_S = 31 * 24 * 3600
 
 
 class AdvanceClockBody(msgspec.Struct):
-    """The body of `POST /test/clock/advance`."""
-
     seconds: int
 
 

@@ -34,14 +34,10 @@ class PayTestPaymentBody(msgspec.Struct):
 
 
 class DeclineTestPaymentBody(msgspec.Struct):
-    """The body of `POST /test/payments/{id}/decline`."""
-
     code: str = "card_declined"
 
 
 class DisputeTestPaymentBody(msgspec.Struct):
-    """The body of `POST /test/payments/{id}/dispute`."""
-
     state: Literal["open", "won", "lost"] = "open"
 
 

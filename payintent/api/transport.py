@@ -69,7 +69,6 @@ class JoinedTransport:
         self._pieces.append(data)
 
     def flush(self) -> None:
-        """Send what was written."""
         if self._pieces and not self.is_closing():
             self._transport.write(b"".join(self._pieces))
         self._pieces.clear()

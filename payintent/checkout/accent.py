@@ -24,8 +24,6 @@ class Shades:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The grounds of a theme: of the page, and of what is raised from it."""
-
     paper: str
     raised: str
 

@@ -53,7 +53,6 @@ def compared_price(
 
 
 def price_parts(quote: Mapping[str, Any], texts: Language) -> list[tuple[str, str]]:
-    """Return the fee on top and the tax of a quote, where it has them."""
     has_fee = quote["fee_mode"] == "EXCLUSIVE" and quote["fee_amount"] != "0"
     parts = [("fee", quote["fee_amount"])] if has_fee else []
     parts += [("tax", quote["estimated_tax"])] if quote["estimated_tax"] != "0" else []

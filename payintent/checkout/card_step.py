@@ -17,15 +17,12 @@ _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 
 @dataclass(frozen=True, slots=True)
 class CardStep:
-    """A payment that the buyer confirms in the gateway's element, on our page."""
-
     script_url: str
     publishable_key: str
     client_secret: str = field(repr=False)  # its holder may pay, and read the result
 
     @property
     def sources(self) -> ScriptSources:
-        """Return the origins of the gateway's script, of its frames, and of the calls of both."""
         place = web_origin(self.script_url)
         if place is None:
             return ScriptSources()

@@ -21,7 +21,6 @@ from payintent.storage.payments import PaymentSnapshot
 
 @answers_with_pages
 async def get_qr(request: Request) -> Response:
-    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page on a phone."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     return _drawn(page_address(app, snapshot, request))
@@ -61,7 +60,6 @@ async def _find_by_session(app: AppContext, session_id: UUID) -> PaymentSnapshot
 
 
 def page_address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
-    """Return the page's absolute address, for another device."""
     base = app.service.settings.checkout_base
     base = base or f"{request.url.scheme}://{request.url.netloc}/c"
     return f"{base}/{snapshot.payment.checkout_id}"

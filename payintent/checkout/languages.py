@@ -28,8 +28,6 @@ _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language of the checkout: its texts, number separators and country names."""
-
     locale: str
     words: Mapping[str, str]
     decimal: str
@@ -39,7 +37,6 @@ class Language:
 
     @property
     def direction(self) -> str:
-        """Return the writing direction, `rtl` or `ltr`."""
         return "rtl" if self.locale in _RIGHT_TO_LEFT else "ltr"
 
     def t(self, key: str, **values: object) -> str:
@@ -51,7 +48,6 @@ class Language:
         return {key: self.words[key] for key in keys}
 
     def number(self, text: str) -> str:
-        """Format a plain decimal, such as `1590.00`, with the language's separators."""
         whole, _, fraction = text.partition(".")
         shown = f"{int(whole):,}".replace(",", self.group)
         return f"{shown}{self.decimal}{fraction}" if fraction else shown
@@ -63,7 +59,6 @@ class Language:
 
 @cache
 def load_language(locale: str) -> Language:
-    """Load a language of `LOCALES`."""
     cldr: dict[str, Any] = _read("cldr", locale)
     return Language(
         locale=locale,

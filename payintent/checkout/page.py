@@ -91,7 +91,6 @@ async def post_select(request: Request) -> Response:
 
 @answers_with_pages
 async def post_cancel_form(request: Request) -> Response:
-    """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     try:
@@ -350,7 +349,6 @@ async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> Qu
 
 
 def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
-    """Redirect to the page itself, on the host that the buyer uses."""
     return RedirectResponse(
         read_page_url(request, snapshot.payment.checkout_id).current, 303, HEADERS
     )

@@ -63,7 +63,6 @@ class PageUrl:
 
     @property
     def path(self) -> str:
-        """Return the page's path without parameters."""
         return f"/c/{quote(self.checkout_id)}"
 
     @property
@@ -73,16 +72,13 @@ class PageUrl:
 
     @property
     def top(self) -> str:
-        """Return the page's address outside of any frame."""
         return _with(self.path, {name: self.kept[name] for name in _SAID if name in self.kept})
 
     def link(self, name: str) -> str:
-        """Return one of the page's sub-addresses, such as `select` or `receipt`."""
         return _with(f"{self.path}/{name}", self.kept)
 
 
 def read_page_url(request: Request, checkout_id: str) -> PageUrl:
-    """Read the page's address and the parameters it keeps."""
     query = request.query_params
     kept = {name: query[name] for name in _KEPT if 0 < len(query.get(name, "")) <= _KEPT_CHARS_MAX}
     return PageUrl(checkout_id, kept)
@@ -102,8 +98,6 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """The end of a payment, as texts of the page."""
-
     mood: str
     title: str  # a text's key
     text: str
@@ -134,7 +128,6 @@ def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageRe
 
 
 def refunded_text(payment: Payment, texts: Language) -> str:
-    """Return the text of how much was refunded."""
     currency = CURRENCIES[payment.currency]
     amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
     return texts.money(amount, payment.currency)
@@ -161,7 +154,6 @@ def problem_text(
 
 
 def is_about_email(refused: RefusedError | None) -> bool:
-    """Tell whether the buyer's e-mail was refused."""
     return refused is not None and refused.message.startswith("payer_email")
 
 

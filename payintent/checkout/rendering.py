@@ -25,7 +25,6 @@ _templates = make_environment("checkout/templates")
 
 
 def page_language(request: Request, fallback: str) -> Language:
-    """Choose the language of an answer."""
     accepted = request.headers.get("accept-language", "")
     return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
 
@@ -49,7 +48,6 @@ def _options(choices: Mapping[str, str], chosen: str, *, are_languages: bool) ->
 
 
 def common_fields(language: Language) -> dict[str, Any]:
-    """Return the fields that the base template of all pages reads."""
     return {
         "texts": language,
         "t": language.t,
@@ -63,7 +61,6 @@ def common_fields(language: Language) -> dict[str, Any]:
 def render_page(
     request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
 ) -> Response:
-    """Render a template as a page."""
     html = _templates.get_template(template).render(fields)
     return html_response(request, html, {**HEADERS, "Content-Security-Policy": policy}, status)
 

@@ -49,7 +49,6 @@ def method_sign(kind: str, label: str) -> str:
 
 @lru_cache(maxsize=100)
 def draw_method(name: str) -> Markup:
-    """Draw the sign of a way to pay."""
     return _svg(f"<g {_LINES}>{_METHODS[name]}</g>")
 
 
@@ -78,5 +77,4 @@ def _figure(path: str, name: str) -> str:
 
 
 def _svg(content: str) -> Markup:
-    """Wrap a drawing; what it shows is said in words beside it."""
     return Markup(f'<svg class="sign" viewBox="0 0 24 24" aria-hidden="true">{content}</svg>')  # noqa: S704 - every part is our own or escaped

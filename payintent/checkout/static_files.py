@@ -28,13 +28,11 @@ _TINTED_MAX = 500  # style sheets in memory, some 10 KiB each
 
 
 def static_url(name: str, locale: str = LOCALES[0]) -> str:
-    """Return the present address of one of our files, whose scripts speak a language."""
     return _files(locale).url(name)
 
 
 @lru_cache(maxsize=_TINTED_MAX)
 def page_style(colour: str | None = None) -> InlinePart:
-    """Return the style of pages, with a merchant's colour where it has one."""
     text = _files(LOCALES[0]).text(_STYLE)
     if colour is not None:
         shades = (_properties(accent_shades(colour, theme)) for theme in (BRIGHT, DARK))

@@ -16,8 +16,6 @@ _OWN_API = "/v1"
 
 @dataclass(frozen=True, slots=True)
 class WalletStep:
-    """An on-chain session as the page shows it."""
-
     session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
     url: str  # of the session; relative where page and API have the same origin
 

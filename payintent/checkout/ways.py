@@ -22,7 +22,6 @@ class Choice:
 
     @property
     def way(self) -> str:
-        """Return what the form names it by."""
         return f"{self.quote['payment_method_id']}|{self.quote['currency']}"
 
 
@@ -37,7 +36,6 @@ class Way:
 
     @property
     def total(self) -> dict[str, Any] | None:
-        """Return a quote whose total all choices have; None where they differ."""
         first = self.choices[0].quote
         totals = {(choice.quote["total_amount"], *_extras(choice.quote)) for choice in self.choices}
         return first if len(totals) == 1 else None

@@ -18,8 +18,6 @@ class ActivationStatus(StrEnum):
 
 
 class ActivationAction(StrEnum):
-    """What an operator does to a merchant's activation."""
-
     REQUEST = "request"
     APPLY = "apply"
     VALIDATE = "validate"
@@ -67,5 +65,4 @@ def require_in_service(activation: ActivationStatus) -> None:
 
 
 def is_in_service(activation: ActivationStatus) -> bool:
-    """Tell whether a merchant takes payments."""
     return activation in _IN_SERVICE

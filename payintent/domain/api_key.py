@@ -29,12 +29,10 @@ class ApiKeyText:
 
 
 def merchant_prefix(livemode: bool) -> str:
-    """Return what the keys of a merchant begin with, or of a test side."""
     return MERCHANT if livemode else MERCHANT_TEST
 
 
 def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
-    """Build a key from its random parts, such as `sk_live_…` for a merchant."""
     body = f"{prefix}_{public_id}_{secret}"
     return ApiKeyText(public_id, body + _checksum(body))
 

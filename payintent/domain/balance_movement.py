@@ -11,8 +11,6 @@ from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
 
 
 class MovementKind(StrEnum):
-    """What a movement is."""
-
     PAYMENT = "payment"
     REFUND = "refund"
     DISPUTE = "dispute"  # what a dispute took

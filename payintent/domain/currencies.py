@@ -60,7 +60,6 @@ PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
 
 
 def minor_decimals(currency: str) -> int:
-    """Return the decimals of a currency's minor unit, for any currency code."""
     return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_ELSE)
 
 

@@ -56,11 +56,7 @@ class MissedEvents:
 
 
 class Outbox(Protocol):
-    """The stored deliveries that wait to be sent."""
-
-    async def due_merchants(self) -> list[int]:
-        """Return the merchants that have due deliveries, the longest waiting first."""
-        ...
+    async def due_merchants(self) -> list[int]: ...
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Claim due deliveries; `limits` has `(merchant_id, limit)`, the most for each merchant."""

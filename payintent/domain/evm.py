@@ -111,7 +111,6 @@ class LogBatch:
 
     @property
     def all_logs(self) -> list[ContractLog]:
-        """Return payments and refunds together, in the chain's order."""
         return sorted((*self.logs, *self.refunds), key=log_position)
 
 
@@ -177,9 +176,7 @@ class ChainReader(Protocol):
     """
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the endpoints' names, those that work first."""
-        ...
+    def names(self) -> tuple[str, ...]: ...
 
     def span(self, endpoint: str) -> int:
         """Return how many blocks this endpoint can be asked for at once, at least 1."""
@@ -234,9 +231,7 @@ class ChainReader(Protocol):
         """Call a contract without a transaction and return its result (`CallRevertedError`)."""
         ...
 
-    async def coins(self, endpoint: str, address: bytes, block: int) -> int:
-        """Read how much of the native coin an account has as of a block."""
-        ...
+    async def coins(self, endpoint: str, address: bytes, block: int) -> int: ...
 
     async def block(self, endpoint: str, number: int) -> Block | None:
         """Read a block's header; None where the endpoint has no block of this number."""

@@ -96,11 +96,9 @@ class FraudRuleSet:
         self._lengths = {(network.version, network.prefixlen) for network in self._networks}
 
     def __bool__(self) -> bool:
-        """Tell whether there is any rule."""
         return bool(self._listed or self._networks or self._velocities)
 
     def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
-        """Return the velocity rules of a kind that apply to a merchant."""
         return [
             rule
             for whose in (None, merchant_id)
@@ -150,7 +148,6 @@ class FraudRuleSet:
 
 
 def _lookups(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
-    """Yield the values to look up in each list; unknown ones are left out."""
     if subject.country is not None:
         yield FraudRuleKind.COUNTRY, subject.country
     yield FraudRuleKind.PAYER, subject.payer_uid

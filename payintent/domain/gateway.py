@@ -140,8 +140,6 @@ class GatewaySessionRef:
 
 
 class GatewaySessionState(StrEnum):
-    """The state of a session as its gateway reports it."""
-
     OPEN = "open"  # waits for the buyer
     AUTHORISING = "authorising"  # the buyer is authorising the payment: must not be closed
     ATTEMPTED = "attempted"  # an attempt was declined, the buyer may try again: by callback only
@@ -231,8 +229,6 @@ class GatewayRefundRequest:
 
 
 class GatewayRefundState(StrEnum):
-    """The state of a refund as its gateway reports it."""
-
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # it will not be done: nothing was refunded
@@ -250,8 +246,6 @@ class RefundReport:
 
 
 class DisputeState(StrEnum):
-    """The state of a dispute as its gateway reports it."""
-
     INQUIRY = "inquiry"  # a bank inquires; the money may still be refunded
     OPEN = "open"  # the merchant's answer is awaited
     UNDER_REVIEW = "under_review"  # it was answered, and the bank decides
@@ -353,17 +347,13 @@ class Gateway(Protocol):
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
-    ) -> SessionReport | OutcomeUnknown:
-        """Ask the gateway for the state of a session."""
-        ...
+    ) -> SessionReport | OutcomeUnknown: ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify the raw bytes, in constant time, then parse. Raises `InvalidCallbackError`."""
         ...
 
-    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        """Return the response to a callback that is stored."""
-        ...
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer: ...
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest

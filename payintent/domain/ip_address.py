@@ -41,7 +41,6 @@ def parse_ip_network(text: str) -> Network:
 
 
 def ip_network_of(address: Address, length: int) -> Network:
-    """Return the network of the given prefix length that contains an address."""
     if isinstance(address, IPv4Address):
         return IPv4Network((int(address), length), strict=False)
     return IPv6Network((int(address), length), strict=False)

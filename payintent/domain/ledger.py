@@ -19,8 +19,6 @@ from payintent.domain.price import Price
 
 
 class Fact(StrEnum):
-    """What an entry records."""
-
     CAPTURE = "capture"
     CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid its payment
     REFUND_RESERVED = "refund_reserved"
@@ -68,8 +66,6 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedMoney:
-    """A capture as the ledger sees it."""
-
     capture_id: UUID
     account_id: int
     currency: str
@@ -79,22 +75,18 @@ class CapturedMoney:
 
     @property
     def clearing(self) -> str:
-        """Name the account of the money itself: at the gateway, or at the receiver of a chain."""
         return clearing(self.account_id, self.chain)
 
     @property
     def suspense(self) -> str:
-        """Name the account of money that belongs to no payment."""
         return f"suspense:{self.account_id}"
 
     @property
     def refund_reserve(self) -> str:
-        """Name the account of what refunds have reserved."""
         return f"refund_reserve:{self.account_id}"
 
     @property
     def dispute_reserve(self) -> str:
-        """Name the account of what disputes hold."""
         return f"dispute_reserve:{self.account_id}"
 
     @property
@@ -222,12 +214,10 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
 
 
 def clearing(account_id: int, chain: str | None) -> str:
-    """Name the account of money at a gateway, or at the receiver of a gateway contract."""
     return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
 def payable(merchant_id: int) -> str:
-    """Name the account of what a merchant is owed."""
     return f"merchant_payable:{merchant_id}"
 
 

@@ -16,8 +16,6 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 112
 
 
 class MailKind(StrEnum):
-    """What a mail is about."""
-
     INVITATION = "invitation"
     RECEIPT = "receipt"
 

@@ -42,7 +42,6 @@ _RIGHTS = {
 
 
 def has_right(role: MemberRole, right: MemberRight) -> bool:
-    """Tell whether members of a role have a right."""
     return right in _RIGHTS[role]
 
 

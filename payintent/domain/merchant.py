@@ -19,7 +19,6 @@ class Market:
     currencies: tuple[str, ...] | None = None
 
     def includes(self, currency: str, country: str) -> bool:
-        """Tell whether the merchant may be paid with a currency by buyers of a country."""
         return (self.countries is None or country in self.countries) and (
             self.currencies is None or currency in self.currencies
         )
@@ -55,7 +54,6 @@ class Merchant:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Return the allowed origins in their normal form."""
         return frozenset(filter(None, map(web_origin, self.allowed_origins)))
 
 

@@ -76,8 +76,6 @@ class TransferDetails:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTransfer:
-    """The values that a session's log must have to be exact."""
-
     token: bytes  # 20 zero bytes for the native coin
     amount: int
     receiver: bytes
@@ -116,12 +114,10 @@ def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
 
 
 def _is_its(session: Session, paid: TransferDetails) -> bool:
-    """Tell whether the session's own contract wrote the log."""
     return session.quote.account_id == paid.account_id
 
 
 def is_exact_transfer(paid: TransferDetails, expected: ExpectedTransfer) -> bool:
-    """Tell whether a log has exactly the receiver, token and amount of its session."""
     return (
         paid.receiver == expected.receiver
         and _measure(paid, expected) is TransferDisposition.CREDITED
@@ -164,8 +160,6 @@ class PostedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MismatchedTransfer:
-    """A final log that differs from the expected transfer."""
-
     disposition: TransferDisposition
     posted: bool  # its hash was posted for this very session
     final_at: datetime
@@ -299,9 +293,7 @@ class OnchainRecords(Protocol):
         """Count gas of an automatic refund; False, and nothing is counted, beyond the day's."""
         ...
 
-    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        """Store the transaction hash that a signer returned."""
-        ...
+    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None: ...
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
         """Count a transaction whose revert is final, once; returns the refund's count of them."""

@@ -35,8 +35,6 @@ class ContractRefundCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnchainRefundFacts:
-    """The facts about one refund on its chain."""
-
     chain: str
     network_id: int
     contract: bytes  # the one that took the payment
@@ -60,8 +58,6 @@ class AlreadyRefunded:
 
 @dataclass(frozen=True, slots=True)
 class GasExceeded:
-    """The refund needs more gas than it may use."""
-
     gas: int
 
 

@@ -26,8 +26,6 @@ class PaymentStatus(StrEnum):
 
 
 class PaymentTrigger(StrEnum):
-    """What can cause a transition."""
-
     SELECT = "select"  # the buyer selects a method, or another one
     CONFIRM = "confirm"  # a gateway or a chain confirms the money
     FAIL = "fail"  # a gateway or a chain reports the end without money
@@ -133,7 +131,6 @@ class Payment:
         created_at: datetime,
         expires_at: datetime,
     ) -> Self:
-        """Make the PENDING payment that a create writes."""
         terms = request.terms
         return cls(
             id=payment_id,

@@ -155,7 +155,6 @@ def _explain(
 
 
 def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
-    """Return the country whose tax applies; never the one geolocation suggests."""
     chosen = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
     return quote_country.country if chosen else merchant.default_country
 
@@ -211,7 +210,6 @@ def _quote_or_refusal(
 
 
 def _collects(method: PaymentMethod, price: Price) -> bool:
-    """Tell whether the gateway can represent the total exactly."""
     if method.decimals is None:
         return True
     total = Decimal(price.total_amount)

@@ -16,23 +16,17 @@ AUTO_REFUND = "policy:auto_refund"
 
 
 class RefundStatus(StrEnum):
-    """The status of a refund as the merchant reads it."""
-
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
 
 
 class RefundFailureReason(StrEnum):
-    """Why a refund failed, as the merchant reads it."""
-
     DECLINED = "DECLINED"  # the gateway will not do it
     REJECTED = "REJECTED"  # an operator did not approve it
 
 
 class RefundStep(StrEnum):
-    """How far we have come with a refund."""
-
     APPROVAL = "approval"  # waits for an operator
     QUEUED = "queued"  # not sent yet
     SENT = "sent"  # sent, and possibly received by its gateway
@@ -41,8 +35,6 @@ class RefundStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refund:
-    """One refund as it is stored."""
-
     id: UUID
     merchant_id: int | None
     payment_id: UUID | None  # None: the capture belongs to no payment
@@ -92,8 +84,6 @@ def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> i
 
 
 class RefundEffect(StrEnum):
-    """What a report does to a refund."""
-
     NOTHING = "nothing"
     WAIT = "wait"  # it is under way, or its outcome is unknown
     SUCCEED = "succeed"

@@ -20,8 +20,6 @@ class SessionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session as it is stored."""
-
     id: UUID
     payment_id: UUID
     status: SessionStatus
@@ -37,7 +35,6 @@ class Session:
 
     @property
     def gateway_ref(self) -> GatewaySessionRef:
-        """Return the session as its gateway identifies it."""
         return GatewaySessionRef(
             session_id=self.id,
             reference=self.reference,

@@ -102,7 +102,6 @@ def _judge_end(
 
 
 def _is_paying(payment: Payment, session: Session) -> bool:
-    """Tell whether the payment waits for this session."""
     return payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
 
 

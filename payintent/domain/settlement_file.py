@@ -33,8 +33,6 @@ class ListedPayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutLine:
-    """One payout of a gateway's list."""
-
     number: int
     payout: ListedPayout
     at: datetime

@@ -13,8 +13,6 @@ from payintent.domain.ledger import Fact
 
 
 class Movement(StrEnum):
-    """What a line of a statement is."""
-
     PAYMENTS = "payments"  # what buyers paid, before fee and tax
     FEES = "fees"
     TAX = "tax"
@@ -25,8 +23,6 @@ class Movement(StrEnum):
 
 
 class Part(StrEnum):
-    """Which account an entry of a merchant moves."""
-
     PAYABLE = "payable"
     FEE = "fee"
     TAX = "tax"
@@ -75,10 +71,8 @@ def words_of(fact: str) -> str:
 
 
 def end_of_day(day: date, zone: str) -> datetime:
-    """Return when a day ends in a time zone."""
     return datetime.combine(day + timedelta(days=1), time.min, ZoneInfo(zone))
 
 
 def day_of(moment: datetime, zone: str) -> date:
-    """Return the day of a moment in a time zone."""
     return moment.astimezone(ZoneInfo(zone)).date()

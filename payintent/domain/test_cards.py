@@ -5,8 +5,6 @@ from enum import StrEnum
 
 
 class TestRefunding(StrEnum):
-    """What becomes of refunds of a payment that a test card has paid."""
-
     AT_ONCE = "at_once"
     PENDING = "pending"  # for `PENDING_REFUND_S`, then done
     REFUSED = "refused"

@@ -44,8 +44,6 @@ _FUNDS = {
 
 
 class TestSessionStatus(StrEnum):
-    """How far a session at the test gateway is."""
-
     OPEN = "open"
     CHALLENGE = "challenge"  # the buyer is asked by 3-D Secure
     DECIDING = "deciding"
@@ -68,7 +66,6 @@ _STATES = {
 
 
 def card_page_url(pages_base: str, session_id: UUID) -> str:
-    """Return the address of a session's card page."""
     return f"{pages_base}/test/card/{ids.format_id(ids.SESSION, session_id)}"
 
 
@@ -91,7 +88,6 @@ class TestSession:
     dispute: DisputeState | None = None
 
     def at(self, now: datetime) -> "TestSession":
-        """Return the session as time has left it: decided, or over."""
         if self.status is TestSessionStatus.DECIDING and self.decides_at and self.decides_at <= now:
             return replace(self, status=TestSessionStatus.PAID)
         if self.status in _WAITING and self.expires_at <= now:
@@ -100,7 +96,6 @@ class TestSession:
 
     @property
     def capture(self) -> Capture | None:
-        """Return what was taken; None where nothing was."""
         if self.status is not TestSessionStatus.PAID:
             return None
         return Capture(
@@ -121,7 +116,6 @@ class TestGatewayRefund:
     done_at: datetime | None = None
 
     def at(self, now: datetime) -> "TestGatewayRefund":
-        """Return the refund as time has left it."""
         if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
             return replace(self, state=GatewayRefundState.DONE)
         return self
@@ -138,8 +132,6 @@ class TestNotice:
 
 
 class TestGatewayRecords(Protocol):
-    """What the test gateway keeps."""
-
     async def open_session(self, session: TestSession) -> TestSession:
         """Store a session; gives the stored one where there is one of this id."""
         ...
@@ -219,7 +211,6 @@ def move_dispute(session: TestSession, state: DisputeState) -> TestSession | Non
 
 
 def report_session(session: TestSession) -> SessionReport:
-    """Say of a session what any gateway says."""
     reason = None
     if session.status is TestSessionStatus.DECLINED:
         reason = classify_decline(session.decline_code or "")
@@ -227,7 +218,6 @@ def report_session(session: TestSession) -> SessionReport:
 
 
 def classify_decline(code: str) -> FailureReason:
-    """Map a decline code to a failure reason."""
     return _FAILURES.get(code, FailureReason.UNKNOWN)
 
 

@@ -21,7 +21,6 @@ _THROTTLING = frozenset({403, 429})
 
 
 def works(detail: str) -> AccountCheck:
-    """Return that an account can be used, and what shows it."""
     return AccountCheck(problem=None, detail=detail)
 
 
@@ -54,7 +53,6 @@ def common_problem(
 
 
 def not_understood(account: GatewayAccount, answer: HttpAnswer) -> AccountCheck:
-    """Return the problem of an answer that is not in this gateway's form."""
     where = web_origin(account.base_url) or "base_url"
     if answer.status in _THROTTLING:
         return AccountCheck(
@@ -90,5 +88,4 @@ def _clock_ahead_s(answer: HttpAnswer, now: float) -> float:
 
 
 def local_time(now: float) -> str:
-    """Return our own time, as an operator compares it with a clock."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")

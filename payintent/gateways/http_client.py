@@ -75,7 +75,6 @@ class GatewayHttpClient:
             return OutcomeUnknown(detail=f"no answer: {type(error).__name__}")
 
     async def close(self) -> None:
-        """Close all connections; a later request opens new ones."""
         if self._session:
             await self._session.close()
             self._session = None

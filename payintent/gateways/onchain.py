@@ -87,23 +87,19 @@ class OnchainGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Report the state of a session; it ends when no payment of it can come any more."""
         return await self.inquire(account, session)
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Report the state of a session on its chain."""
         del account
         return await self._stands(session.session_id)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Refuse every callback: chains send none."""
         del account, request
         raise InvalidCallbackError("a contract sends no callbacks")
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        """Return an empty answer; chains send no callbacks."""
         del callback
         return CallbackAnswer()
 
@@ -208,7 +204,6 @@ class OnchainGateway:
         )
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a reason that the watcher stored."""
         reasons = set(FailureReason)
         return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
 

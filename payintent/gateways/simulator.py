@@ -155,19 +155,16 @@ class SimulatorGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Close a session; where money moved or is about to, the report says so instead."""
         path = f"/sessions/{_name(session)}/cancel"
         return _reported(await self._ask(account, "POST", path), session, (200, 409))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask for the state of a session, by its reference or, while we have none, by our id."""
         path = f"/sessions/{_name(session)}"
         return _reported(await self._ask(account, "GET", path), session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify `sim-signature` over the raw body, then read. Raises `InvalidCallbackError`."""
         event_id = self._verified_id(account, request)
         try:
             event = msgspec.json.decode(request.body, type=_Event)
@@ -187,7 +184,6 @@ class SimulatorGateway:
         return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Return any body: the simulator reads the status alone."""
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(
@@ -202,18 +198,15 @@ class SimulatorGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask for the state of a refund, by our own id."""
         answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
         if _says(answer, _NOT_KNOWN):
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _refunded(answer, request, (200,))
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a decline code to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Inquire about a session that does not exist."""
         answer = await self._ask(account, "GET", "/sessions/account-check")
         if problem := common_problem(account, answer, self._now()):
             return problem

@@ -122,11 +122,9 @@ class TestGateway:
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Report the state of a session."""
         return _reported(await self._records.find_session(account.id, session.session_id))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify the signature over the raw body, then read. Raises `InvalidCallbackError`."""
         given = request.headers.get(_SIGNATURE, "")
         if not hmac.compare_digest(_sign(account, request.body), given.encode(errors="replace")):
             raise InvalidCallbackError("the signature is not this account's")
@@ -142,7 +140,6 @@ class TestGateway:
         return VerifiedCallback(id=message.id, session_id=session_id, report=message.report)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        """Return an empty answer: nobody reads it."""
         del callback
         return CallbackAnswer()
 
@@ -162,14 +159,12 @@ class TestGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Report the state of a refund."""
         refund = await self._records.find_refund(account.id, request.refund_id)
         if refund is None:
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _refund_report(refund)
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a decline code to a failure reason."""
         return classify_decline(code)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:

@@ -19,13 +19,11 @@ _ACCESS = "/merchant/access"
 
 @member_page()
 async def get_access(visit: Visit) -> Response:
-    """`GET /merchant/access`: the member's passkeys and sessions."""
     return await _access_page(visit)
 
 
 @member_page()
 async def get_passkey_options(visit: Visit) -> Response:
-    """`GET /merchant/passkeys/options`: what a browser needs to make a passkey."""
     service, session = visit.app.service, visit.session
     now = await payments.now(service.database)
     present = await members.list_passkeys(service.database, session.member_id)
@@ -36,7 +34,6 @@ async def get_passkey_options(visit: Visit) -> Response:
 
 @member_page()
 async def post_passkey(visit: Visit) -> Response:
-    """`POST /merchant/passkeys`: stores a passkey that the browser has made."""
     service, session = visit.app.service, visit.session
     now = await payments.now(service.database)
     verifier = open_verifier(service.settings)
@@ -62,7 +59,6 @@ async def post_passkey(visit: Visit) -> Response:
 
 @member_page()
 async def post_remove_passkey(visit: Visit) -> Response:
-    """`POST /merchant/passkeys/{passkey_id}/remove`: removes a passkey of the member's own."""
     passkey_id = _read_uuid(visit.request.path_params["passkey_id"])
     async with visit.app.service.database.transaction() as tx:
         if not await members.remove_passkey(tx, visit.session.member_id, passkey_id):

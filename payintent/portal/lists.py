@@ -107,7 +107,6 @@ async def get_portal_events(visit: Visit) -> Response:
 
 @member_page()
 async def get_event(visit: Visit) -> Response:
-    """`GET /merchant/events/{event_id}`: an event, its bytes, and every attempt with its answer."""
     event_id = _event_id(visit)
     database = visit.app.service.database
     event = await merchant_events.get(database, visit.merchant_id, event_id)
@@ -137,7 +136,6 @@ async def post_replay(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_KEYS)
 async def get_keys(visit: Visit) -> Response:
-    """`GET /merchant/keys`: API keys by their public part, with their last use."""
     database = visit.app.service.database
     keys = await api_keys.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
@@ -147,7 +145,6 @@ async def get_keys(visit: Visit) -> Response:
 
 @member_page(MemberRight.REVOKE_KEYS)
 async def post_revoke_key(visit: Visit) -> Response:
-    """`POST /merchant/keys/{public_id}/revoke`: revokes a key for good."""
     public_id: str = visit.request.path_params["public_id"]
     actor = member_actor(visit.merchant_id, visit.session.email)
     await revoke_own_key(visit.app.service.operation_context, visit.merchant_id, actor, public_id)

@@ -13,7 +13,6 @@ class PasskeyError(Exception):
 
 
 def open_verifier(settings: Settings) -> "PasskeyVerifier":
-    """Return what checks passkeys of this installation's portal."""
     from payintent.portal.passkeys import PasskeyVerifier
 
     return PasskeyVerifier(settings.portal_address)

@@ -76,7 +76,6 @@ class PasskeyVerifier:
     def registration_options(
         self, session: MemberSession, present: list[Passkey], challenge: bytes
     ) -> dict[str, Any]:
-        """Return what a browser needs to make a passkey, as JSON fields."""
         options, _ = self._server.register_begin(
             PublicKeyCredentialUserEntity(
                 id=session.member_id.bytes,
@@ -98,7 +97,6 @@ class PasskeyVerifier:
         return dict(options.public_key)
 
     def check_registration(self, text: str, read: ReadChallenge) -> NewPasskey:
-        """Check what a browser says of a new passkey (`PasskeyError`)."""
         fields = _read_fields(text)
         answer = _parsed(lambda: RegistrationResponse.from_dict(fields))
         made = _made_at(read, answer.response.client_data)
@@ -123,7 +121,6 @@ class PasskeyVerifier:
     def check_assertion(
         self, assertion: Assertion, passkey: Passkey, read: ReadChallenge
     ) -> PasskeyUse:
-        """Check a sign-in by a passkey that is stored (`PasskeyError`)."""
         answer = _parsed(lambda: AuthenticationResponse.from_dict(assertion.fields))
         made = _made_at(read, answer.response.client_data)
         handle = answer.response.user_handle

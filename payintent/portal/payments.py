@@ -49,8 +49,6 @@ _USED = (
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A payment as a line of the list."""
-
     id: str
     created_at: datetime
     order_id: str | None
@@ -62,7 +60,6 @@ class _Row:
 
 @member_page()
 async def get_portal_payments(visit: Visit) -> Response:
-    """`GET /merchant/payments`: found by a text, or filtered, by what the address says."""
     query = visit.request.query_params
     text = query.get("q", "").strip()
     problem = None
@@ -89,13 +86,11 @@ async def get_portal_payments(visit: Visit) -> Response:
 
 @member_page()
 async def get_portal_payment_story(visit: Visit) -> Response:
-    """`GET /merchant/payments/{payment_id}`: one payment, with all that happened to it."""
     return await _payment_page(visit, await _own_payment(visit))
 
 
 @member_page(MemberRight.REFUND)
 async def post_refund_form(visit: Visit) -> Response:
-    """`POST /merchant/payments/{payment_id}/refunds`: asks for a refund, as the API does."""
     snapshot = await _own_payment(visit)
     form = visit.form
     try:
@@ -158,7 +153,6 @@ def _read_day(text: str, later: int) -> date:
 
 
 async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
-    """Find the merchant's own payments by any id, an order, a buyer or a transaction."""
     service = visit.app.service
     before = visit.request.query_params.get("before") or None
     if before is not None:
@@ -199,7 +193,6 @@ def _found_row(payment: ListedPayment) -> _Row:
 
 
 async def _own_payment(visit: Visit) -> PaymentSnapshot:
-    """Read the payment that the address names."""
     return await _find_own(visit, visit.request.path_params["payment_id"])
 
 
@@ -250,7 +243,6 @@ async def _payment_page(
 
 
 def _order_id(metadata: str) -> str | None:
-    """Return the order number that the merchant's metadata have, where it is a text."""
     fields: object = msgspec.json.decode(metadata)
     order_id = cast("dict[str, object]", fields).get("order_id") if isinstance(fields, dict) else 0
     return order_id if isinstance(order_id, str) else None

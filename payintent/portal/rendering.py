@@ -36,7 +36,6 @@ _templates = make_environment("portal/templates")
 
 
 def _time(moment: datetime | None) -> str:
-    """Write a time for people, in UTC to the second."""
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -48,7 +47,6 @@ _POLICY = content_security_policy(runs=ScriptSources(), styles=[_STYLE.source])
 def render_portal_page(
     request: Request, template: str, fields: dict[str, Any], status: int = 200
 ) -> Response:
-    """Render a template as a page of the portal."""
     common: dict[str, Any] = {"scripts": [], "asset": FILES.url, "style": _STYLE}
     html = _templates.get_template(template).render({**common, **fields})
     headers = {**HEADERS, "Content-Security-Policy": _POLICY}
@@ -56,11 +54,9 @@ def render_portal_page(
 
 
 def render_sorry(request: Request, message: str, status: int) -> Response:
-    """Show why something was refused."""
     fields = {"title": "That did not work", "message": message}
     return render_portal_page(request, "sorry.html", fields, status)
 
 
 async def get_portal_file(request: Request) -> Response:
-    """`GET /merchant/static/{mark}/{name}`: scripts and styles."""
     return await FILES.get(request)

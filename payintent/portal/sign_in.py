@@ -38,14 +38,12 @@ _LINK_FAILED = "This link does not work. It works once, for 72 hours: ask for a 
 
 @portal_page
 async def get_portal(request: Request) -> Response:
-    """`GET /merchant`: the first page of a member."""
     del request
     return redirect("/merchant/payments")
 
 
 @portal_page
 async def get_portal_sign_in(request: Request) -> Response:
-    """`GET /merchant/sign-in`: the page to sign in at; a member who is signed in is sent on."""
     app = get_context(request)
     following = read_next(request.query_params.get("next"))
     token = session_cookie(app.service.settings).read(request)
@@ -70,7 +68,6 @@ async def get_portal_sign_in_options(request: Request) -> Response:
 
 @portal_page
 async def post_portal_sign_in(request: Request) -> Response:
-    """`POST /merchant/sign-in`: signs in by a passkey."""
     app = get_context(request)
     visitor = visitor_cookie(app.service.settings).read(request) or ""
     form = await read_portal_form(request, app, f"visitor:{visitor}")
@@ -165,7 +162,6 @@ async def _sign_in_by_link(app: AppContext, link: str) -> tuple[str, str]:
 
 
 async def _open_session(app: AppContext, tx: Tx, member_id: UUID) -> str:
-    """Store a session of a member and return the value of its cookie."""
     token = make_token()
     digest = session_digest(app.service.encryption, token)
     await member_sessions.add(tx, tx.id_generator.new_id(), member_id, digest)
@@ -207,7 +203,6 @@ def _link_page(request: Request, app: AppContext, problem: str | None = None) ->
 def _page_of_visitor(
     request: Request, app: AppContext, template: str, fields: dict[str, object]
 ) -> Response:
-    """Render a page with a form, for a browser that is not signed in."""
     cookie = visitor_cookie(app.service.settings)
     visitor = cookie.read(request) or make_token()
     token = make_form_token(app.service.encryption, f"visitor:{visitor}")

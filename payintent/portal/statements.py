@@ -84,7 +84,6 @@ async def get_portal_statement(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_csv(visit: Visit) -> Response:
-    """`GET /merchant/statements/{statement_id}/lines.csv`: all lines of a statement, to keep."""
     database, statement = visit.app.service.database, await _own_statement(visit)
     return StreamingResponse(
         export_lines(database, statement, "csv"),
@@ -95,7 +94,6 @@ async def get_statement_csv(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_pdf(visit: Visit) -> Response:
-    """`GET /merchant/statements/{statement_id}/statement.pdf`: all of a statement, to print."""
     database, statement = visit.app.service.database, await _own_statement(visit)
     return Response(
         await draw_pdf(database, statement),

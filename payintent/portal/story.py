@@ -23,8 +23,6 @@ _MEMBER_PARTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantStoryEntry:
-    """One thing that happened to a payment, in words."""
-
     at: datetime
     title: str
     text: str
@@ -32,7 +30,6 @@ class MerchantStoryEntry:
 
 
 async def read_story(database: Executor, payment: Payment) -> list[MerchantStoryEntry]:
-    """Return what happened to a payment of the merchant's own, oldest first."""
     history = await payment_history.list_entries(database, payment.id)
     return [_tell(entry) for entry in history if entry.what in _WORDS]
 

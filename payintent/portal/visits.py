@@ -59,16 +59,13 @@ class Visit:
 
     @property
     def merchant_id(self) -> int:
-        """Return the merchant whose member this is."""
         return self.session.merchant_id
 
     @property
     def form_token(self) -> str:
-        """Return the token that this member's forms carry."""
         return make_form_token(self.app.service.encryption, str(self.session.id))
 
     def may(self, right: str) -> bool:
-        """Tell whether the member has a right, by its name in templates."""
         return has_right(self.session.role, MemberRight(right))
 
 
@@ -76,17 +73,14 @@ MemberHandler = Callable[[Visit], Awaitable[Response]]
 
 
 def session_cookie(settings: Settings) -> SignInCookie:
-    """Return the cookie of members who are signed in."""
     return SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
 
 
 def visitor_cookie(settings: Settings) -> SignInCookie:
-    """Return the cookie of browsers that are about to sign in, which binds their forms."""
     return SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
 def session_digest(encryption: Encryption, token: str) -> bytes:
-    """Digest a session's cookie as it is stored."""
     return encryption.digest(f"member session:{token}")
 
 
@@ -124,7 +118,6 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
 
 
 async def find_member_session(app: AppContext, token: str | None) -> MemberSession | None:
-    """Find the session of a cookie's value."""
     if token is None:
         return None
     digest = session_digest(app.service.encryption, token)
@@ -132,7 +125,6 @@ async def find_member_session(app: AppContext, token: str | None) -> MemberSessi
 
 
 def redirect(address: str) -> Response:
-    """Send the browser on, to another page of the portal, after a form."""
     return RedirectResponse(address, 303, HEADERS)
 
 
@@ -179,5 +171,4 @@ def _is_secure(settings: Settings) -> bool:
 
 
 def fields_of(visit: Visit, title: str, **fields: Any) -> dict[str, Any]:
-    """Return the fields of a page: its own, and those of the frame of all pages."""
     return {"title": title, "visit": visit, "session": visit.session, **fields}

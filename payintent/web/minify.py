@@ -35,7 +35,6 @@ def minify(source: str) -> str:
 
 
 def minify_style(source: str) -> str:
-    """Remove comments and needless blanks from a style sheet."""
     return _STYLE_PARTS.sub(_shortened_style, source).replace(";}", "}").strip()
 
 

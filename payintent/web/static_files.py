@@ -28,8 +28,6 @@ _FOR_NOW = {"Cache-Control": "no-store"}
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file as it is sent, compressed and not."""
-
     type: str
     plain: bytes
     packed: bytes
@@ -58,7 +56,6 @@ class StaticFiles:
         self._suffix = suffix
 
     def url(self, name: str) -> str:
-        """Return the present address of a file."""
         return f"{self._prefix}/{self._mark}/{name}"
 
     async def get(self, request: Request) -> Response:
@@ -77,7 +74,6 @@ class StaticFiles:
         return Response(found.packed, 200, headers | {"Content-Encoding": "gzip"}, found.type)
 
     def text(self, name: str) -> str:
-        """Return a file as text."""
         return self._files[name].plain.decode()
 
     @cached_property

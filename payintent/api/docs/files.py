@@ -12,7 +12,6 @@ _PLACES = {name: f"docs/{name}" for name in _NAMES}
 
 
 def read_document(name: str) -> str:
-    """Read a document by the name of its file in `docs/`."""
     return _place(name).read_text(encoding="utf-8")
 
 

@@ -47,7 +47,6 @@ async def openapi_yaml(request: Request) -> Response:
 
 
 async def get_docs_index(request: Request) -> Response:
-    """`GET /docs`: an index of the pages."""
     return _answer(request, await asyncio.to_thread(_index), "text/html")
 
 

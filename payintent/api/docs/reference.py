@@ -64,15 +64,12 @@ class OperationDoc:
 
 @dataclass(frozen=True, slots=True)
 class OperationGroup:
-    """The operations of one tag."""
-
     name: str
     about: str
     operations: tuple[OperationDoc, ...]
 
     @property
     def id(self) -> str:
-        """Return the group's anchor."""
         return self.name.lower().replace(" ", "-")
 
 
@@ -108,7 +105,6 @@ class ApiReference:
         ]
 
     def events(self) -> list[OperationDoc]:
-        """Return the webhook events as operations."""
         return [operation for _, operation in self._operations(self._contract["webhooks"])]
 
     def shapes(self) -> list[SchemaDoc]:
@@ -119,7 +115,6 @@ class ApiReference:
         return sorted(shapes, key=lambda shape: shape.value is not None)
 
     def _bodies(self) -> set[str]:
-        """Return the names of schemas of whole bodies."""
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
         said = [item[method] for item in items for method in item if method in _METHODS]
         schemas = [
@@ -225,7 +220,6 @@ class ApiReference:
         )
 
     def _target(self, said: Json) -> Json:
-        """Resolve a reference within the document."""
         if "$ref" not in said:
             return said
         found: Any = self._contract
@@ -235,7 +229,6 @@ class ApiReference:
 
 
 def _content(said: Json) -> Json:
-    """Return the first content of a body."""
     contents: Json = said.get("content", {})
     return next(iter(contents.values()), _NOTHING)
 

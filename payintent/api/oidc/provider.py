@@ -145,7 +145,6 @@ class IdentityProvider:
         return _read("token", answer, _TokenAnswer).id_token
 
     async def close(self) -> None:
-        """Close all connections to the provider."""
         await self._http.close()
 
     @contextmanager

@@ -22,7 +22,6 @@ _OK = 200
 
 
 async def check_ecpay_account(ecpay: EcpayApi, account: GatewayAccount) -> AccountCheck:
-    """Query a trade that ECPay cannot have, and judge the answer."""
     answer = await ecpay.query(account, CHECK_TRADE_NO)
     if problem := common_problem(account, answer, ecpay.now()):
         return problem

@@ -176,7 +176,6 @@ class EcpayGateway:
         return _unpaid(trade)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify CheckMacValue over the raw body, then read. Raises `InvalidCallbackError`."""
         try:
             fields = verify_form(account, request.body)
             notice = _read(account, fields)
@@ -203,7 +202,6 @@ class EcpayGateway:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Refund by the action that the state of the card's authorisation allows."""
         return await refund_trade(self._ecpay, account, request)
 
     async def inquire_refund(
@@ -213,11 +211,9 @@ class EcpayGateway:
         return await inquire_trade_refund(self._ecpay, account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a result code (RtnCode) to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Query a trade that does not exist."""
         return await check_ecpay_account(self._ecpay, account)
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:

@@ -34,8 +34,6 @@ _OK, _TOO_FAST = 200, 403
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcpayTrade:
-    """What ECPay reports of one trade."""
-
     merchant_trade_no: str
     status: str
     trade_no: str
@@ -70,7 +68,6 @@ class EcpayApi:
     async def query(
         self, account: GatewayAccount, merchant_trade_no: str
     ) -> HttpAnswer | OutcomeUnknown:
-        """Query a trade, and return whatever is answered."""
         form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
         return await self._send(account, _QUERY, form)
 

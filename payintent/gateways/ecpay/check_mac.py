@@ -23,7 +23,6 @@ def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> s
 
 
 def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
-    """Add the check value to an outgoing form of an account."""
     hash_key, hash_iv = account.credentials["hash_key"], account.credentials["hash_iv"]
     return {**fields, CHECK: check_mac_value(fields, hash_key, hash_iv)}
 

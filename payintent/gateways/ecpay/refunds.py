@@ -96,8 +96,6 @@ class _Detail(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """The state of a card payment; in whole dollars."""
-
     phase: _Phase
     whole: int
     given_back: int

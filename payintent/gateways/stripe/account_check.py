@@ -49,7 +49,6 @@ def is_live(credentials: Mapping[str, str], name: str) -> bool:
 def read_balance(
     account: GatewayAccount, answer: HttpAnswer | OutcomeUnknown, now: float
 ) -> AccountCheck:
-    """Judge Stripe's answer to a request for the balance."""
     if problem := common_problem(account, answer, now):
         return problem
     assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem

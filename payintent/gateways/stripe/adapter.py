@@ -140,18 +140,15 @@ class StripeGateway:
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask for the state of a payment intent."""
         return await _in_time(self._inquire(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify `Stripe-Signature` over the raw body, then read. Raises `InvalidCallbackError`."""
         secret = account.credentials.get("webhook_secret", "")
         header = request.headers.get("stripe-signature", "")
         verify_signature(secret, header, request.body, self._now())
         return read_event(request.body)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Return any body: Stripe reads the status alone."""
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(
@@ -166,22 +163,18 @@ class StripeGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Look for the refund with our id among those of the payment intent."""
         return await _in_time(self._find_refund(account, request))
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a decline code, or the error code of an attempt that has none."""
         return FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Retrieve the balance, once the keys look as Stripe's do."""
         mistaken = mistaken_credentials(account)
         return mistaken or read_balance(account, await self._get(account, "/balance"), self._now())
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> "MovementPage | OutcomeUnknown":
-        """List payments, refunds, disputes and payouts among Stripe's balance transactions."""
         from payintent.gateways.stripe import reporting
 
         return await _in_time(reporting.list_movements(self._get, account, since, until, after))
@@ -189,7 +182,6 @@ class StripeGateway:
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
     ) -> int | OutcomeUnknown:
-        """Sum what Stripe kept of what a payout settled, in as many requests as it takes."""
         from payintent.gateways.stripe import reporting
 
         return await reporting.sum_payout_fees(self._get, account, reference)

@@ -139,15 +139,12 @@ class StripeRefund(Struct, frozen=True):
 
 
 class StripeRefundPage(Struct, frozen=True):
-    """One page of refunds, the newest first."""
-
     object: Literal["list"]
     data: list[StripeRefund]
     has_more: bool
 
 
 def to_stripe_units(amount_minor: int, currency: str) -> int:
-    """Convert our minor units to Stripe's units."""
     decimals = DECIMALS.get(currency)
     return amount_minor if decimals is None else to_gateway(amount_minor, currency, decimals)
 
@@ -209,7 +206,6 @@ def printable_text(text: str) -> str:
 
 
 def capture_of(intent: StripePaymentIntent) -> Capture:
-    """Return the money of a payment intent that has succeeded."""
     # The intent's own id identifies the capture: an intent captures once, refunds accept it, and it
     # is the same in every version of the API. The charge is a text, an object or in a list,
     # depending on the version, and a callback comes in the endpoint's version, not in ours.

@@ -59,8 +59,6 @@ class StripeBalanceTransaction(Struct, frozen=True):
 
 
 class StripeBalancePage(Struct, frozen=True):
-    """One page of balance transactions, the newest first."""
-
     object: Literal["list"]
     data: list[StripeBalanceTransaction]
     has_more: bool

@@ -55,7 +55,6 @@ def _description(payment_id: UUID, order_id: str | None) -> str:
 
 
 def refund_order(request: GatewayRefundRequest) -> dict[str, str]:
-    """Build the request of a refund."""
     return {
         "payment_intent": request.capture.reference,
         "amount": str(to_stripe_units(request.amount_minor, request.capture.currency)),
@@ -64,10 +63,8 @@ def refund_order(request: GatewayRefundRequest) -> dict[str, str]:
 
 
 def session_wire_id(session: GatewaySessionRequest | GatewaySessionRef) -> str:
-    """Return the id of a session as Stripe gets it."""
     return ids.format_id(ids.SESSION, session.session_id)
 
 
 def refund_wire_id(request: GatewayRefundRequest) -> str:
-    """Return the id of a refund as Stripe gets it."""
     return ids.format_id(ids.REFUND, request.refund_id)

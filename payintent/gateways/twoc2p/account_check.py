@@ -39,7 +39,6 @@ class _Said(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return code and description, for an operator."""
         return f"{plain_text(self.code)} {plain_text(self.description or '')}".rstrip()
 
 

@@ -159,7 +159,6 @@ class TwoC2pGateway:
         return self._inquired(payment)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify the JWT of a backend notification, then read it. Raises `InvalidCallbackError`."""
         facts = _verified(account, request.body)
         payment, merchant_id = _payment(facts), merchant_id_of(account)
         if payment is None or payment.merchantID != merchant_id or not _is_named(payment):
@@ -184,7 +183,6 @@ class TwoC2pGateway:
         )
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Return any body: 2C2P reads the status alone."""
         return CallbackAnswer(body=b"OK", content_type="text/plain")
 
     async def refund(
@@ -196,15 +194,12 @@ class TwoC2pGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Query the refunds of an invoice, and find the one with our id."""
         return await self._maintenance.inquire(account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Map a response code to a failure reason."""
         return codes.FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        """Inquire about an invoice that does not exist, at both of 2C2P's interfaces."""
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return refused("utc_offset is missing, or is not like +08:00")
         return await TwoC2pAccountCheck(self._http, self._maintenance, self._now).run(account)

@@ -8,14 +8,10 @@ _Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
 
 
 class TwoC2pEnvelope(Struct, frozen=True):
-    """A message that carries a JWT."""
-
     payload: str
 
 
 class TwoC2pToken(Struct, frozen=True):
-    """The answer to an order: the page where the buyer pays."""
-
     respCode: _Code  # noqa: N815 - the wire's names, here and below
     respDesc: str | None = None  # noqa: N815
     webPaymentUrl: str | None = None  # noqa: N815

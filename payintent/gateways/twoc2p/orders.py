@@ -72,10 +72,8 @@ def _expiry(account: GatewayAccount, request: GatewaySessionRequest) -> str:
 
 
 def ends_at(request: GatewaySessionRequest) -> datetime:
-    """Return when the payment page closes."""
     return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
 
 
 def merchant_id_of(account: GatewayAccount) -> str:
-    """Return the account's merchant id, or an empty text."""
     return account.credentials.get("merchant_id", "")

@@ -46,8 +46,6 @@ _IDEMPOTENCY_IDS = {"R": "", "V": "-void"}
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One refund of a transaction."""
-
     amount: str
     status: str
     reference: str
@@ -65,7 +63,6 @@ class _Reply:
 
     @property
     def detail(self) -> str:
-        """Return a description for our logs."""
         return f"result {self.code} {self.status}: {self.description[:DETAIL_CHARS_MAX]}"
 
 
