@@ -29,8 +29,6 @@ class _Node:
 
 
 class RoutedApplication(Starlette):
-    """Serves `routes`; `answer_bug` answers the exceptions that have no handler in `handlers`."""
-
     def __init__(
         self,
         routes: Sequence[Route],

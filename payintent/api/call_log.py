@@ -34,8 +34,6 @@ _Noted = tuple[str, object, int, str | None, bytes, float, float]
 
 
 class CallLog:
-    """The calls that were answered since the last write."""
-
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._by_merchant: dict[int, deque[_Noted]] = {}
@@ -58,7 +56,6 @@ class CallLog:
         calls.append((scope["method"], handler, status, code, request_id, now, now - began_s))
 
     def take(self, routes: Mapping[object, str]) -> list[NewApiCall]:
-        """Take what was noted; `routes` has the template of each handler."""
         taken, self._by_merchant = self._by_merchant, {}
         now = self._monotonic()
         return [

@@ -42,7 +42,6 @@ async def list_cases(
 
 
 def case_fields(case: MerchantCase) -> dict[str, Any]:
-    """Return a case as its merchant reads it; unknown values are left out."""
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,

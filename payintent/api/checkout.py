@@ -25,7 +25,6 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 async def get_checkout(request: Request) -> Response:
-    """`GET /checkout/{checkout_id}`: the checkout, also after the payment has ended."""
     app = get_context(request)
     fields = await checkout_view(app, await read_checkout(request))
     viewer = app.viewers.viewer_country(request)

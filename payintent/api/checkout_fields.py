@@ -91,7 +91,6 @@ def quote_fields(quote: Quote) -> dict[str, Any]:
 def next_action_fields(
     payment: Payment, session: Session | None, urls: ServiceUrls
 ) -> dict[str, Any]:
-    """Return the buyer's next action: go to the gateway, wait, or none."""
     base = urls.checkout_base
     fallback = {"fallback_url": f"{base}/{payment.checkout_id}"} if base else {}
     if payment.status is not PaymentStatus.PROCESSING or session is None:

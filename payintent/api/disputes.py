@@ -40,7 +40,6 @@ async def list_disputes(
 
 
 def dispute_fields(dispute: DisputeRecord) -> dict[str, Any]:
-    """Return a dispute as its merchant reads it; unknown values are left out."""
     fields: dict[str, Any] = {
         "case_id": ids.format_id(ids.CASE, dispute.case_id),
         "payment_id": dispute.payment_id and ids.format_id(ids.PAYMENT, dispute.payment_id),

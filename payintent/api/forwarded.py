@@ -20,7 +20,6 @@ _PAIR = re.compile(
 
 
 def split_x_forwarded_for(values: Sequence[str]) -> list[str]:
-    """Return the entries of all `X-Forwarded-For` headers of a request, without empty ones."""
     entries = (entry.strip(_SPACE) for entry in ",".join(values).split(","))
     return [entry for entry in entries if entry]
 

@@ -104,8 +104,6 @@ async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One lane: its slots, and the requests that wait for one."""
-
     name: LaneName
     size: int
     wait_s: float

@@ -9,7 +9,6 @@ from payintent.version import API_VERSION
 
 
 async def healthz(request: Request) -> Response:
-    """`GET /healthz`: the process answers."""
     del request
     return json_response({"status": "ok", "version": API_VERSION})
 

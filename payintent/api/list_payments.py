@@ -42,6 +42,7 @@ async def list_payments(
 
 
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
+    """Read which of a merchant's payments to list (`BAD_REQUEST`)."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
         raise RefusedError(

@@ -29,8 +29,6 @@ _DROP_NEW = (
 
 
 class Listener(Protocol):
-    """Something that accepts connections from sockets."""
-
     @property
     def sockets(self) -> Sequence[socket.socket]: ...
 

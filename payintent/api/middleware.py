@@ -113,7 +113,6 @@ def headers_of(scope: Scope) -> list[Header]:
 
 
 def _request_id(headers: Iterable[Header]) -> bytes:
-    """Take the client's request id if it is well-formed, else make one."""
     for name, value in headers:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return value

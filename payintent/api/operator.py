@@ -37,13 +37,11 @@ _INTEGER_CHARS_MAX = 18
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`: the metrics of this process and those beside it, for Prometheus."""
     written: bytes = request.app.state.metrics()
     return Response(written, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def get_payment_details(request: Request) -> Response:
-    """`GET /operator/payments/{payment_id}`: as its merchant reads it, and its history."""
     app, operator = await _operated(request)
     wanted = ShowPayment(payment_id=request.path_params["payment_id"])
     shown = await app.service.run_operation(wanted, operator)

@@ -27,7 +27,6 @@ def read_limit(raw: str | None) -> int:
 
 
 def write_id_cursor(last_id: UUID) -> str:
-    """Name the end of a page of a list in the order of its ids."""
     return _encode(last_id.bytes)
 
 
@@ -37,7 +36,6 @@ def read_id_cursor(raw: str | None) -> UUID | None:
 
 
 def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
-    """Name the end of a page of a list in the order of time, then of ids."""
     moment = (created_at - _EPOCH) // timedelta(microseconds=1)
     return _encode(moment.to_bytes(_TIME_BYTES, "big") + last_id.bytes)
 

@@ -181,7 +181,6 @@ class AddressBuckets:
         return max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
 
     def _latest(self, now: float) -> float:
-        """Return the time at which a bucket that is empty now is full."""
         return now + self._limit.burst / self._limit.per_s
 
 

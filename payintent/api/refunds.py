@@ -92,6 +92,7 @@ async def list_updated_refunds(
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
+    """Read which of a merchant's refunds to list (`BAD_REQUEST`)."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
         raise RefusedError(

@@ -25,7 +25,6 @@ class RefusalLog:
         self._counts: dict[tuple[ErrorCode, str], int] = {}  # not logged yet
 
     def note(self, code: ErrorCode, why: str) -> None:
-        """Count a refusal, and log it if it is the first of its second."""
         REFUSALS.labels(code).inc()
         if (code, why) in self._counts:
             self._counts[code, why] += 1

@@ -136,5 +136,4 @@ def announced_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def head_bytes(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the size of a request's address and headers."""
     return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)

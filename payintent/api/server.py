@@ -91,7 +91,6 @@ class _Serving:
         return all(server.is_shared for server in self._servers)
 
     async def run(self, server: "DrainingServer") -> None:
-        """Serve on one port; where that cannot start, the others end too."""
         await server.serve()
         if not server.started:
             self.stop()
@@ -217,7 +216,6 @@ class DrainingServer(uvicorn.Server):
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> DrainingServer:
-    """Build a server with our limits; `lifespan` tells whether the app opens something first."""
     protocol = limited_protocol(settings, _connections_max(settings.connections_max))
     return DrainingServer(
         uvicorn.Config(

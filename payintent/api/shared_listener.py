@@ -56,7 +56,6 @@ class SharedListener:
         self.sockets = []
 
     async def wait_closed(self) -> None:
-        """Wait for the connections that were accepted last."""
         await asyncio.gather(*self._opening, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:

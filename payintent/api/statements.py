@@ -79,7 +79,6 @@ async def get_statement(
 
 
 def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
-    """Return what a merchant is owed in one currency, as the contract names it."""
     on_chain = balance.chain != ""
     amount = format_smallest_units(
         balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain

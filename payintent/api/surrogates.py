@@ -22,8 +22,6 @@ _PLACEHOLDER_BYTES = 16  # random bytes, so that no body contains it already
 
 
 class CreateDecoder:
-    """Decodes the body of a create; `msgspec.DecodeError` where it does not fit."""
-
     def decode(self, encoded: bytes) -> CreatePaymentBody:
         if b"\\ud" not in encoded and b"\\uD" not in encoded:
             return _DECODER.decode(encoded)

@@ -27,7 +27,6 @@ _ADVANCE = msgspec.json.Decoder(AdvanceClockBody)
 async def get_test_clock(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /test/clock`: by how many seconds the clock was moved on."""
     del request
     require_test_key(merchant)
     advanced_s = await test_clock.get(app.service.database, merchant.merchant_id)

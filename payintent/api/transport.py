@@ -74,7 +74,6 @@ class JoinedTransport:
         self._pieces.clear()
 
     def close_now(self) -> None:
-        """Send what was written, and close."""
         self.flush()
         self._transport.close()
 

@@ -31,7 +31,6 @@ class Bill:
 
 
 def make_bill(view: Mapping[str, Any], texts: Language) -> Bill:
-    """Return the price, or the total of the way to pay that was chosen with its parts."""
     if "selected" not in view or view["status"] not in _CHOSEN:
         return Bill(view["amount"], view["currency"], [])
     chosen: Mapping[str, Any] = view["selected"]

@@ -30,7 +30,6 @@ class CardStep:
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:
-    """Return the step of a page whose next action is an embedded card; None for other pages."""
     if action["type"] != "embedded_card":
         return None
     card: dict[str, str] = action["embedded_card"]

@@ -41,7 +41,6 @@ async def get_wallet_qr(request: Request) -> Response:
 
 @answers_with_pages
 async def get_open(request: Request) -> Response:
-    """`GET /c/wallet/open/{code}`: the page of the session that a wallet's link names."""
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
     now = await payments.now(app.service.database)

@@ -70,7 +70,6 @@ _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REF
 
 @answers_with_pages
 async def get_page(request: Request) -> Response:
-    """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
     app = get_context(request)
     return await _page(request, app, await checkout.read_checkout(request))
 
@@ -153,8 +152,6 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _OfferedQuotes:
-    """The quotes on a page, their country, and the origins of their gateways."""
-
     quotes: list[dict[str, Any]]
     country: str
     gateways: set[str | None]
@@ -329,7 +326,6 @@ async def _load_quotes(
 
 
 async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
-    """Read the form: the method, with the currency and the total that the buyer saw."""
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:

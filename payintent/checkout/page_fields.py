@@ -67,7 +67,6 @@ class PageUrl:
 
     @property
     def current(self) -> str:
-        """Return the page's address with its parameters."""
         return _with(self.path, self.kept)
 
     @property
@@ -104,7 +103,6 @@ class PageResult:
 
 
 def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageResult:
-    """Return the texts for the end of a payment; an unknown status has a text of its own."""
     t, name = texts.t, merchant.name
     if payment.status is PaymentStatus.FAILED:
         reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")

@@ -54,14 +54,12 @@ def draw_method(name: str) -> Markup:
 
 @lru_cache(maxsize=100)
 def draw_token(symbol: str) -> Markup:
-    """Draw the sign of a token; its first letter where there is no sign of it."""
     colour, figure = _TOKENS.get(symbol, (_GREY, ""))
     return _svg(_DISC.format(colour) + _figure(figure, symbol))
 
 
 @lru_cache(maxsize=100)
 def draw_chain(slug: str) -> Markup:
-    """Draw the sign of a chain; its first letter where there is no sign of it."""
     colour, figure = _CHAINS.get(slug, (_GREY, ""))
     return _svg(_HEXAGON.format(_CORNERS, colour) + _figure(figure, slug))
 

@@ -42,7 +42,6 @@ def page_style(colour: str | None = None) -> InlinePart:
 
 @cache
 def offer_script(locale: str) -> InlinePart:
-    """Return the script in the wallet step's page, which speaks a language."""
     return inline_part(_files(locale).text(_OFFER))
 
 

@@ -47,7 +47,6 @@ class _Opened:
 
 @answers_with_pages
 async def get_card_page(request: Request) -> Response:
-    """`GET /c/test/card/{session_id}`: asks for a card, or for 3-D Secure, or says how it ended."""
     app = get_context(request)
     return _page(request, await _open(request, app))
 

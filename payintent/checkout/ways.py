@@ -14,8 +14,6 @@ _CARDS, _BANKS, _TOKENS = "group_card", "group_bank", "kind_onchain"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One quote to choose; of a token on several chains its name is that of a chain."""
-
     quote: dict[str, Any]
     name: str
     sign: Markup
@@ -63,7 +61,6 @@ def group_ways(quotes: Iterable[dict[str, Any]], texts: Language) -> list[Group]
 
 
 def sign_of(quote: dict[str, Any]) -> Markup:
-    """Draw the sign of a quote: its token's, or that of its kind."""
     if quote.get("token"):
         return draw_token(quote["token"])
     return draw_method(method_sign(quote["kind"], quote["label"]))

@@ -165,7 +165,6 @@ def _own_path(request: Request) -> str:
 
 
 def own_origin(request: Request, settings: Settings) -> str:
-    """Return the console's origin as this request's browser sees it."""
     return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
 
 

@@ -93,7 +93,6 @@ async def _lines(
     head: bytes,
     write: Callable[[Iterable[AuditEntry]], bytes],
 ) -> AsyncIterator[bytes]:
-    """Yield an export a batch at a time."""
     yield head
     while entries:
         yield write(entries)

@@ -37,7 +37,6 @@ class ChainPart:
 
     @property
     def newest(self) -> int | None:
-        """Return the highest block that any endpoint shows."""
         blocks = (state.latest for state in self.endpoints)
         return max((block for block in blocks if block is not None), default=None)
 

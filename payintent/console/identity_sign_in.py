@@ -98,7 +98,6 @@ async def get_oidc_callback(request: Request) -> Response:
 
 
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
-    """Exchange the code of the provider's answer, and check the token that it gives."""
     from payintent.api.oidc.id_token import check_id_token  # few installations have a provider
 
     answer, app = request.query_params, get_context(request)

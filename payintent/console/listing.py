@@ -35,12 +35,10 @@ def read_query(request: Request, kind: type[Read], **fixed: object) -> Read:
 
 
 async def read_list(request: Request, session: OperatorSession, operation: ReadOperation[R]) -> R:
-    """Read what a page shows, as the signed-in operator."""
     return await get_context(request).service.run_operation(operation, session.actor)
 
 
 def typed(request: Request) -> Mapping[str, str]:
-    """Return what the filters hold, as it was typed."""
     return {name: value.strip() for name, value in request.query_params.items()}
 
 

@@ -84,7 +84,6 @@ async def get_merchant(request: Request) -> Response:
 async def _read_parts(
     request: Request, session: OperatorSession, merchant_id: int
 ) -> dict[str, Any]:
-    """Read what belongs to one merchant, each by its own operation."""
     steps = await read_list(request, session, ShowChecklist(merchant_id=merchant_id))
     accounts = await read_list(request, session, ListAccounts())
     rules = await read_list(request, session, ListFraudRules())

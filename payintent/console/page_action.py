@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageAction:
-    """Something that can be done from a page, as a link to its form."""
-
     label: str
     href: str
 

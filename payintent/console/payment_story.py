@@ -32,8 +32,6 @@ _SAID = frozenset({"body", "answer", "what"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryEntry:
-    """An entry of the story, with what was sent and answered."""
-
     entry: TimelineEntry
     sent: str | None
     answered: str | None
@@ -71,7 +69,6 @@ def pretty(text: str) -> str:
 async def _actions(
     request: Request, session: OperatorSession, payment: Mapping[str, Any]
 ) -> list[PageAction]:
-    """Return what this payment allows now and the operator may do."""
     payment_id, status = payment["id"], payment["status"]
     offered: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:

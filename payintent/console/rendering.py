@@ -81,7 +81,6 @@ def format_moment(moment: datetime) -> str:
 
 
 def tone(word: str) -> str:
-    """Return the colour of a status: good, warn, bad, info, or none."""
     return _TONES.get(word.upper(), "")
 
 
@@ -95,12 +94,10 @@ def is_long(value: object) -> bool:
 
 
 def clock(text: str) -> str:
-    """Write a time of the wire as people read it."""
     return text[:19].replace("T", " ")
 
 
 def format_age(at: datetime, now: datetime) -> str:
-    """Write how long ago a moment was, in its largest unit: `3 h`."""
     seconds = max(0, int((now - at).total_seconds()))
     for unit, size in _UNITS:
         if seconds >= size:
@@ -113,7 +110,6 @@ def link_of(value: object, name: str) -> str | None:
 
 
 def list_names(fields: Mapping[str, object]) -> str:
-    """Write the names of a record's fields, for a line that opens it."""
     return ", ".join(map(label, fields))
 
 

@@ -27,7 +27,6 @@ class ShownValue:
 
 
 def to_plain(result: object) -> Any:
-    """Convert a result to plain mappings, lists, texts and numbers."""
     return msgspec.json.decode(encode_json({"result": to_json_value(result)}))["result"]
 
 
@@ -39,7 +38,6 @@ def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -
 
 
 def show_value(value: Any, name: str = "") -> ShownValue:
-    """Choose how a value is shown, by its type, form and name."""
     if value is None or value in ("", [], {}):
         return ShownValue("none", None)
     href = find_link(name, value)
@@ -63,7 +61,6 @@ def is_amount(name: str) -> bool:
 
 
 def has_secret(result: Any) -> bool:
-    """Tell whether a result shows a secret that is not shown again."""
     if isinstance(result, dict):
         fields = cast("dict[str, Any]", result)
         return not _SECRETS.isdisjoint(fields) or any(map(has_secret, fields.values()))

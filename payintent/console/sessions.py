@@ -44,8 +44,6 @@ class OperatorSession:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A session that was just opened, with the value of its cookie."""
-
     id: UUID
     cookie: str = field(repr=False)
 

@@ -34,7 +34,6 @@ def console_style(name: str) -> InlinePart:
 
 
 def style_sources() -> list[str]:
-    """Return the sources that allow our styles in a page."""
     return [console_style(name).source for name in _NAMES if name.endswith(".css")]
 
 

@@ -24,8 +24,6 @@ _PROCESSING_OLD = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A figure of what waits, with its list."""
-
     key: str
     figure: str
     label: str
@@ -36,8 +34,6 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyRow:
-    """What was taken, refunded and disputed in one currency."""
-
     currency: str
     taken: str
     payments: int
@@ -49,8 +45,6 @@ class MoneyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionRow:
-    """How many of the payments that ended were paid."""
-
     name: str
     paid: int
     ended: int
@@ -58,14 +52,11 @@ class ConversionRow:
 
     @property
     def share(self) -> str:
-        """Return the paid ones of a hundred."""
         return f"{100 * self.paid / self.ended:.1f} %" if self.ended else "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRow:
-    """How far a chain was read, in words."""
-
     figure: ChainFigure
     state: str
     tone: str
@@ -116,7 +107,6 @@ def up_to(count: int) -> str:
 
 
 def chain_row(chain: ChainFigure, now: datetime) -> ChainRow:
-    """Say whether a chain is read, how far behind its newest block, and how long ago."""
     state, tone = "watched", "good"
     if chain.halted is not None:
         state, tone = "halted", "bad"
@@ -170,7 +160,6 @@ def _people_tiles(figures: Figures) -> list[Tile]:
 
 
 def _until(oldest: datetime | None) -> dict[str, str]:
-    """Return the filter of what is as old as the oldest, to the minute."""
     return {} if oldest is None else {"until": minute_text(oldest + _MINUTE)}
 
 
@@ -276,7 +265,6 @@ def _conversion(figures: Figures, period: Period, subject: str) -> list[Conversi
 
 
 def _filters(subject: str, name: str) -> Mapping[str, str]:
-    """Return the filters of the list of payments that a row is about."""
     if name == _NONE_SELECTED:
         return {"unselected": "true"}
     if subject == "country":

@@ -91,7 +91,6 @@ async def get_webhook_event(request: Request) -> Response:
 
 
 def health(endpoint: EndpointRecord) -> tuple[str, str]:
-    """Say how an endpoint does, with the colour of it."""
     if endpoint.callback_url is None:
         return "none", ""
     if endpoint.open_since is not None:

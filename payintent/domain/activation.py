@@ -7,8 +7,6 @@ from payintent.domain.errors import ErrorCode, RefusedError
 
 
 class ActivationStatus(StrEnum):
-    """How far a merchant's activation has come (spec section 1)."""
-
     NEW = "NEW"
     REQUESTED = "REQUESTED"  # agreement and KYC are noted, countries and currencies are named
     APPLIED = "APPLIED"  # the operator has set it up; payments can be made to validate the flow

@@ -21,8 +21,6 @@ class MovementKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceMovement:
-    """One movement, in minor units; a payout below 0 was taken from the bank."""
-
     kind: MovementKind
     reference: str  # of the payment, the refund, the dispute or the payout
     our_id: UUID | None  # of a refund

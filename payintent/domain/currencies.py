@@ -8,8 +8,6 @@ from payintent.domain.errors import ErrorCode, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Currency:
-    """A currency that a payment may be denominated in, or only paid with."""
-
     code: str
     crypto: bool
     display_decimals: int  # ISO 4217 for fiat, 4 for tokens: the decimals shown to buyers

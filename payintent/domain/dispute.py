@@ -42,7 +42,6 @@ class Dispute:
 
     @property
     def held_minor(self) -> int:
-        """Return the minor units that this dispute keeps from being refunded."""
         return self.amount_minor if self.state in HOLDING else 0
 
 

@@ -37,8 +37,6 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ChainHeads:
-    """The newest block of one endpoint, and its newest final block."""
-
     endpoint: str  # a name such as "ethereum-1", never its URL
     latest: Block
     final: Block

@@ -14,8 +14,6 @@ from payintent.domain.ip_address import (
 
 
 class FraudRuleKind(StrEnum):
-    """What a rule looks at: four lists, and two counts within a time window."""
-
     COUNTRY = "COUNTRY"
     PAYER = "PAYER"
     EMAIL = "EMAIL"
@@ -75,8 +73,6 @@ class FraudDenial:
 
 
 class FraudDeniedError(Exception):
-    """Fraud screening denies this request."""
-
     def __init__(self, denial: FraudDenial, *, replayed: bool = False) -> None:
         super().__init__(denial.code)
         self.denial = denial

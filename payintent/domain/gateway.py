@@ -52,8 +52,6 @@ _TEST_IN_LIVE = "address or credentials are for tests, and this account is not: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCapabilities:
-    """What a gateway can do, known without asking it."""
-
     credentials: frozenset[str]  # names of the fields an account must have
     #: Names of the fields that an account may have besides; any other name is refused.
     optional_credentials: frozenset[str] = frozenset()
@@ -162,7 +160,6 @@ class Capture:
     uncertain: bool = False  # the gateway doubts amount or time: pays nothing, no automatic refund
 
     def equals(self, amount_minor: int, currency: str) -> bool:
-        """Tell whether this is exactly the given amount in the given currency."""
         exact = self.verbatim is None and not self.uncertain
         return exact and (self.amount_minor, self.currency) == (amount_minor, currency)
 
@@ -237,8 +234,6 @@ class GatewayRefundState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReport:
-    """What a gateway reports of one refund, by answer, callback or inquiry."""
-
     state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
@@ -371,9 +366,7 @@ class Gateway(Protocol):
         """Ask the gateway for the state of a refund; it refunds nothing."""
         ...
 
-    def classify_failure(self, code: str) -> FailureReason:
-        """Map the gateway's own failure code to a reason; `UNKNOWN` for a code not listed."""
-        ...
+    def classify_failure(self, code: str) -> FailureReason: ...
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         """Ask the gateway something that changes nothing and moves no money."""

@@ -222,7 +222,6 @@ def payable(merchant_id: int) -> str:
 
 
 def quoted_charges(price: Price, total_minor: int) -> Charges:
-    """Return fee and tax of a frozen quote in the minor units that its total is in."""
     return charges_of(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
 
 

@@ -79,8 +79,6 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentMethod(Acceptance):
-    """One way to pay a merchant: an account at a provider, with its price and countries."""
-
     id: int
     merchant_id: int
     account_id: int

@@ -149,8 +149,6 @@ class PostedTransactionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedTransaction:
-    """A posted transaction with the result of its last check."""
-
     state: PostedTransactionState
     reason: str  # of a revert, as the contract gives it
     final: bool

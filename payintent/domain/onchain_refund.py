@@ -29,7 +29,6 @@ class ContractRefundCall:
 
     @property
     def value(self) -> int:
-        """Return the native coins to send along with the call, in wei; 0 for a token."""
         return self.amount if self.token == NATIVE else 0
 
 

@@ -22,7 +22,6 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, role: "Role") -> bool:
-        """Tell whether this role may do what needs `role`."""
         return _RANK[self] >= _RANK[role]
 
 

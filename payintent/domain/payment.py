@@ -13,8 +13,6 @@ from payintent.domain.price import TaxManager
 
 
 class PaymentStatus(StrEnum):
-    """The eight states of spec section 3."""
-
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
     PAID = "PAID"

@@ -160,7 +160,6 @@ def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
-    """Return the tax rate that applies where this service manages tax, else zero."""
     if payment.tax_manager is TaxManager.NONE:
         return Decimal(0)
     return rates.get(country, Decimal(0))

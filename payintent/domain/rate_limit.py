@@ -13,8 +13,6 @@ class RateLimitClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Requests a second, and the burst allowed after a pause."""
-
     per_s: int
     burst: int
 

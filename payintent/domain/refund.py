@@ -61,8 +61,6 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundableRemainder:
-    """What may still be refunded of a payment, and of the capture that paid it."""
-
     amount: Decimal  # of the payment, whole
     left: Decimal  # of the amount, neither refunded nor reserved
     capture_minor: int  # whole
@@ -92,7 +90,6 @@ class RefundEffect(StrEnum):
 
 
 def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
-    """Decide what a gateway's report does to a locked refund; a refund ends once."""
     if status is RefundStatus.PENDING:
         return _PENDING[report.state]
     contradiction = {

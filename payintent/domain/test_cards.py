@@ -12,8 +12,6 @@ class TestRefunding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestCard:
-    """A card number, and what a payment with it leads to."""
-
     number: str
     title: str  # shown on the card page
     decline_code: str | None = None

@@ -25,7 +25,6 @@ def works(detail: str) -> AccountCheck:
 
 
 def refused(detail: str) -> AccountCheck:
-    """Return that the gateway refuses the credentials, or that these cannot be right."""
     return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=detail)
 
 

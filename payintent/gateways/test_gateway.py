@@ -116,7 +116,6 @@ class TestGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Close a session; where its buyer is in the middle of it, the report says so instead."""
         return _reported(await self._records.close_session(account.id, session.session_id))
 
     async def inquire(

@@ -42,8 +42,6 @@ ReadChallenge = Callable[[bytes], datetime | None]
 
 @dataclass(frozen=True, slots=True)
 class NewPasskey:
-    """A passkey that was just made, with its first use."""
-
     use: PasskeyUse
     public_key: bytes = field(repr=False)
 
@@ -57,7 +55,7 @@ class Assertion:
 
 
 class PasskeyVerifier:
-    """Checks passkeys of one origin; its host is what browsers bind them to."""
+    """Checks passkeys of one origin; browsers bind them to its host."""
 
     def __init__(self, portal_address: str) -> None:
         self._origin = web_origin(portal_address)
@@ -97,6 +95,7 @@ class PasskeyVerifier:
         return dict(options.public_key)
 
     def check_registration(self, text: str, read: ReadChallenge) -> NewPasskey:
+        """Check what a browser answers about a new passkey (`PasskeyError`)."""
         fields = _read_fields(text)
         answer = _parsed(lambda: RegistrationResponse.from_dict(fields))
         made = _made_at(read, answer.response.client_data)
@@ -121,6 +120,7 @@ class PasskeyVerifier:
     def check_assertion(
         self, assertion: Assertion, passkey: Passkey, read: ReadChallenge
     ) -> PasskeyUse:
+        """Check a sign-in by a stored passkey (`PasskeyError`)."""
         answer = _parsed(lambda: AuthenticationResponse.from_dict(assertion.fields))
         made = _made_at(read, answer.response.client_data)
         handle = answer.response.user_handle
@@ -139,7 +139,6 @@ class PasskeyVerifier:
 
 
 def _state(answer: RegistrationResponse | AuthenticationResponse) -> dict[str, Any]:
-    """Return the library's state: our challenge, which was recognised, and what we require."""
     challenge = answer.response.client_data.challenge
     return {
         "challenge": websafe_encode(challenge),

@@ -128,7 +128,6 @@ async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
 
 
 def _shown(name: str, text: str) -> str:
-    """Return what a filter's field shows; a field for a day takes nothing else."""
     if name.startswith("created_") and not _DAY.fullmatch(text):
         return ""
     return text

@@ -89,7 +89,6 @@ async def get_link(request: Request) -> Response:
 
 @portal_page
 async def post_link(request: Request) -> Response:
-    """`POST /merchant/link/{token}`: signs in by a link, once."""
     app = get_context(request)
     visitor = visitor_cookie(app.service.settings).read(request) or ""
     await read_portal_form(request, app, f"visitor:{visitor}")

@@ -7,8 +7,6 @@ from hashlib import sha256
 
 @dataclass(frozen=True, slots=True)
 class InlinePart:
-    """The text of a `<style>` or `<script>`, and the source that allows it in a policy."""
-
     text: str
     source: str  # 'sha256-…' of the text to the letter (CSP Level 3, section 6.7.2.4)
 

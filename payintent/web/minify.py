@@ -30,7 +30,6 @@ _AFTER_LINE = frozenset("})")
 
 
 def minify(source: str) -> str:
-    """Remove comments and needless spaces from a script; nested templates are not supported."""
     return _PARTS.sub(_shortened, source).strip()
 
 

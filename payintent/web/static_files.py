@@ -59,7 +59,6 @@ class StaticFiles:
         return f"{self._prefix}/{self._mark}/{name}"
 
     async def get(self, request: Request) -> Response:
-        """Answer with the file of a route's `{mark}/{name}`; any mark gets the present file."""
         found = self._files.get(request.path_params["name"])
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
@@ -91,7 +90,6 @@ class StaticFiles:
 
 
 def pack(name: str, text: str) -> StaticFile:
-    """Return a file ready to be sent; scripts are made smaller."""
     is_ours = name.endswith(".js") and not name.endswith(".min.js")
     plain = (minify(text) if is_ours else text).encode()
     return StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))

@@ -4,7 +4,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def make_environment(folder: str) -> Environment:
-    """Make the environment of a folder of this package, such as `checkout/templates`."""
     environment = Environment(
         loader=PackageLoader("payintent", folder),
         autoescape=True,

@@ -16,8 +16,6 @@ _EVERYWHERE = "X-Request-Id"  # documented once, at the top
 
 @dataclass(frozen=True, slots=True)
 class TypePart:
-    """A part of a type's name; `shape` is the schema that it links to."""
-
     text: str
     shape: bool = False
 
@@ -48,8 +46,6 @@ class AnswerDoc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationDoc:
-    """A method on a path, or an event, whose path is its type."""
-
     id: str
     method: str
     path: str
@@ -75,8 +71,6 @@ class OperationGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDoc:
-    """A named schema: an object's fields, or a single value."""
-
     name: str
     about: str
     value: FieldDoc | None
@@ -91,7 +85,6 @@ class ApiReference:
         self._members = _used_once(contract)
 
     def groups(self) -> list[OperationGroup]:
-        """Return the operations by tag; a tag without any is that of the events."""
         found = list(self._operations(self._contract["paths"]))
         used = {tag for tags, _ in found for tag in tags}
         return [
@@ -234,7 +227,6 @@ def _content(said: Json) -> Json:
 
 
 def _name(schema: Json) -> str:
-    """Return the name of the schema that a reference leads to; empty where it is none."""
     return schema.get("$ref", "").rpartition("/")[2]
 
 
@@ -255,7 +247,6 @@ def _used_once(contract: Json) -> set[str]:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Yield the name of every reference below a node."""
     if isinstance(node, dict):
         members = cast("dict[str, Any]", node)
         if isinstance(members.get("$ref"), str):

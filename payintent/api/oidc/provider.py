@@ -82,8 +82,6 @@ class Exchange:
 
 
 class IdentityProvider:
-    """The provider of the settings; close it at the end."""
-
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.issuer = settings.oidc_issuer
         self.client_id = settings.oidc_client_id

@@ -23,8 +23,6 @@ _PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class SignInFlow:
-    """One sign-in from its beginning to the provider's answer."""
-
     cookie: str = field(repr=False)
     onward: str  # the page to go to afterwards, as it was asked for
     state: str = field(repr=False)

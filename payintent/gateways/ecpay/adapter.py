@@ -196,7 +196,6 @@ class EcpayGateway:
         return VerifiedCallback(id=notice.id, session_id=notice.session_id, report=report)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Return the four characters without which ECPay sends the callback again."""
         return CallbackAnswer(body=b"1|OK", content_type="text/plain")
 
     async def refund(
@@ -222,8 +221,6 @@ class EcpayGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notice:
-    """A verified result notification about one of our sessions."""
-
     #: ECPay reports one fact in several forms, so the id is built from what it is about.
     id: str
     session_id: UUID

@@ -50,15 +50,12 @@ class EcpayTrade:
 
 @dataclass(frozen=True, slots=True)
 class EcpayApi:
-    """The servers, and the clock that stamps requests."""
-
     http: GatewayHttpClient
     now: Callable[[], float]
 
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpAnswer | OutcomeUnknown:
-        """Send a signed form; anything but a plain success is `OutcomeUnknown`."""
         answer = await self._send(account, path, fields)
         if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
             return answer

@@ -15,7 +15,6 @@ _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 
 def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
-    """Hash all fields except the check value itself: SHA-256, upper case hex."""
     ordered = sorted((name for name in fields if name != CHECK), key=str.lower)
     joined = "&".join(f"{name}={fields[name]}" for name in ordered)
     encoded = _encoded(f"HashKey={hash_key}&{joined}&HashIV={hash_iv}")

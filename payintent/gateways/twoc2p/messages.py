@@ -18,8 +18,6 @@ class TwoC2pToken(Struct, frozen=True):
 
 
 class TwoC2pPayment(Struct, frozen=True):
-    """The state of an invoice, by notification or inquiry; 2C2P sends null for unset fields."""
-
     respCode: _Code  # noqa: N815
     respDesc: str | None = None  # noqa: N815
     merchantID: str | None = None  # noqa: N815

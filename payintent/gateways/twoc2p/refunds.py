@@ -67,8 +67,6 @@ class _Reply:
 
 
 class TwoC2pRefundApi:
-    """Refunds through 2C2P's maintenance API, over HTTP."""
-
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float]) -> None:
         self._http = http
         self._now = now
@@ -89,7 +87,6 @@ class TwoC2pRefundApi:
     async def inquire(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask for the state of a refund, from the list of all refunds of its invoice."""
         whole = request.capture.amount_minor
         reply = await self._ask(account, request, "RS", whole)
         if isinstance(reply, OutcomeUnknown):
