@@ -8,9 +8,9 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
 from payintent.api.merchant_access import merchant_route
-from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -35,10 +35,7 @@ async def list_cases(
     # A page that goes on needs all rows below its cursor, which a replica may lack.
     source = app.service.database if wanted.before else app.service.reading
     found = await merchant_cases.page(source, wanted, limit + 1)
-    answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
-    if len(found) > limit:
-        answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
-    return json_response(answer)
+    return page_response(found, limit, case_fields, lambda last: write_id_cursor(last.id))
 
 
 def case_fields(case: MerchantCase) -> dict[str, Any]:

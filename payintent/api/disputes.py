@@ -7,9 +7,9 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
 from payintent.api.merchant_access import merchant_route
-from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_smallest_units
@@ -33,10 +33,9 @@ async def list_disputes(
         before=read_id_cursor(request.query_params.get("cursor")),
     )
     found = await case_list.list_disputes(app.service.database, wanted, limit + 1)
-    answer: dict[str, object] = {"data": [dispute_fields(dispute) for dispute in found[:limit]]}
-    if len(found) > limit:
-        answer["next_cursor"] = write_id_cursor(UUID(str(found[limit - 1].id)))
-    return json_response(answer)
+    return page_response(
+        found, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
+    )
 
 
 def dispute_fields(dispute: DisputeRecord) -> dict[str, Any]:

@@ -2,13 +2,19 @@
 
 import base64
 import binascii
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
+from starlette.responses import Response
+
+from payintent.api.context import json_response
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage.event_feed import FeedPosition
 from payintent.storage.payment_list import LISTED_MAX
 
+T = TypeVar("T")
 _LISTED_DEFAULT = 20
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _TIME_BYTES = 8
@@ -24,6 +30,16 @@ def read_limit(raw: str | None) -> int:
     if not well_formed or not 1 <= int(raw) <= LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
     return int(raw)
+
+
+def page_response(
+    rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
+) -> Response:
+    """Answer with a page; `rows` has one row more than `limit` if another page follows."""
+    answer: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
+    if len(rows) > limit:
+        answer["next_cursor"] = cursor(rows[limit - 1])
+    return json_response(answer)
 
 
 def write_id_cursor(last_id: UUID) -> str:

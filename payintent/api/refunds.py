@@ -9,6 +9,7 @@ from payintent.api import schemas
 from payintent.api.context import REPLAYED, AppContext, json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import (
+    page_response,
     read_id_cursor,
     read_limit,
     read_time_cursor,
@@ -84,11 +85,9 @@ async def list_updated_refunds(
     limit = read_limit(request.query_params.get("limit"))
     wanted = read_refund_filter(request.query_params, merchant.merchant_id)
     found = await merchant_refunds.page_by_update(app.service.database, wanted, limit + 1)
-    answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found[:limit]]}
-    if len(found) > limit:
-        last = found[limit - 1]
-        answer["next_cursor"] = write_time_cursor(last.updated_at, last.id)
-    return json_response(answer)
+    return page_response(
+        found, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
+    )
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from payintent.api.context import AppContext, json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import (
+    page_response,
     read_id_cursor,
     read_limit,
     read_offset_cursor,
@@ -51,12 +52,7 @@ async def list_statements(
         before=read_id_cursor(request.query_params.get("cursor")),
     )
     found = await statements.list_statements(app.service.database, wanted, limit + 1)
-    answer: dict[str, object] = {
-        "data": [_statement_fields(statement) for statement in found[:limit]]
-    }
-    if len(found) > limit:
-        answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
-    return json_response(answer)
+    return page_response(found, limit, _statement_fields, lambda last: write_id_cursor(last.id))
 
 
 @merchant_route

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
 from payintent.exact_url import exact_url
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
 SOCKETS_PER_HOST_MAX = 256  # one slow gateway must not take all of them
@@ -27,6 +30,14 @@ class HttpAnswer:
     status: int
     body: bytes
     date: str = field(default="", compare=False)  # the header of that name
+
+
+def decode_json(body: bytes, kind: type[T]) -> T | None:
+    """Decode JSON into `kind`; None if the body is not JSON of this form."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def unusable(status: int, detail: str) -> OutcomeUnknown:

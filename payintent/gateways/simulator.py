@@ -37,7 +37,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.account_check import common_problem, not_understood, refused, works
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 
 CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
@@ -166,10 +166,9 @@ class SimulatorGateway:
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         event_id = self._verified_id(account, request)
-        try:
-            event = msgspec.json.decode(request.body, type=_Event)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise InvalidCallbackError("the signed body cannot be read") from None
+        event = decode_json(request.body, _Event)
+        if event is None:
+            raise InvalidCallbackError("the signed body cannot be read")
         if event.type in _REFUND_EVENTS and event.refund:
             refund_id = ids.parse_id(ids.REFUND, event.refund.reference)
             return VerifiedCallback(
@@ -260,7 +259,7 @@ def _order(request: GatewaySessionRequest) -> bytes:
 
 
 def _created(answer: HttpAnswer, request: GatewaySessionRequest) -> SessionCreated | OutcomeUnknown:
-    session = _read(answer.body)
+    session = decode_json(answer.body, _Session)
     if session is None or session.reference != _wire_id(request.session_id):
         return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
@@ -283,7 +282,7 @@ def _reported(
         return SessionReport(state=GatewaySessionState.ABSENT)
     if isinstance(answer, OutcomeUnknown):
         return answer
-    session = _read(answer.body) if answer.status in statuses else None
+    session = decode_json(answer.body, _Session) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(requested.session_id):
         return unusable(answer.status, _detail(answer))
     return _report(session) or OutcomeUnknown(detail="the answer contradicts itself", answered=True)
@@ -310,11 +309,8 @@ def _refunded(
 ) -> RefundReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
-    try:
-        refund = msgspec.json.decode(answer.body, type=_Refund)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return unusable(answer.status, _detail(answer))
-    if answer.status not in statuses or refund.reference != _refund_id(requested):
+    refund = decode_json(answer.body, _Refund) if answer.status in statuses else None
+    if refund is None or refund.reference != _refund_id(requested):
         return unusable(answer.status, _detail(answer))
     return _refund_report(refund)
 
@@ -343,29 +339,16 @@ def _reason(session: _Session) -> FailureReason | None:
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
-def _read(body: bytes) -> _Session | None:
-    try:
-        return msgspec.json.decode(body, type=_Session)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
 def _says(answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
     """Tell whether the simulator itself answered: a proxy's 404 says nothing about money."""
     if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False
-    return _failure(answer.body) is not None
-
-
-def _failure(body: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(body, type=_Failure).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_json(answer.body, _Failure) is not None
 
 
 def _detail(answer: HttpAnswer) -> str:
-    said = _failure(answer.body) or "nothing readable"
+    failure = decode_json(answer.body, _Failure)
+    said = (failure and failure.error) or "nothing readable"
     return f"status {answer.status}: {said[:DETAIL_CHARS_MAX]}"
 
 

@@ -47,6 +47,7 @@ from payintent.domain.test_gateway import (
     classify_decline,
     report_session,
 )
+from payintent.gateways.http_client import decode_json
 from payintent.json_format import format_timestamp
 
 SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
@@ -127,10 +128,9 @@ class TestGateway:
         given = request.headers.get(_SIGNATURE, "")
         if not hmac.compare_digest(_sign(account, request.body), given.encode(errors="replace")):
             raise InvalidCallbackError("the signature is not this account's")
-        try:
-            message = msgspec.json.decode(request.body, type=_Message)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise InvalidCallbackError("the signed body cannot be read") from None
+        message = decode_json(request.body, _Message)
+        if message is None:
+            raise InvalidCallbackError("the signed body cannot be read")
         if not _is_sound(message):
             raise InvalidCallbackError("the signed body contradicts itself")
         if message.dispute is not None:

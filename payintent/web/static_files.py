@@ -59,13 +59,10 @@ class StaticFiles:
         return f"{self._prefix}/{self._mark}/{name}"
 
     async def get(self, request: Request) -> Response:
+        """Answer with a file, to be cached for ever if the address has the present mark."""
         found = self._files.get(request.path_params["name"])
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
-        return self.answer(request, found)
-
-    def answer(self, request: Request, found: StaticFile) -> Response:
-        """Answer with a file, to be kept for ever where the route's mark is the present one."""
         keep = _FOR_EVER if request.path_params["mark"] == self._mark else _FOR_NOW
         headers = {**HEADERS, **keep}
         if not accepts_gzip(request):
@@ -79,7 +76,7 @@ class StaticFiles:
     def _files(self) -> Mapping[str, StaticFile]:
         folder = resources.files("payintent").joinpath(*self._folder.split("/"))
         return {
-            name: pack(name, self._prepare(name, (folder / name).read_text()))
+            name: _pack(name, self._prepare(name, (folder / name).read_text()))
             for name in self._names
         }
 
@@ -89,7 +86,7 @@ class StaticFiles:
         return sha256(content).hexdigest()[:_MARK_CHARS] + self._suffix
 
 
-def pack(name: str, text: str) -> StaticFile:
+def _pack(name: str, text: str) -> StaticFile:
     is_ours = name.endswith(".js") and not name.endswith(".min.js")
     plain = (minify(text) if is_ours else text).encode()
     return StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))

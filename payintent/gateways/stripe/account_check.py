@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from payintent.domain.gateway import AccountCheck, GatewayAccount, OutcomeUnknown
@@ -13,7 +12,7 @@ from payintent.gateways.account_check import (
     refused,
     works,
 )
-from payintent.gateways.http_client import HttpAnswer
+from payintent.gateways.http_client import HttpAnswer, decode_json
 from payintent.gateways.stripe.api import read_error_body
 
 #: How each credential begins at Stripe; `rk_` is a restricted key.
@@ -56,15 +55,7 @@ def read_balance(
     if trouble is not None and answer.status in _REFUSING:
         code = plain_text(trouble.code or trouble.type or "")
         return refused(f"Stripe refuses secret_key: status {answer.status} {code}".rstrip())
-    if answer.status != _OK or not _is_balance(answer.body):
+    if answer.status != _OK or decode_json(answer.body, _Balance) is None:
         return not_understood(account, answer)
     mode = "live" if is_live(account.credentials, "secret_key") else "test"
     return works(f"Stripe accepts secret_key, of {mode} mode; webhook_secret was not tried")
-
-
-def _is_balance(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=_Balance)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
-import msgspec
 from msgspec import Struct
 
 from payintent.domain.gateway import (
@@ -30,7 +29,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 from payintent.gateways.stripe.account_check import is_live, mistaken_credentials, read_balance
 from payintent.gateways.stripe.api import (
     DECIMALS,
@@ -350,12 +349,7 @@ def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
 
 
 def _read(answer: HttpAnswer, kind: type[S]) -> S | None:
-    if answer.status != _OK:
-        return None
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_json(answer.body, kind) if answer.status == _OK else None
 
 
 def _trouble(answer: HttpAnswer) -> StripeErrorBody | None:

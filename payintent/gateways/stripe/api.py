@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 from uuid import UUID
 
-import msgspec
 from msgspec import Meta, Struct
 
 from payintent.domain import ids
@@ -16,6 +15,7 @@ from payintent.domain.gateway import (
     SessionReport,
 )
 from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import decode_json
 from payintent.gateways.minor_units import from_gateway, to_gateway
 
 #: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; TWD is
@@ -157,11 +157,8 @@ def from_stripe_units(units: int, currency: str) -> int:
 
 def read_error_body(body: bytes) -> StripeErrorBody | None:
     """Parse an error object; None where the answer is not Stripe's."""
-    try:
-        trouble = msgspec.json.decode(body, type=_Refusal).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return trouble if trouble.type else None
+    refusal = decode_json(body, _Refusal)
+    return refusal.error if refusal and refusal.error.type else None
 
 
 def session_id_of(intent: StripePaymentIntent) -> UUID | None:

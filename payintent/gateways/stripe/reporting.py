@@ -4,11 +4,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from urllib.parse import urlencode
 
-import msgspec
-
 from payintent.domain.balance_movement import MovementPage
 from payintent.domain.gateway import GatewayAccount, OutcomeUnknown
-from payintent.gateways.http_client import HttpAnswer, unusable
+from payintent.gateways.http_client import HttpAnswer, decode_json, unusable
 from payintent.gateways.stripe.api import from_stripe_units
 from payintent.gateways.stripe.balance import (
     PAGE,
@@ -75,9 +73,5 @@ async def sum_payout_fees(
 def _read(answer: HttpAnswer | OutcomeUnknown) -> StripeBalancePage | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
-    if answer.status != _OK:
-        return unusable(answer.status, "balance transactions")
-    try:
-        return msgspec.json.decode(answer.body, type=StripeBalancePage)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return unusable(answer.status, "balance transactions")
+    page = decode_json(answer.body, StripeBalancePage) if answer.status == _OK else None
+    return page or unusable(answer.status, "balance transactions")

@@ -22,7 +22,7 @@ from payintent.gateways.account_check import (
     refused,
     works,
 )
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope
@@ -103,10 +103,7 @@ def _payment_problem(
 
 
 def _said(content: bytes) -> _Said | None:
-    try:
-        return msgspec.json.decode(content, type=_Said)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return decode_json(content, _Said)
 
 
 def _unknown_refund() -> GatewayRefundRequest:

@@ -37,7 +37,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.account_check import refused
-from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, decode_json, unusable
 from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.account_check import TwoC2pAccountCheck
@@ -119,9 +119,8 @@ class TwoC2pGateway:
         said = await self._ask(account, "paymentToken", write_order(account, request))
         if isinstance(said, OutcomeUnknown):
             return said
-        try:
-            token = msgspec.json.decode(said.content, type=TwoC2pToken)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        token = decode_json(said.content, TwoC2pToken)
+        if token is None:
             return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
         if token.respCode == codes.OK and said.signed and _is_page(token.webPaymentUrl):
             return _created(account, request, token.webPaymentUrl)
@@ -147,7 +146,7 @@ class TwoC2pGateway:
         said = await self._ask(account, "paymentInquiry", msgspec.json.encode(query))
         if isinstance(said, OutcomeUnknown):
             return said
-        payment = _payment(said.content) if said.signed else None
+        payment = decode_json(said.content, TwoC2pPayment) if said.signed else None
         if payment is None:
             return unusable(said.status, f"unsigned or unreadable answer, status {said.status}")
         if payment.merchantID not in {None, "", merchant_id_of(account)}:
@@ -160,7 +159,7 @@ class TwoC2pGateway:
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         facts = _verified(account, request.body)
-        payment, merchant_id = _payment(facts), merchant_id_of(account)
+        payment, merchant_id = decode_json(facts, TwoC2pPayment), merchant_id_of(account)
         if payment is None or payment.merchantID != merchant_id or not _is_named(payment):
             raise InvalidCallbackError("the signed body cannot be read, or is another merchant's")
         # Built from the facts: a repeated notification may have other bytes.
@@ -290,13 +289,6 @@ def _verified(account: GatewayAccount, body: bytes) -> bytes:
         raise InvalidCallbackError("the body is no payload") from None
     except InvalidTokenError as bad:
         raise InvalidCallbackError(str(bad)) from None
-
-
-def _payment(content: bytes) -> TwoC2pPayment | None:
-    try:
-        return msgspec.json.decode(content, type=TwoC2pPayment)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
 
 
 def _report(payment: TwoC2pPayment) -> SessionReport | None:
