@@ -45,8 +45,6 @@ from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
 _TEMPLATES = templates(ROUTES)
-
-
 Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 

@@ -9,8 +9,6 @@ from typing import Any, cast
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -18,14 +18,8 @@ from payintent.payments.select_quote import ServiceUrls
 from payintent.storage.payer_sealing import order_id_of
 
 _POLL_MS = 2_000
-
-
 _TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
-
-
 _ORDER_ID_MAX = 120
-
-
 _INTEGER_CHARS_MAX = 18
 
 

@@ -65,9 +65,7 @@ async def get_flag(request: Request) -> Response:
 def _files(locale: str) -> StaticFiles:
     words = load_language(locale).words
 
-    def with_texts(name: str, source: str) -> str:
-        if name == _STYLE:
-            return minify_style(source)
+    def with_texts(source: str) -> str:
         used = {key: words[key] for key in dict.fromkeys(_KEY.findall(source)) if key in words}
         texts = json.dumps(used, ensure_ascii=False, separators=(",", ":"))
         return _TEXTS.sub(lambda _: texts, source)

@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.web.inline_part import InlinePart, inline_part
-from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 
 _NAMES = (
@@ -18,14 +17,7 @@ _NAMES = (
     "uPlot.iife.min.js",
     "uPlot.min.css",
 )
-_STYLES = ("console.css", "figures.css", "lists.css")
-
-
-def _prepare(name: str, text: str) -> str:
-    return minify_style(text) if name in _STYLES else text
-
-
-_FILES = StaticFiles("console/static", "/static", _NAMES, prepare=_prepare)
+_FILES = StaticFiles("console/static", "/static", _NAMES)
 
 
 @cache

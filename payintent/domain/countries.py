@@ -10,17 +10,11 @@ GLOBAL = "GL"  # no particular country: tokens only
 #: What edge networks send for a viewer whose country they do not know, and for one who uses Tor.
 UNKNOWN_COUNTRY, TOR = "XX", "T1"
 _EDGE_COUNTRY = re.compile(rf"[A-Z]{{2}}|{TOR}", re.ASCII)
-
-
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
-
-
 _DOLLAR_CODES = """
     US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL CO
     NZ IN IE EG PA EC CH HU BG BE SE SG BR MY HK
 """
-
-
 DOLLAR_COUNTRIES = tuple(_DOLLAR_CODES.split())
 
 
@@ -36,8 +30,6 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = (
 TENDERED: Mapping[str, tuple[str, ...]] = {
     country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
 }
-
-
 COUNTRY_NAMES: dict[str, str] = {
     "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
     "PH": "Philippines", "US": "United States", "GU": "Guam", "KH": "Cambodia", "AU": "Australia",

@@ -14,8 +14,6 @@ from payintent.payments.gateway_accounts import GatewayConnection
 from payintent.payments.receive_callback import CallbackReceiver
 
 _log = get_logger("callbacks")
-
-
 REFUSED = Counter(
     "payintent_callbacks_refused_total", "Callbacks that were not signed well", ["provider"]
 )

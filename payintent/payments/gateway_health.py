@@ -45,8 +45,6 @@ THROTTLED = Counter(
     "Calls that a gateway answered with 403 or 429 because there are too many",
     ["channel"],
 )
-
-
 SLOW = Counter(
     "payintent_gateway_slow_answers_total",
     "Answers of a gateway that counted as failures because they took too long",

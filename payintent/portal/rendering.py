@@ -10,7 +10,6 @@ from payintent.api.content_security_policy import ScriptSources, content_securit
 from payintent.domain.price import format_rate
 from payintent.web.compression import html_response
 from payintent.web.inline_part import inline_part
-from payintent.web.minify import minify_style
 from payintent.web.static_files import StaticFiles
 from payintent.web.templates import make_environment
 
@@ -22,15 +21,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-
-
-def _prepare(name: str, text: str) -> str:
-    return minify_style(text) if name.endswith(".css") else text
-
-
-FILES = StaticFiles(
-    "portal/static", "/merchant/static", ("portal.css", "passkeys.js"), prepare=_prepare
-)
+FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
 _STYLE = inline_part(FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 

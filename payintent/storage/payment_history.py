@@ -253,8 +253,6 @@ _REFUNDS: LiteralString = """
     FROM given f
     JOIN chain_refund l ON l.refund_ref = f.id
 """
-
-
 _ENTRIES: LiteralString = (
     _OWN
     + ", entries (at, rank, what, id, details) AS ("

@@ -18,14 +18,8 @@ _STYLE_PARTS = re.compile(
     rf"""|{_BLANK}*(?P<mark>[{{}};,>]){_BLANK}*|(?P<colon>:){_BLANK}+|(?P<gap>{_BLANK}+)""",
     re.DOTALL,
 )
-
-
 _AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
-
-
 _BEFORE_LINE = frozenset("{(,;")
-
-
 _AFTER_LINE = frozenset("})")
 
 

@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.web.compression import accepts_gzip
-from payintent.web.minify import minify
+from payintent.web.minify import minify, minify_style
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MINIFIERS = {"css": minify_style, "js": minify}
 _MARK_CHARS = 12
 #: Headers of every static file.
 HEADERS = {
@@ -37,7 +38,8 @@ class StaticFiles:
     """Some files of one folder of this package, and the addresses that they are served at.
 
     `prefix` is what an address begins with: `/c/static` for `/c/static/{mark}/{name}`.
-    `prepare` completes a file of a name, and `suffix` ends the mark of files prepared so.
+    `prepare` completes the text of a file before it is minified, and `suffix` ends the mark of
+    files prepared so.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class StaticFiles:
         prefix: str,
         names: Sequence[str],
         *,
-        prepare: Callable[[str, str], str] = lambda _, text: text,
+        prepare: Callable[[str], str] = str,
         suffix: str = "",
     ) -> None:
         self._folder = folder
@@ -76,8 +78,7 @@ class StaticFiles:
     def _files(self) -> Mapping[str, StaticFile]:
         folder = resources.files("payintent").joinpath(*self._folder.split("/"))
         return {
-            name: _pack(name, self._prepare(name, (folder / name).read_text()))
-            for name in self._names
+            name: _pack(name, self._prepare((folder / name).read_text())) for name in self._names
         }
 
     @cached_property
@@ -87,6 +88,8 @@ class StaticFiles:
 
 
 def _pack(name: str, text: str) -> StaticFile:
-    is_ours = name.endswith(".js") and not name.endswith(".min.js")
-    plain = (minify(text) if is_ours else text).encode()
-    return StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))
+    stem, _, kind = name.rpartition(".")
+    if kind in _MINIFIERS and not stem.endswith(".min"):
+        text = _MINIFIERS[kind](text)
+    plain = text.encode()
+    return StaticFile(_TYPES[kind], plain, gzip.compress(plain, mtime=0))
