@@ -21,8 +21,6 @@ ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """The routes that share their first segments."""
-
     routes: list[Route]  # those that end here, in the order of the table
     literals: "dict[str, _Node]"
     parameter: "_Node | None"  # for a segment that is not one of the literals

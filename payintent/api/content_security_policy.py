@@ -14,8 +14,6 @@ _SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?
 
 @dataclass(frozen=True, slots=True)
 class ScriptSources:
-    """What a page runs: origins of scripts, of frames, and of the addresses that scripts call."""
-
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()

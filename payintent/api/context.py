@@ -28,8 +28,6 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """One process's service, as the API uses it."""
-
     service: Service
     authenticator: Authenticator
     attempts: Attempts

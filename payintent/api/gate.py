@@ -32,8 +32,6 @@ ABANDONED = Counter(
 
 
 class LaneName(StrEnum):
-    """The groups of callers; each has a bound of its own."""
-
     MERCHANTS = "merchants"
     BUYERS = "buyers"
     GATEWAYS = "gateways"

@@ -20,7 +20,6 @@ _COUNTRIES_MAX_AGE_S = 3600
 
 
 async def countries(request: Request) -> Response:
-    """`GET /v1/countries`: all of spec section 2.5 by name, each with the address of its flag."""
     body, etag = _countries(web_origin(get_context(request).service.settings.api_base))
     headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
     return etag_response(request, body, etag, headers)

@@ -108,7 +108,6 @@ async def _answer(
     wanted: TestRequest,
     take: _Take,
 ) -> Response:
-    """Take the step, and answer with the payment as it is afterwards."""
     lookup = app.service.payment_lookup
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await lookup.get_merchant_payment(merchant.merchant_id, payment_id)

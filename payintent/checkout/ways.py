@@ -25,8 +25,6 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to pay: one choice, or a token with a choice for each of its chains."""
-
     name: str
     sign: Markup
     choices: Sequence[Choice]
@@ -41,8 +39,6 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ways to pay of one sort, with a heading where there are several of them."""
-
     title: str | None  # a text's key
     ways: Sequence[Way]
 

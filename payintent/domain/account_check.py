@@ -5,8 +5,6 @@ from enum import StrEnum
 
 
 class AccountProblem(StrEnum):
-    """Why an account cannot be used, as far as a harmless request to its gateway shows."""
-
     ADDRESS = "address"  # no connection: the name, the port, or a firewall
     TLS = "tls"  # the certificate cannot be verified
     SILENCE = "silence"  # connected, and no usable answer

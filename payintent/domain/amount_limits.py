@@ -21,7 +21,6 @@ class AmountLimits:
     maximum: Decimal | None = None
 
     def describe_breach(self, total: Decimal, currency: str) -> str | None:
-        """Return in which way a total is outside the limits; None if it is within them."""
         if self.minimum is not None and total < self.minimum:
             return f"less than the minimum of {_text(self.minimum, currency)}"
         if self.maximum is not None and total > self.maximum:

@@ -33,8 +33,6 @@ class BalanceMovement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovementPage:
-    """Movements, and what to ask the next page with; None: that was the last one."""
-
     movements: Sequence[BalanceMovement]
     after: str | None
 

@@ -6,8 +6,6 @@ from uuid import UUID
 
 
 class CaseKind(StrEnum):
-    """Why captured money, or a gateway's contradicting report, needs an operator."""
-
     ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or given up
     LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended without money
     DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had been paid
@@ -36,8 +34,6 @@ AUTOMATIC = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyOrigin:
-    """The merchant, payment and session that a capture or a case is about; None: not known."""
-
     merchant_id: int | None
     payment_id: UUID | None
     session_id: UUID | None

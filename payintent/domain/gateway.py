@@ -39,8 +39,6 @@ class GatewayAccount:
 
 
 class RefundSupport(StrEnum):
-    """How much of a capture a gateway can refund."""
-
     NONE = "none"
     WHOLE = "whole"  # all of it, once
     PARTS = "parts"
@@ -166,8 +164,6 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """What a gateway reports of one session, by callback, inquiry or answer to a close."""
-
     state: GatewaySessionState
     capture: Capture | None = None
     reason: FailureReason | None = None
@@ -212,8 +208,6 @@ class NotContacted(OutcomeUnknown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
-    """What is to be refunded of a capture, or which refund an inquiry is about."""
-
     refund_id: UUID  # also the gateway's idempotency key, where it has such keys
     reference: str | None  # the gateway's own id of the refund, once it reported one
     session: GatewaySessionRef | None  # None: money that came for no session
@@ -250,8 +244,6 @@ class DisputeState(StrEnum):
 
 
 class DisputedFunds(StrEnum):
-    """What the gateway has done with the disputed money meanwhile."""
-
     UNTOUCHED = "untouched"
     WITHDRAWN = "withdrawn"  # taken from the account
     REINSTATED = "reinstated"
@@ -305,8 +297,6 @@ class VerifiedCallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackAnswer:
-    """The response that the gateway expects once its callback is stored."""
-
     body: bytes = b""
     content_type: str = "application/json"
 

@@ -54,7 +54,6 @@ def parse_id(prefix: str, raw: str) -> UUID | None:
 
 
 def is_checkout_id(raw: str) -> bool:
-    """Tell whether a text has the form of a checkout id."""
     return _CHECKOUT_ID.fullmatch(raw) is not None
 
 

@@ -51,7 +51,6 @@ def member_name(merchant_id: int, email: str) -> str:
 
 
 def is_email(text: str) -> bool:
-    """Tell whether a text looks like an e-mail address."""
     name, at, host = text.rpartition("@")
     is_short = len(text) <= EMAIL_MAX
     is_plain = text.isprintable() and not set(text) & set(' ,;<>"()[]\\')

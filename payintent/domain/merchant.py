@@ -26,8 +26,6 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merchant:
-    """A merchant: its settings, callback URL, market and activation, as payments need them."""
-
     id: int
     name: str
     activation: ActivationStatus
@@ -59,8 +57,6 @@ class Merchant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """What decides whether a payment method can be used: its switches, token and gateway."""
-
     provider: str
     currencies: tuple[str, ...]
     countries: tuple[str, ...] | None  # None: all

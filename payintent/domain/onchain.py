@@ -32,8 +32,6 @@ OUTAGE_MAX = timedelta(hours=24)
 
 
 class TransferDisposition(StrEnum):
-    """What a final `Paid` log is to us."""
-
     CREDITED = "credited"
     DUPLICATE = "duplicate"
     UNDERPAID = "underpaid"
@@ -87,7 +85,6 @@ def classify_transfer(
     payment: Payment | None,
     session: Session | None,
 ) -> TransferDisposition:
-    """Classify a final log by the locked payment and session that its uuid names."""
     if expected is None or payment is None or session is None or not _is_its(session, paid):
         return TransferDisposition.UNKNOWN_UUID
     if paid.receiver != expected.receiver:

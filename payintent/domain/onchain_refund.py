@@ -61,16 +61,12 @@ class GasExceeded:
 
 
 class RefundTransactionState(StrEnum):
-    """The state of a refund transaction that a signer was asked for."""
-
     UNDER_WAY = "under_way"
     REVERTED = "reverted"  # in a final block
     UNSEEN = "unseen"  # no endpoint has its transaction, and the contract has not done it
 
 
 class RefundLogDisposition(StrEnum):
-    """What a final `Refunded` log is to us."""
-
     SETTLES = "settles"
     UNKNOWN = "unknown"  # names no refund of ours
     FOREIGN = "foreign"  # names a refund of ours, but its sender is none of ours

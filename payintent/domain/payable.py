@@ -10,14 +10,11 @@ from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PayableMethods:
-    """The methods of a merchant that can be used, in their order, and what is payable where."""
-
     methods: tuple[tuple[PaymentMethod, Market], ...]  # each with where it can be used
     by_country: Mapping[str, tuple[str, ...]]  # currencies; restrictions are ignored
 
 
 def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
-    """Find what can be paid by the methods of a merchant with this market."""
     reached = [(method, reached_by(method)) for method in methods]
     usable = tuple((method, market) for method, market in reached if market is not None)
     return PayableMethods(usable, payable_by_country(market, tuple(at for _, at in usable)))
@@ -37,7 +34,6 @@ def reached_by(method: Acceptance) -> Market | None:
 
 
 def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
-    """Return the market of each method that can be used."""
     found = (reached_by(method) for method in methods)
     return tuple(reached for reached in found if reached is not None)
 

@@ -82,8 +82,6 @@ class CreateAttempt(IdempotentRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePaymentRequest(CreateAttempt):
-    """A merchant's create that was read and accepted."""
-
     terms: PaymentTerms
     country: str | None
 
@@ -164,8 +162,6 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The status a trigger leads to, and the event the merchant gets for it."""
-
     to: PaymentStatus
     event: EventType | None = None
 

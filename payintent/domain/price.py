@@ -23,16 +23,12 @@ class TaxManager(StrEnum):
 
 
 class TaxCountry(StrEnum):
-    """Which country's tax rate applies."""
-
     SELECTION = "selection"  # the buyer's chosen country; without one, the merchant's
     MERCHANT = "merchant"  # the merchant's default country, whatever the buyer selects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRates:
-    """What a price is computed with: the method's fee and the tax rate."""
-
     fee_mode: FeeMode
     fee_rate: Decimal  # 0.029 is 2.9 %
     tax_rate: Decimal

@@ -16,8 +16,6 @@ class ExpectedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """One payment method and its price for one payment in one country."""
-
     payment_method_id: int
     account_id: int
     provider: str

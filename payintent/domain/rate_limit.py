@@ -5,8 +5,6 @@ from enum import StrEnum
 
 
 class RateLimitClass(StrEnum):
-    """What is counted apart: creating payments, and all other requests."""
-
     CREATE = "create"
     READ = "read"
 
@@ -19,7 +17,5 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """What is left of a limit now, and the seconds until it is full again."""
-
     remaining: int
     full_in_s: float

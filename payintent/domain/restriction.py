@@ -5,16 +5,12 @@ from enum import StrEnum
 
 
 class RestrictionType(StrEnum):
-    """What is not offered in a restricted country: crypto, or the on-ramp."""
-
     CRYPTO = "CRYPTO"  # crypto payment methods and catalog currencies
     ONRAMP = "ONRAMP"  # fiat-to-crypto on-ramp orders
 
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """The countries whose restrictions are active, by type."""
-
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
     crypto_listed: frozenset[str] = frozenset()  # listed now or at any time before

@@ -48,8 +48,6 @@ class NewPasskey:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """What a browser says when a person signs in, not checked yet."""
-
     credential_id: bytes
     fields: Mapping[str, Any]
 

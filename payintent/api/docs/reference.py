@@ -22,8 +22,6 @@ class TypePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDoc:
-    """A parameter, a header, or a member of a body; `rules` are short phrases."""
-
     name: str
     type: tuple[TypePart, ...]
     required: bool
@@ -34,8 +32,6 @@ class FieldDoc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDoc:
-    """A response status of an operation, with its codes where it is an error."""
-
     status: str
     about: str
     codes: tuple[str, ...]

@@ -192,7 +192,6 @@ async def _look(
     request: GatewayRefundRequest,
     session: GatewaySessionRef,
 ) -> _Card | RefundReport | OutcomeUnknown:
-    """Query the state of a card payment; a report where it cannot be refunded."""
     try:
         async with asyncio.timeout(LOOK_MAX_S):
             trade = await ecpay.look_up(account, session)

@@ -120,7 +120,6 @@ class StripeGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a payment intent with our own id as the idempotency key."""
         order = session_order(request)
         answer = await self._post(account, "/payment_intents", order, session_wire_id(request))
         if isinstance(answer, OutcomeUnknown):

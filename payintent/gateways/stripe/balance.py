@@ -30,8 +30,6 @@ _Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeSource(Struct, frozen=True):
-    """What a balance transaction is of: a charge, a refund, a dispute, a payout, another."""
-
     id: _Text
     object: str = ""
     amount: _Units | None = None

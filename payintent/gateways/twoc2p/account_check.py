@@ -51,7 +51,6 @@ class TwoC2pAccountCheck:
     now: Callable[[], float]
 
     async def run(self, account: GatewayAccount) -> AccountCheck:
-        """Inquire about an invoice at the payment interface, then at the one of refunds."""
         secret = account.credentials.get("secret_key", "")
         merchant_id = account.credentials.get("merchant_id", "")
         query = {"merchantID": merchant_id, "invoiceNo": CHECK_INVOICE, "locale": "en"}
