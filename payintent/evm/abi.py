@@ -42,7 +42,6 @@ def encode_is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
 
 
 def encode_approve(spender: bytes, amount: int) -> bytes:
-    """Encode a call of `approve`: an allowance for a token's spender."""
     return APPROVE + _of_address(spender) + _of_uint(amount)
 
 
@@ -52,12 +51,10 @@ def encode_allowance(owner: bytes, spender: bytes) -> bytes:
 
 
 def encode_balance_of(owner: bytes) -> bytes:
-    """Encode a call that asks how much of a token an address has."""
     return BALANCE_OF + _of_address(owner)
 
 
 def encode_decimals() -> bytes:
-    """Encode a call of `decimals` of a token."""
     return DECIMALS
 
 

@@ -63,8 +63,6 @@ _LIMITS = RpcLimits()
 
 
 class Finality(StrEnum):
-    """What makes a block final."""
-
     FINALIZED = "finalized"  # the node says so
     CONFIRMATIONS = "confirmations"  # so many blocks follow it
 
@@ -111,7 +109,6 @@ class RpcChainReader(ChainReader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the endpoints' names, those that work first."""
         ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.fails)
         return tuple(endpoint.name for endpoint in ordered)
 
@@ -120,13 +117,11 @@ class RpcChainReader(ChainReader):
         return self._spans[endpoint]
 
     async def close(self) -> None:
-        """Close the connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once, omit those that fail (all: `ChainUnavailableError`)."""
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
         found = [head for head in answers if head is not None]
         if not found:
@@ -142,7 +137,6 @@ class RpcChainReader(ChainReader):
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> LogBatch:
-        """Search blocks for logs (`EndpointBehindError`, `BlockRangeTooLargeError`)."""
         if not contracts or not 0 <= start <= end:  # to a node no contracts means all contracts
             raise ValueError("a search needs contracts and blocks")
         search = LogSearch(start, end, frozenset(contracts), before)
@@ -160,7 +154,6 @@ class RpcChainReader(ChainReader):
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
-        """Read receipts, in the order asked for."""
         calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
 
@@ -211,7 +204,6 @@ class RpcChainReader(ChainReader):
         return result_or_revert
 
     async def coins(self, endpoint: str, address: bytes, block: int) -> int:
-        """Read how much of the native coin an account has as of a block."""
         calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
         found = await self._ask(endpoint, calls, _read_coins)
         if found is None:
@@ -224,7 +216,6 @@ class RpcChainReader(ChainReader):
         return await self._ask(endpoint, calls, _read_code)
 
     async def block(self, endpoint: str, number: int) -> Block | None:
-        """Read a block's header; None where the endpoint has no block of this number."""
         read = partial(_read_block_at, number=number)
         return await self._ask(endpoint, [block_call(number)], read)
 

@@ -41,7 +41,6 @@ def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
 
 @cache
 def runtime_codes() -> tuple[RuntimeCode, ...]:
-    """Return the deployed code of every supported version."""
     return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED)
 
 

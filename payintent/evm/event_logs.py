@@ -26,8 +26,6 @@ ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
 
 
 class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A log as an endpoint writes it."""
-
     address: str
     topics: list[str]
     data: str

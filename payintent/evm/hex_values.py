@@ -15,7 +15,6 @@ def to_hex(data: bytes) -> str:
 
 
 def read_sized(text: str, size: int) -> bytes:
-    """Decode exactly `size` bytes."""
     if len(text) != 2 + 2 * size or text[:2] != "0x":
         raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
     decoded = bytes.fromhex(text[2:])
@@ -25,12 +24,10 @@ def read_sized(text: str, size: int) -> bytes:
 
 
 def read_hash(text: str) -> bytes:
-    """Decode the hash of a block or a transaction."""
     return read_sized(text, HASH)
 
 
 def read_hex(text: str) -> bytes:
-    """Decode bytes of any length."""
     return read_sized(text, len(text) // 2 - 1)
 
 

@@ -13,15 +13,12 @@ from payintent.evm.rpc_answers import read_block
 
 @dataclass(frozen=True, slots=True)
 class LogSearch:
-    """The blocks and contracts that one search for logs is about."""
-
     start: int
     end: int
     contracts: frozenset[bytes]
     before: int | None
 
     def calls(self) -> list[RpcCall]:
-        """Give the requests: the blocks at both ends, and the logs between."""
         blocks = [block_call(self.end)]
         if self.before is not None:
             blocks.append(block_call(self.before))

@@ -48,7 +48,6 @@ class RpcRefundSender(OnchainRefundSender):
         self.signer = signer
 
     async def close(self) -> None:
-        """Close the connections of the signer and of the endpoints."""
         await self.signer.close()
         if self._reader is not None:
             await self._reader.close()
@@ -56,13 +55,11 @@ class RpcRefundSender(OnchainRefundSender):
     async def estimate(
         self, sender: bytes, call: ContractRefundCall, gas_max: int
     ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Return the gas limit of a refund's transaction."""
         return await self.signer.estimate(sender, call, gas_max)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; returns its transaction's hash."""
         return await self.signer.send(sender, call, gas)
 
     async def trace(
@@ -93,7 +90,6 @@ class RefundSenders(dict[str, RpcRefundSender]):
     """The refund senders of the chains that have a signer, by chain."""
 
     async def close(self) -> None:
-        """Close the connections of all chains' senders."""
         for sender in self.values():
             await sender.close()
 

@@ -83,8 +83,6 @@ _INCIDENTS = {
 
 
 class RpcAnswerError(Exception):
-    """An endpoint's answer cannot be used."""
-
     def __init__(self, fault: RpcFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
@@ -92,8 +90,6 @@ class RpcAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """One method with its parameters, as in JSON."""
-
     method: str
     params: Sequence[Any]
 
@@ -113,8 +109,6 @@ TOO_LARGE = RpcErrorAnswer(0, "the answer is larger than we read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcLimits:
-    """Time and size limits of one endpoint."""
-
     timeout_s: float = 10.0  # of one round
     answer_bytes_max: int = 32 * 1024 * 1024
     batch_max: int = 100  # calls
@@ -178,11 +172,9 @@ class RpcEndpoint:
 
     @property
     def rests(self) -> bool:
-        """Tell whether the endpoint is not to be contacted for now."""
         return self.fails > 0 and self._clock() < self._rests_until_s
 
     def count(self, fault: RpcFault) -> None:
-        """Count a fault of the endpoint in the metrics."""
         counter = INCIDENTS if fault in _INCIDENTS else ERRORS
         counter.labels(self.chain, self.name, fault.value).inc()
 

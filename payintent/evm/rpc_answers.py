@@ -46,7 +46,6 @@ _TEXTS = msgspec.json.Decoder(list[str])
 
 
 def read_rpc_number(raw: msgspec.Raw) -> int:
-    """Decode a number, such as a chain id."""
     return read_index(_TEXT.decode(raw))
 
 
@@ -56,17 +55,14 @@ def read_uint256(raw: msgspec.Raw) -> int:
 
 
 def read_tx_hash(raw: msgspec.Raw) -> bytes:
-    """Decode the hash of a transaction that a node accepted."""
     return read_hash(_TEXT.decode(raw))
 
 
 def read_addresses(raw: msgspec.Raw) -> list[bytes]:
-    """Decode addresses, such as those that a signer has keys for."""
     return [read_sized(text, _ADDRESS) for text in _TEXTS.decode(raw)]
 
 
 def read_bytes(raw: msgspec.Raw) -> bytes:
-    """Decode bytes of any length, such as the result of a call."""
     return read_hex(_TEXT.decode(raw))
 
 

@@ -61,8 +61,6 @@ _log = get_logger("signer")
 
 
 class RefundBlocker(StrEnum):
-    """What prevents a refund from being sent."""
-
     AWAY = "away"
     ANOTHER_CHAIN = "another_chain"
     NO_KEY = "no_key"
@@ -75,8 +73,6 @@ class RefundBlocker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignerIdentity:
-    """A signer's own identity: its chain, and the addresses it has keys for."""
-
     network_id: int
     senders: Sequence[bytes]
 
@@ -104,7 +100,6 @@ class ExternalSigner:
         )
 
     async def close(self) -> None:
-        """Close the connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -151,7 +146,6 @@ class ExternalSigner:
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; returns its transaction's hash."""
         request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
             answer = await self._endpoint.ask([request], _read_sent, _SEND_S)
@@ -239,5 +233,4 @@ def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
 
 
 def encode_refund_call(call: ContractRefundCall) -> bytes:
-    """Encode a refund as a call of the gateway contract."""
     return abi.encode_refund(call.uuid, call.refund_id, call.token, call.to, call.amount)

@@ -17,8 +17,6 @@ _NAME_MAX = 60
 
 
 class Mail(Struct, frozen=True):
-    """A mail in plain text to one person."""
-
     recipient: str
     subject: str
     text: str

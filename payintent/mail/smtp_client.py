@@ -17,8 +17,6 @@ _FOR_GOOD = frozenset({501, 521, 550, 551, 552, 553, 554, 555, 556})
 
 
 class SendOutcome(Enum):
-    """What became of a mail."""
-
     SENT = auto()
     REFUSED = auto()  # for good, for this mail
     LATER = auto()  # the server was away, busy, or does not know us

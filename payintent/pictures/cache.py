@@ -130,7 +130,6 @@ class PictureCache:
             fetch.waiters -= 1
 
     async def close(self) -> None:
-        """End the fetches, and the client they use."""
         fetching = [fetch.task for fetch in self._fetching.values()]
         for task in fetching:
             task.cancel()

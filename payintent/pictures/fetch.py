@@ -72,7 +72,6 @@ class PictureFetcher:
             raise NoPictureError(f"no readable answer ({type(error).__name__})") from error
 
     async def close(self) -> None:
-        """Close every connection; a later fetch opens a new session."""
         session, resolver = self._session, self._resolver
         self._session = self._resolver = None
         if session is not None:

@@ -50,7 +50,6 @@ class Board:
         struct.pack_into("=q", self._memory, slot * _NUMBER, count)
 
     def connections(self) -> tuple[int, ...]:
-        """Return how many connections each process has, by slot."""
         return struct.unpack_from(f"={self.slots}q", self._memory)
 
     def write(self, slot: int, content: bytes) -> bool:
@@ -101,7 +100,6 @@ class ConnectionShare:
         self._board.set_connections(self._slot, count)
 
     def leave(self) -> None:
-        """Tell the other processes that this one accepts no more."""
         self._board.set_connections(self._slot, ABSENT)
 
     def is_ahead(self, count: int) -> bool:

@@ -52,12 +52,10 @@ class Child:
         self.send(number)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; one that has just ended is left alone."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it, as nothing else has ended it."""
         self.kill_at = inf
         self.send(signal.SIGKILL)
 

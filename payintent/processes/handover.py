@@ -27,7 +27,6 @@ class HandedProcess(msgspec.Struct, frozen=True):
     ready: bool
 
     def open_tie(self) -> socket.socket:
-        """Open the supervisor's end of the tie."""
         return _open(self.tie)
 
 
@@ -41,11 +40,9 @@ class Handover(msgspec.Struct, frozen=True):
     unexpected_ends: int
 
     def open_board(self) -> Board:
-        """Open the board that was handed over."""
         return Board(self.board, self.slots)
 
     def open_sockets(self) -> dict[str, list[socket.socket]]:
-        """Open the sockets that were handed over."""
         return {
             name: [_open(descriptor) for descriptor in descriptors]
             for name, descriptors in self.sockets.items()

@@ -48,7 +48,6 @@ class Member:
         self._thread.start()
 
     def ready(self) -> None:
-        """Tell the supervisor that this process serves."""
         self._tie.send(READY)
 
     def connection_share(self) -> ConnectionShare:
@@ -56,7 +55,6 @@ class Member:
         return ConnectionShare(self._board, self.number)
 
     def registry(self) -> CollectorRegistry:
-        """Return the metrics of all processes, this one's as they are now."""
         return metrics.registry_of_all(self._board, self._publish)
 
     def close(self) -> None:

@@ -51,7 +51,6 @@ _NOTHING = _Ended([], {}, [])
 
 
 def snapshot(metrics: Iterable[Metric]) -> list[Family]:
-    """Copy metrics as they are now."""
     return [
         Family(
             metric.name,
@@ -85,14 +84,12 @@ def fold(board: Board, slot: int) -> None:
 
 
 def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
-    """Replace the supervisor's own metrics."""
     ended = _ended(board)
     kept = _Ended(ended.families, ended.serials, snapshot(metrics))
     board.write(SUPERVISOR, msgspec.msgpack.encode(kept))
 
 
 def registry_of_all(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
-    """Return a registry of the metrics of all processes, this one's as they are now."""
     registry = CollectorRegistry()
     registry.register(_AllProcesses(board, publish_own))
     return registry
@@ -118,11 +115,9 @@ class _AllProcesses(Collector):
         self._publish_own = publish_own
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing beforehand: names come from the processes."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Give each family as the library's own."""
         self._publish_own()
         for family in merged(self._board):
             metric = Metric(family.name, family.help, family.kind)

@@ -19,10 +19,7 @@ _BACKLOG = 16
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Writes no line for each request."""
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Log nothing of a request."""
         del format, args
 
 

@@ -45,7 +45,6 @@ class Wakeup:
         unblock()
 
     def close(self) -> None:
-        """Receive no more signals."""
         signal.set_wakeup_fd(-1)
         self._reading.close()
         self._writing.close()
@@ -57,7 +56,6 @@ def block() -> None:
 
 
 def unblock() -> None:
-    """Let the signals that were held back come."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 

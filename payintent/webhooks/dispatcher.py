@@ -63,7 +63,6 @@ class Dispatcher:
         self._sending: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """Look for due deliveries now."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:

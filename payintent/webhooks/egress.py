@@ -148,7 +148,6 @@ class CheckedResolver:
         return [_result(host, answer, port) for answer in answers]
 
     async def close(self) -> None:
-        """Cancel the lookups still open."""
         for task in self._asked.values():
             task.cancel()
         if self._threads is not None:
@@ -202,7 +201,6 @@ class EgressRules:
     ports: frozenset[int] = PORTS
 
     def allows_private(self, ip: Address) -> bool:
-        """Tell whether an address that is not public may be called."""
         if self.sandbox and any(ip in network for network in _SANDBOX):
             return True
         is_listable = any(ip in network for network in _LISTABLE)

@@ -18,18 +18,14 @@ SECRETS_MAX = 3  # that sign one delivery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOutbox:
-    """Implements `Outbox` on the database."""
-
     database: Database
     encryption: Encryption
     lease_s: float
 
     async def due_merchants(self) -> list[int]:
-        """Return the merchants that have due deliveries, the longest waiting first."""
         return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Claim due deliveries, of each merchant at most its limit."""
         taken = await outbox.claim_due(self.database, limits, self.lease_s)
         keys = await self._keys_of({delivery.merchant_id for delivery in taken})
         return [
@@ -47,11 +43,9 @@ class DatabaseOutbox:
         ]
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Store attempts and the new state of their deliveries."""
         await outbox.record(self.database, [self._attempted(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
-        """Make all of a merchant's deliveries due now."""
         while await outbox.release(self.database, merchant_id):
             pass
 

@@ -48,8 +48,6 @@ class _ClientResolver(CheckedResolver, AbstractResolver):
 
 
 class AttemptOutcome(StrEnum):
-    """How an attempt ended."""
-
     DELIVERED = "delivered"
     HTTP_ERROR = "http_error"
     TIMEOUT = "timeout"
@@ -83,12 +81,10 @@ class AttemptResult:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the endpoint accepted the event."""
         return self.outcome is AttemptOutcome.DELIVERED
 
     @property
     def gone(self) -> bool:
-        """Tell whether the endpoint wants no more events (410)."""
         return self.status == _GONE
 
 

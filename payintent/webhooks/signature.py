@@ -27,7 +27,6 @@ def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) 
 
 
 def new_key() -> bytes:
-    """Generate a key of `SECRET_BYTES` random bytes."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
