@@ -15,12 +15,7 @@ from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
 from payintent.open_database import open_database
-from payintent.operations.base import (
-    Actor,
-    AnyOperation,
-    ChangeOperation,
-    OperationContext,
-)
+from payintent.operations.base import Actor, AnyOperation, ChangeOperation, OperationContext
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
 from payintent.payments.catalog import Catalogs
 from payintent.payments.create import PaymentCreator

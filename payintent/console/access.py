@@ -15,11 +15,7 @@ from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
 from payintent.console.rendering import HEADERS_OF_ALL, render
-from payintent.console.sessions import (
-    OperatorSession,
-    console_cookie,
-    find_session,
-)
+from payintent.console.sessions import OperatorSession, console_cookie, find_session
 from payintent.domain.errors import (
     BadRequestError,
     ErrorCode,

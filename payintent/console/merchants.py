@@ -7,14 +7,7 @@ from starlette.responses import Response
 
 from payintent.api.context import get_context
 from payintent.console.access import signed_in
-from payintent.console.listing import (
-    ROWS,
-    link_operation,
-    other_page,
-    read_list,
-    read_query,
-    typed,
-)
+from payintent.console.listing import ROWS, link_operation, other_page, read_list, read_query, typed
 from payintent.console.page_action import PageAction, offer
 from payintent.console.rendering import render
 from payintent.console.sessions import OperatorSession
@@ -26,11 +19,7 @@ from payintent.operations.activation import ResumeMerchant, ShowActivation, Susp
 from payintent.operations.base import ChangeOperation
 from payintent.operations.fraud import AddFraudRule, ListFraudRules
 from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
-from payintent.operations.merchant_list import (
-    ListCallbackSecrets,
-    ListMerchants,
-    ShowChecklist,
-)
+from payintent.operations.merchant_list import ListCallbackSecrets, ListMerchants, ShowChecklist
 from payintent.operations.merchants import (
     CreateMerchant,
     RotateCallbackSecret,

@@ -8,13 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import signed_in
-from payintent.console.listing import (
-    ROWS,
-    other_page,
-    read_list,
-    read_query,
-    typed,
-)
+from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
 from payintent.console.rendering import render
 from payintent.console.today_figures import ENDS
 from payintent.domain.currencies import CURRENCIES

@@ -12,12 +12,7 @@ from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
 from payintent.console.rendering import render
-from payintent.console.sessions import (
-    console_cookie,
-    end_session,
-    find_session,
-    open_session,
-)
+from payintent.console.sessions import console_cookie, end_session, find_session, open_session
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.storage import console_sessions
 

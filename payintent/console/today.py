@@ -9,13 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from payintent.api.context import AppContext, get_context
 from payintent.api.event_stream import HEADERS as STREAM_HEADERS
-from payintent.api.event_stream import (
-    HEARTBEAT_S,
-    KEEP_ALIVE,
-    RETRY,
-    STREAM_S,
-    encode_event,
-)
+from payintent.api.event_stream import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
 from payintent.console.access import signed_in
 from payintent.console.rendering import HEADERS, render, render_part
 from payintent.console.today_figures import figure_fields

@@ -7,14 +7,7 @@ from starlette.responses import Response
 
 from payintent.api.context import get_context
 from payintent.console.access import signed_in
-from payintent.console.listing import (
-    ROWS,
-    link_operation,
-    other_page,
-    read_list,
-    read_query,
-    typed,
-)
+from payintent.console.listing import ROWS, link_operation, other_page, read_list, read_query, typed
 from payintent.console.page_action import offer
 from payintent.console.payment_story import pretty
 from payintent.console.rendering import render

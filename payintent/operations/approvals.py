@@ -31,12 +31,7 @@ from payintent.operations.refunds import (
     ShowRefund,
 )
 from payintent.operations.registry import OPERATIONS
-from payintent.operations.validation import (
-    check_list_limit,
-    check_note,
-    parse_before,
-    quote_input,
-)
+from payintent.operations.validation import check_list_limit, check_note, parse_before, quote_input
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
 from payintent.storage.proposals import Proposal

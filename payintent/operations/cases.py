@@ -16,11 +16,7 @@ from payintent.domain.errors import (
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages

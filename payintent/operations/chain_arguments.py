@@ -6,9 +6,7 @@ from typing import Annotated
 from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
 from payintent.evm.keccak import parse_address
 from payintent.operations.fields import argument
-from payintent.operations.validation import (
-    quote_input,
-)
+from payintent.operations.validation import quote_input
 from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import ChainRecord

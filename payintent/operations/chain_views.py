@@ -6,11 +6,7 @@ from payintent.evm.keccak import to_checksum_address
 from payintent.storage import accounts
 from payintent.storage.database import Executor
 from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import (
-    ChainRecord,
-    DeployedContract,
-    TokenRecord,
-)
+from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

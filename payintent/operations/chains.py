@@ -22,12 +22,7 @@ from payintent.operations.chain_arguments import (
     read_address,
     require_chain,
 )
-from payintent.operations.chain_views import (
-    ChainView,
-    ContractView,
-    contract_view,
-    load_chain_view,
-)
+from payintent.operations.chain_views import ChainView, ContractView, contract_view, load_chain_view
 from payintent.operations.contract_code import check_code
 from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.json_values import to_json_value

@@ -10,11 +10,7 @@ from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
 from payintent.email_address import to_comparable
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,

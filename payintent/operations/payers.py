@@ -10,11 +10,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, MerchantId, argument, option
 from payintent.operations.validation import check_list_limit, check_merchant, quote_input
 from payintent.payments.serialization import erase_payer

@@ -9,11 +9,7 @@ from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
-from payintent.operations.payment_timeline import (
-    TimelinePage,
-    read_timeline,
-    read_timeline_page,
-)
+from payintent.operations.payment_timeline import TimelinePage, read_timeline, read_timeline_page
 from payintent.operations.validation import require_payment
 from payintent.payments.serialization import payment_fields
 from payintent.storage import case_list, sessions

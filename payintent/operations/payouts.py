@@ -19,11 +19,7 @@ from payintent.domain.ledger import Payout, payout_entry
 from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.operations.amounts import read_amount_minor
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, MerchantId, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,

@@ -7,11 +7,7 @@ from typing import Annotated, ClassVar
 from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.gateway import PROVIDER_NAME, PROVIDER_NAME_FORM
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
 from payintent.storage import accounts, gateway_calls, gateway_outages

@@ -10,11 +10,7 @@ from payintent.domain import ids
 from payintent.domain.errors import ConflictError, NotFoundError, UnprocessableError
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
-from payintent.operations.base import (
-    ChangeOperation,
-    OperationContext,
-    ReadOperation,
-)
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.list_order import ListOrder, check_order, check_pages

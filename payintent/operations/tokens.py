@@ -14,10 +14,7 @@ from payintent.operations.chain_arguments import (
     read_address,
     require_chain,
 )
-from payintent.operations.chain_views import (
-    TokenView,
-    token_view,
-)
+from payintent.operations.chain_views import TokenView, token_view
 from payintent.operations.fields import argument, option
 from payintent.operations.json_values import to_json_value
 from payintent.storage.database import Executor, Tx

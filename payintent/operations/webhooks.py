@@ -17,12 +17,7 @@ from payintent.operations.base import (
     ReadOperation,
 )
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
-from payintent.operations.validation import (
-    as_utc,
-    check_after,
-    check_list_limit,
-    check_merchant,
-)
+from payintent.operations.validation import as_utc, check_after, check_list_limit, check_merchant
 from payintent.storage import delivery_list, endpoint_list, event_replays, outbox
 from payintent.storage.database import Tx
 from payintent.storage.delivery_list import DeliveryFilter
