@@ -30,7 +30,7 @@ async def list_disputes(
     wanted = DisputeFilter(
         merchant_id=merchant.merchant_id,
         running=_is_running(request.query_params),
-        before=read_id_cursor(request.query_params.get("cursor")),
+        last=read_id_cursor(request.query_params.get("cursor")),
     )
     found = await case_list.list_disputes(app.service.database, wanted, limit + 1)
     return page_response(

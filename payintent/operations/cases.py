@@ -147,13 +147,10 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
             kind=self.kind,
             opened_from=made.since,
             opened_before=made.until,
-            before=parse_before(ids.CASE, self.before),
+            oldest_first=self.order == "oldest",
+            last=parse_before(ids.CASE, self.before) or parse_before(ids.CASE, self.after, "after"),
         )
-        if self.order == "oldest":
-            after = parse_before(ids.CASE, self.after, "after")
-            records = await case_list.list_waiting_cases(context.reading, wanted, after, self.limit)
-        else:
-            records = await case_list.list_cases(context.reading, wanted, self.limit)
+        records = await case_list.list_cases(context.reading, wanted, self.limit)
         return list(map(_view, records))
 
 

@@ -72,14 +72,10 @@ class ListDisputes(ReadOperation[list[DisputeView]], frozen=True, kw_only=True):
             currency=self.currency,
             created_from=made.since,
             created_before=made.until,
-            before=self.before,
+            oldest_first=self.order == "oldest",
+            last=self.before or self.after,
         )
-        if self.order == "oldest":
-            records = await case_list.list_running_disputes(
-                context.reading, wanted, self.after, self.limit
-            )
-        else:
-            records = await case_list.list_disputes(context.reading, wanted, self.limit)
+        records = await case_list.list_disputes(context.reading, wanted, self.limit)
         return list(map(_view, records))
 
 

@@ -78,15 +78,11 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
             created_before=made.until,
             updated_from=as_utc("changed_since", self.changed_since),
             updated_before=as_utc("changed_until", self.changed_until),
-            before=parse_before(ids.REFUND, self.before),
+            oldest_first=self.order == "oldest",
+            last=parse_before(ids.REFUND, self.before)
+            or parse_before(ids.REFUND, self.after, "after"),
         )
-        if self.order == "oldest":
-            after = parse_before(ids.REFUND, self.after, "after")
-            records = await refund_reviews.list_waiting_refunds(
-                context.reading, wanted, after, self.limit
-            )
-        else:
-            records = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
+        records = await refund_reviews.list_refunds(context.reading, wanted, self.limit)
         return list(map(refund_view, records))
 
     async def _payment(self, context: OperationContext) -> UUID | None:

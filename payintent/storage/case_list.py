@@ -14,14 +14,15 @@ from payintent.storage.rows import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseListFilter:
-    """Which cases to list, newest first; None means any, `before` ends the last page."""
+    """Which cases to list; None means any, `last` ended the page before."""
 
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    before: UUID | None = None
+    oldest_first: bool = False  # of open ones
+    last: UUID | None = None
 
 
 def _cases(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
@@ -62,33 +63,28 @@ _WAITING = _cases("status = 'OPEN'", oldest_first=True)
 
 
 async def list_cases(database: Executor, wanted: CaseListFilter, limit: int) -> list[CaseRecord]:
-    """List cases, newest first; if no index holds them in order, of the newest 10,000."""
-    if wanted.status == "OPEN":
+    """List cases; if no index holds them in order, of the newest 10,000."""
+    if wanted.oldest_first:
+        cases = _WAITING
+    elif wanted.status == "OPEN":
         cases = _OPEN
     else:
         cases = _NEWEST if wanted.merchant_id is None else _OF_MERCHANT
-    rows = await cases.page(database, wanted.before, limit, **asdict(wanted))
-    return [from_row(row) for row in rows]
-
-
-async def list_waiting_cases(
-    database: Executor, wanted: CaseListFilter, after: UUID | None, limit: int
-) -> list[CaseRecord]:
-    """List open cases, oldest first; `after` ended the last page."""
-    rows = await _WAITING.page(database, after, limit, **asdict(wanted))
+    rows = await cases.page(database, wanted.last, limit, **asdict(wanted))
     return [from_row(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeFilter:
-    """Which disputes to list, newest first; None means any, `before` ends the last page."""
+    """Which disputes to list; None means any, `last` ended the page before."""
 
     merchant_id: int | None = None
     running: bool = True  # the bank has not decided
     currency: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
-    before: UUID | None = None
+    oldest_first: bool = False  # of running ones
+    last: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,17 +136,10 @@ _RUNNING_LONGEST = _disputes(_IS_RUNNING, oldest_first=True)
 async def list_disputes(
     database: Executor, wanted: DisputeFilter, limit: int
 ) -> list[DisputeRecord]:
-    """List disputes, newest first; with a filter, of the newest 10,000."""
-    disputes = _RUNNING if wanted.running else _EVERY
-    rows = await disputes.page(database, wanted.before, limit, **asdict(wanted))
-    return [DisputeRecord(**row) for row in rows]
-
-
-async def list_running_disputes(
-    database: Executor, wanted: DisputeFilter, after: UUID | None, limit: int
-) -> list[DisputeRecord]:
-    """List running disputes, oldest first; `after` ended the last page."""
-    rows = await _RUNNING_LONGEST.page(database, after, limit, **asdict(wanted))
+    """List disputes; with a filter, of the first 10,000."""
+    newest = _RUNNING if wanted.running else _EVERY
+    disputes = _RUNNING_LONGEST if wanted.oldest_first else newest
+    rows = await disputes.page(database, wanted.last, limit, **asdict(wanted))
     return [DisputeRecord(**row) for row in rows]
 
 

@@ -69,7 +69,7 @@ class KeysetList:
         return self
 
     async def page(
-        self, database: Executor, last: object, limit: int, **values: object
+        self, database: Executor, last: object, /, limit: int, **values: object
     ) -> list[Row]:
         """Read a page; `last` is the key that ended the page before, None for the first page.
 

@@ -57,7 +57,8 @@ class RefundFilter:
     created_before: datetime | None = None
     updated_from: datetime | None = None
     updated_before: datetime | None = None
-    before: UUID | None = None  # where the last page ended
+    oldest_first: bool = False  # of refunds that need approval
+    last: UUID | None = None  # ended the page before
 
 
 _ASKED = """
@@ -123,8 +124,10 @@ _WAITING_LONGEST = _refunds("step = 'approval'", oldest_first=True)
 
 
 async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
-    """List refunds, newest first; if no index holds them in order, of the newest 10,000."""
-    if wanted.payment_id is not None:
+    """List refunds; if no index holds them in order, of the newest 10,000."""
+    if wanted.oldest_first:
+        refunds = _WAITING_LONGEST
+    elif wanted.payment_id is not None:
         refunds = _OF_PAYMENT
     elif wanted.step == "approval":
         refunds = _WAITING
@@ -132,15 +135,7 @@ async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> 
         refunds = _OF_UNDER_WAY
     else:
         refunds = _NEWEST if wanted.merchant_id is None else _OF_MERCHANT
-    rows = await refunds.page(database, wanted.before, limit, **asdict(wanted))
-    return [RefundReview(**row) for row in rows]
-
-
-async def list_waiting_refunds(
-    database: Executor, wanted: RefundFilter, after: UUID | None, limit: int
-) -> list[RefundReview]:
-    """List refunds that need a decision, oldest first; `after` ended the last page."""
-    rows = await _WAITING_LONGEST.page(database, after, limit, **asdict(wanted))
+    rows = await refunds.page(database, wanted.last, limit, **asdict(wanted))
     return [RefundReview(**row) for row in rows]
 
 

@@ -272,14 +272,14 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
 
 
 _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
-    (case_list.list_waiting_cases, CaseListFilter(), 4_000),
-    (case_list.list_running_disputes, DisputeFilter(), 50),
-    (refund_reviews.list_waiting_refunds, RefundFilter(), 1_500),
+    (case_list.list_cases, CaseListFilter(oldest_first=True), 4_000),
+    (case_list.list_disputes, DisputeFilter(oldest_first=True), 50),
+    (refund_reviews.list_refunds, RefundFilter(oldest_first=True), 1_500),
 ]
 
 
 async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
-    await read(asked, wanted, None, _LIMIT)
+    await read(asked, wanted, _LIMIT)
 
 
 async def _deliveries(wanted: DeliveryFilter, asked: Recorder) -> None:
