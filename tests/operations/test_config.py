@@ -356,6 +356,14 @@ tax_rates:
     assert await here.plan(text) == []
 
 
+async def test_a_number_keeps_all_its_digits(here: Installation) -> None:
+    limit = "123456789012345678.123456789012345678"
+    text = f"version: 1\nchains:\n- chain: bsc\n  refund_approval_above: {limit}\n"
+    await here.apply(text)
+    assert await here.plan(text) == []
+    assert f"refund_approval_above: '{limit}'\n" in await here.export()
+
+
 async def test_a_viewer_may_compare_and_not_apply(world: World, production: Installation) -> None:
     await world.operator_token("Vera", Role.VIEWER)
     viewer = Installation(production.service, Actor("Vera", "looking", Role.VIEWER))
