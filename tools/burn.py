@@ -48,7 +48,7 @@ def main(runs: int, loads: list[str], logs: Path, command: list[str]) -> int:
 def _run(load: str, log: Path, command: list[str]) -> Run:
     begun = time.monotonic()
     with log.open("w") as out:
-        status = subprocess.run(  # noqa: S603 - pytest, from the Makefile
+        status = subprocess.run(  # noqa: S603
             command, stdout=out, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False
         ).returncode
     lines = list(_SUMMARY.finditer(log.read_text()))
@@ -87,4 +87,6 @@ _MACHINES: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 if __name__ == "__main__":
     loads = os.environ.get("LOAD", " ".join(_MACHINES)).split()
-    sys.exit(main(int(os.environ.get("RUNS", RUNS)), loads, Path(sys.argv[1]), sys.argv[2:]))
+    var_dir = os.environ.get("VAR_DIR", "var")
+    logs, *command = sys.argv[1:] or (f"{var_dir}/burn", "make", "test")
+    sys.exit(main(int(os.environ.get("RUNS", RUNS)), loads, Path(logs), command))

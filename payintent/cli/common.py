@@ -138,13 +138,19 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
 
 
 def submit_as_operator(
-    work: Callable[[Callable[[ChangeOperation[Any]], Awaitable[Any]]], Awaitable[T]], why: str
+    work: Callable[
+        [Service, Callable[[ReadOperation[Any] | ChangeOperation[Any]], Awaitable[Any]]],
+        Awaitable[T],
+    ],
+    why: str,
 ) -> T:
-    """Run work that submits several changes as the person at this terminal, or of the token."""
+    """Run work that submits several operations as the person at this terminal, or of the token."""
 
     async def with_actor(service: Service) -> T:
         actor = await _actor(service, why)
-        return await work(lambda change: service.submit(change, actor, show_progress))
+        return await work(
+            service, lambda operation: service.submit(operation, actor, show_progress)
+        )
 
     return with_service(with_actor)
 

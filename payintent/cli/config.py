@@ -46,7 +46,7 @@ def _export(
 
 def _diff(file: Path = _File, as_json: bool = Json) -> None:
     """Print what `apply` would change; exit status 1 if the installation differs."""
-    steps = _plan(file)
+    _, steps = _plan(file)
     _print_plan(steps, as_json=as_json)
     raise typer.Exit(_DIFFERS if steps else 0)
 
@@ -63,13 +63,16 @@ def _apply(
     """Print the differences, then change the installation to what the file says."""
     if check:
         _diff(file, as_json)
-    steps = _plan(file)
+    plan, steps = _plan(file)
     _print_plan(steps, as_json=as_json)
     by_hand = [step for step in steps if step.by_hand]
     if any(step.operations for step in steps):
         if not yes and is_at_terminal():
             confirm("config.apply", [_count(steps)])
-        waiting = submit_as_operator(lambda submit: apply_plan(steps, submit), why)
+        waiting = submit_as_operator(
+            lambda service, submit: apply_plan(service.settings.direct_url, plan, steps, submit),
+            why,
+        )
         for step in waiting:
             print(f"waits for another person's approval: {step.approval_id} ({step.subject})")
         if waiting:
@@ -78,10 +81,10 @@ def _apply(
         fail(f"{len(by_hand)} left to change by hand")
 
 
-def _plan(file: Path) -> list[Step]:
+def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
     try:
-        parsed = parse_config(file.read_bytes(), file.name)
-        return run_as_operator(PlanConfig(file=parsed))
+        plan = PlanConfig(file=parse_config(file.read_bytes(), file.name))
+        return plan, run_as_operator(plan)
     except OSError as error:
         problem = f"{file}: {error.strerror}"
     except RefusedError as refused:

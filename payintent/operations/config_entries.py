@@ -21,7 +21,8 @@ MethodType = Literal["card", "redirect", "qr", "onchain"]
 
 def write_number(number: str | Decimal) -> str:
     """Write a number without zeros at its end."""
-    return f"{Decimal(number).normalize():f}"
+    text = f"{Decimal(number):f}"  # `normalize` would round to 28 digits
+    return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,10 +20,12 @@ from payintent.operations.config_entries import ConfigEntry
 from payintent.operations.config_file import ConfigFile, Placed
 from payintent.operations.config_kinds import KINDS, Change, ConfigKind, Listed
 from payintent.storage import proposals
+from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.proposals import Proposal
 
 _PAGE = 1_000
-Submit = Callable[[ChangeOperation[Any]], Awaitable[Any]]
+_LOCK = "config"
+Submit = Callable[[ReadOperation[Any] | ChangeOperation[Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,26 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
         return [replace(step, approval_id=_find_approval(step, waiting)) for step in steps]
 
 
-async def apply_plan(steps: Sequence[Step], submit: Submit) -> list[Step]:
-    """Run the operations of a plan; return the steps that wait for another person's approval.
+async def apply_plan(
+    url: str, plan: PlanConfig, steps: Sequence[Step], submit: Submit
+) -> list[Step]:
+    """Run the steps of a plan; return the steps that wait for another person's approval.
 
-    An operation that waits holds up the further operations of its step alone.
+    `url` is the database's, past a pooler. Raises `CONFLICT` if another person applies a file, or
+    if the plan has changed since the steps were shown.
     """
+    async with hold_advisory_lock(url, _LOCK) as lock:
+        if not lock.held:
+            raise RefusedError(ErrorCode.CONFLICT, "another `config apply` is running")
+        if await submit(plan) != steps:
+            raise RefusedError(
+                ErrorCode.CONFLICT, "the configuration has changed since then; apply the file again"
+            )
+        return await _run_steps(steps, submit)
+
+
+async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
+    """Run steps; an operation that waits holds up the further operations of its step alone."""
     waiting: list[Step] = []
     for step in steps:
         if step.approval_id is not None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.full
 _FILES = {
     "payintent.env": """
 PAYINTENT_PEPPER=of-the-files
-PAYINTENT_CELLS='{"1": {"url": "postgresql://db1/payintent"}}'
+PAYINTENT_OIDC_ROLES='{"admin": ["payments"]}'
 PAYINTENT_DATABASE_POOLED=true
 DATABASE_READ_URL=postgresql://replica/payintent
 """,
@@ -25,7 +25,7 @@ DATABASE_DIRECT_URL=postgresql://payintent_api@db0:5433/payintent
 """,
     "payintent-migrate.env": "DATABASE_URL=postgresql://payintent_migrate@db0/payintent\n",
 }
-_CELLS = '{"1": {"url": "postgresql://db1/payintent"}}'
+_ROLES = '{"admin": ["payments"]}'
 _RESTORED = "postgresql://payintent_api@db0/restored?a='1'&b=$HOME"
 _OURS = ("DATABASE_", "PAYINTENT_")
 _SHELLS = [path for name in ("dash", "bash") if (path := shutil.which(name))]
@@ -84,7 +84,7 @@ def test_a_command_has_the_settings_of_the_files_and_the_role_of_its_unit(host: 
         "DATABASE_DIRECT_URL": "postgresql://payintent_api@db0:5433/payintent",
         "DATABASE_READ_URL": "postgresql://replica/payintent",
         "DATABASE_URL": "postgresql://payintent_api@db0/payintent?a=1&b=2",
-        "PAYINTENT_CELLS": _CELLS,
+        "PAYINTENT_OIDC_ROLES": _ROLES,
         "PAYINTENT_DATABASE_POOLED": "true",
         "PAYINTENT_PEPPER": "of-the-files",
     }
@@ -100,7 +100,7 @@ def test_no_way_to_the_files_database_is_left_where_the_shell_names_another(
     ran = host.run("doctor", {name: _RESTORED}, shell)
     assert ran.settings == {
         name: _RESTORED,
-        "PAYINTENT_CELLS": _CELLS,
+        "PAYINTENT_OIDC_ROLES": _ROLES,
         "PAYINTENT_PEPPER": "of-the-files",
     }
     assert "the database is that of this shell" in ran.said
@@ -111,11 +111,12 @@ def test_no_way_to_the_files_database_is_left_where_the_shell_names_another(
 def test_what_else_the_shell_has_counts_too_also_where_it_is_empty_or_has_lines(
     host: _Host, shell: str
 ) -> None:
-    assert host.run("migrate", {"PAYINTENT_CELLS": ""}, shell).settings["PAYINTENT_CELLS"] == ""
-    lines = '{"1":\n  {"url": "postgresql://db1/it\'s"}}\n'
-    callers = {"PAYINTENT_CELLS": lines, "own": "a", "database": "b", "exported": "c"}
+    empty = host.run("migrate", {"PAYINTENT_OIDC_ROLES": ""}, shell)
+    assert empty.settings["PAYINTENT_OIDC_ROLES"] == ""
+    lines = '{"admin":\n  ["it\'s"]}\n'
+    callers = {"PAYINTENT_OIDC_ROLES": lines, "own": "a", "database": "b", "exported": "c"}
     ran = host.run("doctor", callers, shell)
-    assert ran.settings["PAYINTENT_CELLS"] == lines
+    assert ran.settings["PAYINTENT_OIDC_ROLES"] == lines
     assert ran.settings["DATABASE_URL"].startswith("postgresql://payintent_api@db0/")
     assert {name: ran.others.get(name) for name in ("own", "database", "exported")} == {
         "own": "a",

@@ -71,6 +71,12 @@ def test_a_process_that_refuses_or_dies_is_passed_over_and_none_is_left_out_for_
     assert seconds(within) < seconds(whole)  # what took that long is not begun anew
 
 
+def test_what_has_no_idempotency_key_is_not_sent_twice() -> None:
+    clock = _SERVER.location("/v1/test/clock/advance")
+    assert clock.one("proxy_next_upstream") == ["off"]
+    assert clock.all("limit_req") == _SERVER.location("/v1/payments").all("limit_req")
+
+
 @pytest.mark.parametrize("path", sorted({*_paths([*ROUTES, *PORTAL_ROUTES])} - _INSIDE))
 def test_every_public_route_comes_through(path: str) -> None:
     assert _reaches(path), "deploy/nginx.conf has no location for it"

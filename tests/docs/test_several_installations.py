@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ class Front:
     def __init__(self, proxy: InstallationProxy, apis: dict[str, Api]) -> None:
         self.proxy = proxy
         self.apis = apis
-        self._client = aiohttp.ClientSession()
+        self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
     async def close(self) -> None:
         await self._client.close()
@@ -46,9 +46,11 @@ class Front:
             return Answer(answer.status, await answer.read(), answer.headers)
 
     async def create(self, mark: str) -> Answer:
+        return await self.post(mark, "/v1/payments", _BODY)
+
+    async def post(self, mark: str, path: str, body: Mapping[str, object]) -> Answer:
         headers = self.apis[mark].bearer() | {"Idempotency-Key": str(uuid4())}
-        url = f"{self.proxy.url}/v1/payments"
-        async with self._client.post(url, json=_BODY, headers=headers) as answer:
+        async with self._client.post(self.proxy.url + path, json=body, headers=headers) as answer:
             return Answer(answer.status, await answer.read(), answer.headers)
 
     def key(self, mark: str) -> str:
@@ -160,6 +162,30 @@ async def test_a_process_that_is_not_ready_is_passed_over(front: Front) -> None:
             assert (await front.create("a1")).status == 201
     for _ in range(10):
         assert (await front.create("a1")).status == 201
+
+
+async def test_what_has_no_idempotency_key_is_not_sent_twice(front: Front) -> None:
+    """A process that dies over a request may have done it: a test clock would advance twice."""
+    seen: list[str] = []
+
+    async def die_over_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, path, _ = (await reader.readline()).decode().split()
+        if path == "/readyz":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+        else:
+            seen.append(f"{method} {path}")
+        writer.close()
+
+    server = await asyncio.start_server(die_over_it, "127.0.0.1", 0)
+    async with server:
+        front.proxy.configure({"a1": [server.sockets[0].getsockname()[1]]})
+        await front.proxy.reload()
+        assert (await front.create("a1")).status == 502
+        created = len(seen)
+        assert created > 1
+        assert (await front.post("a1", "/v1/test/clock/advance", {"seconds": 60})).status == 502
+    assert seen[created:] == ["POST /v1/test/clock/advance"]
 
 
 async def test_a_third_installation_joins_by_a_reload_without_a_failed_request(

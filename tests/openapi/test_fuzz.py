@@ -1,7 +1,7 @@
 """Requests made from the contract, fitting it and not: never a fault, and answers as promised.
 
-`HYPOTHESIS_PROFILE=long` sends ten times as many, and others each time; `make test` sends the same
-ones on every run, so that it tells the same of the same code.
+`HYPOTHESIS_PROFILE=long` sends ten times as many, and others each time; `make test-all` sends the
+same ones on every run, so that it tells the same of the same code.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """Configuration as a file: exported, compared and applied, with approvals and after a crash."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,14 +9,14 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import RefusedError
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.operator import Role
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.approvals import Approve, ListApprovals, Reject
 from payintent.operations.audit_log import ListAuditEntries
-from payintent.operations.base import Actor, ChangeOperation
+from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.chains import SetChain
 from payintent.operations.config_file import format_config, parse_config
 from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
@@ -41,6 +42,10 @@ _TOKEN = "0x" + "5A" * 20
 _AT_TERMINAL = Actor("cli:ann", "ticket 9")
 
 
+def _planning(text: str) -> PlanConfig:
+    return PlanConfig(file=parse_config(text.encode(), "shop.yaml"))
+
+
 @dataclass(frozen=True)
 class Installation:
     service: Service
@@ -51,14 +56,17 @@ class Installation:
         return format_config(await self.service.submit(export, self.actor))  # type: ignore[arg-type]
 
     async def plan(self, text: str) -> list[Step]:
-        plan = PlanConfig(file=parse_config(text.encode(), "shop.yaml"))
-        return await self.service.submit(plan, self.actor)  # type: ignore[return-value]
+        return await self.submit(_planning(text))
+
+    async def submit(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
+        return await self.service.submit(operation, self.actor)
 
     async def apply(self, text: str) -> list[Step]:
-        async def submit(change: ChangeOperation[Any]) -> Any:
-            return await self.service.submit(change, self.actor)
+        return await self.apply_steps(text, await self.plan(text))
 
-        return await apply_plan(await self.plan(text), submit)
+    async def apply_steps(self, text: str, steps: list[Step]) -> list[Step]:
+        url = self.service.settings.direct_url
+        return await apply_plan(url, _planning(text), steps, self.submit)
 
     async def refusal(self, text: str) -> str:
         with pytest.raises(RefusedError) as refused:
@@ -356,6 +364,14 @@ tax_rates:
     assert await here.plan(text) == []
 
 
+async def test_a_number_keeps_all_its_digits(here: Installation) -> None:
+    limit = "123456789012345678.123456789012345678"
+    text = f"version: 1\nchains:\n- chain: bsc\n  refund_approval_above: {limit}\n"
+    await here.apply(text)
+    assert await here.plan(text) == []
+    assert f"refund_approval_above: '{limit}'\n" in await here.export()
+
+
 async def test_a_viewer_may_compare_and_not_apply(world: World, production: Installation) -> None:
     await world.operator_token("Vera", Role.VIEWER)
     viewer = Installation(production.service, Actor("Vera", "looking", Role.VIEWER))
@@ -371,18 +387,39 @@ async def test_applying_goes_on_after_a_crash(world: World, here: Installation) 
     )
     steps = await here.plan(text)
 
-    async def crash_at_the_second(change: ChangeOperation[Any]) -> Any:
-        if "TH" in str(change):
+    async def crash_at_the_second(operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
+        if isinstance(operation, SetTaxRate) and operation.country == "TH":
             raise ConnectionError
-        return await here.service.submit(change, here.actor)
+        return await here.submit(operation)
 
+    url = here.service.settings.direct_url
     with pytest.raises(ConnectionError):
-        await apply_plan(steps, crash_at_the_second)
+        await apply_plan(url, _planning(text), steps, crash_at_the_second)
     assert [step.subject for step in await here.plan(text)] == ["tax_rates TH", "tax_rates TW"]
     await here.apply(text)
     assert await here.plan(text) == []
     entries = await world.perform(ListAuditEntries(limit=10))
     assert [entry.action for entry in entries].count("tax.set") == 3
+
+
+async def test_a_file_that_two_people_apply_at_once_is_applied_once(here: Installation) -> None:
+    text = "version: 1\nfraud_rules:\n- {kind: PAYER, value: buyer-7, code: STOLEN}\n"
+    steps = await here.plan(text)
+    done = await asyncio.gather(
+        *(here.apply_steps(text, steps) for _ in range(3)), return_exceptions=True
+    )
+    assert [one for one in done if not isinstance(one, RefusedError)] == [[]]
+    assert {one.code for one in done if isinstance(one, RefusedError)} == {ErrorCode.CONFLICT}
+    assert await here.plan(text) == []
+
+
+async def test_a_plan_that_somebody_has_overtaken_is_refused(here: Installation) -> None:
+    text = "version: 1\ntax_rates:\n- {country: TH, rate: 0.07}\n"
+    steps = await here.plan(text)
+    await here.submit(SetTaxRate(country="JP", rate=Decimal("0.1")))
+    with pytest.raises(RefusedError, match="has changed since then"):
+        await here.apply_steps(text, steps)
+    assert [step.sign for step in await here.plan(text)] == ["+", "-"]
 
 
 async def test_retention_is_compared_and_left_to_the_environment(here: Installation) -> None:
