@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import NotFoundError, RefusedError
+from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.encryption import proposal_place
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.config_entries import ConfigEntry
