@@ -4,6 +4,7 @@ import base64
 import binascii
 import hmac
 import re
+import secrets
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from payintent.config import Settings
 
 KEY_BYTES = 32
-NONCE_BYTES = 12
+_NONCE_BYTES = 12
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 
 
@@ -46,8 +47,9 @@ class Encryption:
         """Return what `search_digest` gave under each key of the ring while it was the first."""
         return [_search_digest(key, text, kind) for key in self._search_keys.values()]
 
-    def encrypt(self, secret: bytes, context: str, nonce: bytes) -> bytes:
-        """Encrypt for one context such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
+    def encrypt(self, secret: bytes, context: str) -> bytes:
+        """Encrypt for one context such as `callback_secret:<id>`, with a nonce of its own."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
         box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
         return self.writer_prefix + nonce + box
 
@@ -65,12 +67,12 @@ class Encryption:
         """Decrypt what was encrypted for this context (`EncryptionKeyError` for any other)."""
         length = sealed[0]
         name = self.key_name_of(sealed)
-        nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
+        nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
         if name not in self._ring:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
             return self._ring[name].decrypt(
-                nonce, sealed[1 + length + NONCE_BYTES :], context.encode()
+                nonce, sealed[1 + length + _NONCE_BYTES :], context.encode()
             )
         except InvalidTag as error:
             raise EncryptionKeyError(f"{context} was sealed by another key or moved") from error

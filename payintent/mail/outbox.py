@@ -1,12 +1,11 @@
 """Puts mail into the outbox, sealed, in the transaction of what it tells."""
 
-import secrets as chance
 from uuid import UUID
 
 import msgspec
 
 from payintent.domain.mail import MailKind
-from payintent.encryption import NONCE_BYTES, Encryption, mail_context
+from payintent.encryption import Encryption, mail_context
 from payintent.mail.message import Mail
 from payintent.storage import mails
 from payintent.storage.database import Tx
@@ -16,7 +15,5 @@ async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
 ) -> None:
     """Store a mail to be sent once the transaction is committed."""
-    sealed = encryption.encrypt(
-        msgspec.json.encode(mail), mail_context(mail_id), chance.token_bytes(NONCE_BYTES)
-    )
+    sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
     await mails.add_sealed(tx, mail_id, kind, sealed)

@@ -1,6 +1,5 @@
 """Gateway accounts, the platform's and the merchants' own, with encrypted credentials."""
 
-import secrets as chance
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
@@ -10,7 +9,7 @@ import msgspec
 from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
 from payintent.domain.gateway import GatewayAccount
 from payintent.domain.operator import Role
-from payintent.encryption import NONCE_BYTES, account_context
+from payintent.encryption import account_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.credentials import (
     check_credentials,
@@ -312,7 +311,6 @@ async def seal_credentials(
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
         account_context(account.account_id, account.provider, account.base_url),
-        chance.token_bytes(NONCE_BYTES),
     )
     await accounts.set_credentials(tx, account.account_id, sealed)
 

@@ -1,9 +1,8 @@
 """A callback secret: made, encrypted for its merchant, and shown once."""
 
-import secrets as chance
 from uuid import UUID
 
-from payintent.encryption import NONCE_BYTES, callback_secret_context
+from payintent.encryption import callback_secret_context
 from payintent.operations.base import OperationContext
 from payintent.storage import callback_secrets
 from payintent.storage.database import Tx
@@ -15,6 +14,6 @@ async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: in
     secret_id: UUID = tx.id_generator.new_id()
     secret = signature.new_key()
     encryption_context = callback_secret_context(merchant_id, secret_id)
-    sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
+    sealed = context.encryption.encrypt(secret, encryption_context)
     await callback_secrets.add_secret(tx, secret_id, merchant_id, sealed)
     return signature.encode_secret(secret)

@@ -1,13 +1,11 @@
 """The key ring: which database it belongs to, and re-encryption with its first key."""
 
-import secrets as chance
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from payintent.encryption import (
-    NONCE_BYTES,
     Encryption,
     EncryptionKeyError,
     account_context,
@@ -149,9 +147,7 @@ async def _reseal_accounts(encryption: Encryption, tx: Tx) -> int:
             opened = _open_if_old(encryption, row)
             if opened is not None:
                 encryption_context = account_context(row.id, row.provider, row.base_url)
-                anew = encryption.encrypt(
-                    opened, encryption_context, chance.token_bytes(NONCE_BYTES)
-                )
+                anew = encryption.encrypt(opened, encryption_context)
                 await accounts.set_credentials(tx, row.id, anew)
                 count += 1
             after = row.id
@@ -193,8 +189,5 @@ async def _reseal_mails(encryption: Encryption, tx: Tx) -> None:
 def _anew(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:
     if encryption.key_name_of(sealed) == encryption.writer:
         return None
-    return encryption.encrypt(
-        encryption.decrypt(sealed, encryption_context),
-        encryption_context,
-        chance.token_bytes(NONCE_BYTES),
-    )
+    opened = encryption.decrypt(sealed, encryption_context)
+    return encryption.encrypt(opened, encryption_context)

@@ -1,6 +1,5 @@
 """Runs operations: directly, or as a proposal that a second operator must approve."""
 
-import secrets as chance
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -10,7 +9,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, ConflictError
-from payintent.encryption import NONCE_BYTES, proposal_place
+from payintent.encryption import proposal_place
 from payintent.operations.base import (
     Actor,
     AnyOperation,
@@ -150,7 +149,6 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
                 proposal_place(proposal_id, operation.action, context.who),
-                chance.token_bytes(NONCE_BYTES),
             ),
             changes=changes,
             proposed_by=context.who,

@@ -114,7 +114,6 @@ class ChangeFeed(Generic[K]):
             await asyncio.sleep(_LOOK_PAUSE_S)
 
     async def _look(self) -> None:
-        """Notify the subscribers whose key has changed since the last look, and new ones."""
         marks = await self._change_markers(list(self._watches))
         for key, mark in marks.items():
             if key in self._watches and self._known.get(key) != mark:

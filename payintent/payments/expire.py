@@ -237,7 +237,6 @@ def require_not_ended(payment: Payment) -> None:
 
 
 def checkout_expired_error() -> RefusedError:
-    """Return the refusal for a checkout past its deadline."""
     return RefusedError(
         ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed"
     )

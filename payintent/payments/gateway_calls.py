@@ -93,7 +93,6 @@ class GatewayCallLog:
         return self._monotonic()
 
     def note(self, call: GatewayCall, answer: object, began_s: float) -> None:
-        """Note what came of a request that began at `began_s`."""
         ended_s = self._monotonic()
         outcome, detail = describe_answer(answer)
         if call.payment_id is not None:

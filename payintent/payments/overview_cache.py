@@ -67,7 +67,6 @@ class Figures:
     chains: Sequence[ChainFigure]
 
     def sums(self, period: Period) -> dict[tuple[str, str], Amount]:
-        """Add up a period, by kind and currency."""
         total: dict[tuple[str, str], Amount] = {}
         for hour, figures in self.hours.items():
             if hour >= self.since[period]:

@@ -32,8 +32,6 @@ SEALED = Counter("payintent_payer_rows_sealed_total", "Rows that were sealed lat
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table with values of payers, and what is done with it."""
-
     name: str
     walk: Callable[[Executor, UUID, float, int], Awaitable[Walked]]
     list_of_other_keys: Callable[[Executor, int], Awaitable[list[UUID]]]

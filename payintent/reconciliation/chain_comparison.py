@@ -42,8 +42,6 @@ _log = get_logger("reconciliation")
 
 @dataclass(frozen=True, slots=True)
 class ChainComparison:
-    """What contracts' logs are compared with, and what opens the reader of a chain."""
-
     settings: Settings
     database: Database
     open_reader: Callable[[Settings, ChainRecord], RpcChainReader | None]
@@ -51,8 +49,6 @@ class ChainComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """A run that is ours, of a contract of a chain."""
-
     database: Database
     reader: ChainReader
     chain: ChainRecord

@@ -60,8 +60,6 @@ class UnlistedError(Exception):
 
 @dataclass(slots=True)
 class _Written:
-    """What was written of a list: its payouts, and what it has of disputes."""
-
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
     outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
     disputes: set[tuple[MovementKind, str]] = field(default_factory=set[tuple[MovementKind, str]])
@@ -69,8 +67,6 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class MovementComparison:
-    """What gateways' lists are compared with, and how gateways are asked."""
-
     settings: Settings
     context: ReconciliationContext
     accounts: GatewayAccounts

@@ -70,7 +70,6 @@ class S3Source:
 
     @asynccontextmanager
     async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
-        """Give a file's content as it was listed, in a temporary file."""
         key = f"{self._prefix}{file.account_id}/{file.name}"
         with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
             size = 0

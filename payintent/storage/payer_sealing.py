@@ -7,7 +7,6 @@ read for what it is. Sealed metadata is a JSON string, which plain metadata neve
 
 import binascii
 import re
-import secrets as chance
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from uuid import UUID
@@ -16,7 +15,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.domain import ids
-from payintent.encryption import NONCE_BYTES, Encryption, EncryptionKeyError
+from payintent.encryption import Encryption, EncryptionKeyError
 from payintent.log import get_logger
 
 _log = get_logger("payer_sealing")
@@ -119,7 +118,7 @@ class PayerSealing:
         return self._encryption.search_digest(text, kind)
 
     def _seal(self, value: str, place: str, digest: str) -> str:
-        box = self._encryption.encrypt(value.encode(), place, chance.token_bytes(NONCE_BYTES))
+        box = self._encryption.encrypt(value.encode(), place)
         bare = box[len(self._encryption.writer_prefix) :]
         return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
 

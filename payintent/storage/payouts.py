@@ -76,12 +76,10 @@ class PayoutTable(Generic[AnyPayout]):
         return KeysetList(self.select, "p.id", owner_id=owner, currency="p.currency = {}")
 
     async def get(self, database: Executor, payout_id: UUID) -> PayoutRecord[AnyPayout] | None:
-        """Return a payout, reversed or not."""
         row = await database.row(self.select + " WHERE p.id = $1", payout_id)
         return None if row is None else self.read(row)
 
     async def lock(self, tx: Tx, payout_id: UUID) -> None:
-        """Lock a payout until the transaction ends."""
         await tx.fetch(f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE", payout_id)
 
     async def reverse(self, tx: Tx, payout_id: UUID, who: str, note: str) -> None:

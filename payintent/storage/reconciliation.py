@@ -43,7 +43,6 @@ class ReconciliationScope:
 
     @property
     def units(self) -> tuple[list[str], list[int]]:
-        """Return the currencies and their decimals, as statements take them."""
         return list(self.decimals), list(self.decimals.values())
 
 
@@ -136,7 +135,6 @@ async def create_tables(tx: Tx) -> None:
 
 
 async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
-    """Load a batch of the file's lines into the temporary table."""
     await tx.copy("provider_line", _LINE_COLUMNS, map(_read_columns, lines))
 
 

@@ -20,8 +20,6 @@ _CONTRACTS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRun:
-    """A run over blocks, as far as it is."""
-
     run_id: UUID
     first_block: int
     last_block: int
@@ -156,7 +154,6 @@ async def add(tx: Tx, account_id: int, run: BlockRun, balances: Sequence[Receive
 
 
 async def advance(tx: Tx, run: BlockRun) -> None:
-    """Write how far a locked run is, and what it found so far."""
     await tx.fetch(
         """
         UPDATE reconciliation_blocks
@@ -171,7 +168,6 @@ async def advance(tx: Tx, run: BlockRun) -> None:
 
 
 async def list_balances(database: Executor, run_id: UUID) -> list[ReceiverBalance]:
-    """List what was at a run's receiver."""
     rows = await database.fetch(
         """
         SELECT currency, block, trim_scale(receiver)::text AS receiver,

@@ -50,7 +50,7 @@ async def _add_account(world: World, credentials: dict[str, str]) -> int:
 
 
 async def _seal(world: World, account_id: int, place: str, credentials: dict[str, str]) -> None:
-    sealed = world.service.encryption.encrypt(msgspec.json.encode(credentials), place, 12 * b"n")
+    sealed = world.service.encryption.encrypt(msgspec.json.encode(credentials), place)
     await world.rows("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 

@@ -241,7 +241,6 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     before = service.encryption.encrypt(
         b'{"signing_secret":"fake-signing-secret"}',
         first_account_place(world.account_id),
-        12 * b"n",
     )
     await world.rows(
         "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before

@@ -13,7 +13,6 @@ from payintent.service import open_service
 from tests.support.world import World
 
 PEPPER, OLD, NEW = bytes(32), b"o" * 32, b"n" * 32
-NONCE = b"twelve bytes"
 
 
 def _secrets(ring: Mapping[str, bytes], pepper: bytes = PEPPER) -> Encryption:
@@ -26,22 +25,28 @@ def _text(key: bytes) -> str:
 
 def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
     secrets = _secrets({"old": OLD})
-    sealed = secrets.encrypt(b"hidden", "callback_secret:1", NONCE)
+    sealed = secrets.encrypt(b"hidden", "callback_secret:1")
     assert b"hidden" not in sealed
     assert secrets.decrypt(sealed, "callback_secret:1") == b"hidden"
     with pytest.raises(EncryptionKeyError, match="moved"):
         secrets.decrypt(sealed, "callback_secret:2")
 
 
+def test_no_two_sealed_secrets_share_a_nonce() -> None:
+    secrets = _secrets({"old": OLD})
+    nonces = {secrets.encrypt(b"hidden", "place")[4:16] for _ in range(100)}
+    assert len(nonces) == 100
+
+
 def test_another_key_of_the_same_name_opens_nothing() -> None:
-    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place", NONCE)
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
     with pytest.raises(EncryptionKeyError, match="another key"):
         _secrets({"old": NEW}).decrypt(sealed, "place")
 
 
 def test_a_changed_byte_opens_nothing() -> None:
     secrets = _secrets({"old": OLD})
-    sealed = secrets.encrypt(b"hidden", "place", NONCE)
+    sealed = secrets.encrypt(b"hidden", "place")
     for place in range(len("old") + 1, len(sealed)):
         changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
         with pytest.raises(EncryptionKeyError):
@@ -49,10 +54,10 @@ def test_a_changed_byte_opens_nothing() -> None:
 
 
 def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> None:
-    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place", NONCE)
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
     rotated = _secrets({"new": NEW, "old": OLD})
     assert rotated.decrypt(sealed, "place") == b"hidden"
-    fresh = rotated.encrypt(b"hidden", "place", NONCE)
+    fresh = rotated.encrypt(b"hidden", "place")
     assert _secrets({"new": NEW}).decrypt(fresh, "place") == b"hidden"
     with pytest.raises(EncryptionKeyError, match="no key named 'new'"):
         _secrets({"old": OLD}).decrypt(fresh, "place")
@@ -98,7 +103,7 @@ def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
     secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
     assert list(secrets.marks) == ["new", "old"]
     assert secrets.writer == "new"
-    assert secrets.encrypt(b"hidden", "place", NONCE)[1:4] == b"new"
+    assert secrets.encrypt(b"hidden", "place")[1:4] == b"new"
 
 
 @pytest.mark.parametrize("changed", [{"pepper": _text(NEW)}, {"keyring": f"test:{_text(NEW)}"}])
