@@ -139,7 +139,7 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
 
 def submit_as_operator(
     work: Callable[
-        [Service, Callable[[AnyOperation], Awaitable[Any]]],
+        [Service, Callable[[AnyOperation[Any]], Awaitable[Any]]],
         Awaitable[T],
     ],
     why: str,
