@@ -40,7 +40,7 @@ _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
 _MISSING = pytest.StashKey[dict[str, str]]()  # by test, which tools it lacks
-_QUICK = 2  # the turn of a file without slow tests
+_QUICK = 3  # the turn of a file without slow tests
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which takes seconds
 
@@ -93,7 +93,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _turn(item: pytest.Item) -> int:
     """Return the rank of a test in a run: if a long file began last, it would run alone."""
     names = {marker.name for marker in item.iter_markers()}
-    return 0 if names & {"full", "long", "e2e"} else 1 if "slow" in names else _QUICK
+    if "timeout" in names:  # it needs more than the five minutes that every test has
+        return 0
+    return 1 if names & {"full", "long", "e2e"} else 2 if "slow" in names else _QUICK
 
 
 @pytest.hookimpl(tryfirst=True)
