@@ -19,7 +19,7 @@ from payintent.domain.errors import RefusedError
 from payintent.operations.config_file import format_config, parse_config
 from payintent.operations.config_plan import ExportConfig, PlanConfig, Step, apply_plan
 
-#: As of `diff`: 0 if nothing differs, 1 if something does, 2 if that cannot be told.
+#: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
 _DIFFERS, _TROUBLE = 1, 2
 _File = typer.Argument(..., help="A file that `payintent config export` wrote.")
 
@@ -32,7 +32,7 @@ def add_to(group: typer.Typer) -> None:
 
 def _export(
     merchants: bool = typer.Option(
-        False, "--merchants", help="Also what merchants have of their own: limits, rules, methods."
+        False, "--merchants", help="Include merchants' own settings: limits, rules, methods."
     ),
     as_json: bool = Json,
 ) -> None:
@@ -60,7 +60,7 @@ def _apply(
     yes: bool = Yes,
     as_json: bool = Json,
 ) -> None:
-    """Print the differences, then change the installation to what the file says."""
+    """Print the differences, then change the installation to match the file."""
     if check:
         _diff(file, as_json)
     plan, steps = _plan(file)

@@ -104,7 +104,7 @@ async def apply_plan(
 
 
 async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
-    """Run steps; an operation that waits holds up the further operations of its step alone."""
+    """Run steps; an operation that needs approval stops the rest of its own step only."""
     waiting: list[Step] = []
     for step in steps:
         if step.approval_id is not None:
@@ -212,7 +212,7 @@ async def _check(context: OperationContext, step: Step) -> Step:
 
 
 async def _load_waiting(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
-    """Load the proposals that wait and could be of these steps: by their operation, their ids."""
+    """Return the approval ids of pending proposals for these actions, by the encoded operation."""
     actions = {operation.action for step in steps for operation in step.operations}
     waiting: dict[bytes, str] = {}
     after: UUID | None = None
