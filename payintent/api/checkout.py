@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from payintent.api import schemas
 from payintent.api.checkout_fields import checkout_fields, next_action_fields, quote_fields
-from payintent.api.context import AppContext, get_context, json_response
+from payintent.api.context import AppContext, get_context
+from payintent.api.etag import json_response
 from payintent.api.request_body import read_json
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES

@@ -1,12 +1,10 @@
 """The context that every handler gets: the service, and the answers they have in common."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 from uuid import UUID
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
@@ -16,14 +14,10 @@ from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.viewer import ViewerReader
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.json_format import encode_json
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.overview_cache import OverviewCache
 from payintent.service import Service
-
-#: The header of an answer that repeats an earlier one to the same Idempotency-Key.
-REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +48,3 @@ def get_context(request: Request) -> AppContext:
             ErrorCode.SERVICE_UNAVAILABLE, "the service is being opened", retry_after_s=1
         )
     return opened
-
-
-def json_response(
-    fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    return Response(encode_json(fields), status, headers, "application/json")

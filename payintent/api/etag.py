@@ -1,9 +1,21 @@
-"""Conditional answers: strong ETags, and 304 without a body."""
+"""JSON responses, and conditional responses with a strong ETag."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+
+from payintent.json_format import encode_json
+
+#: Marks the response to a repeated request with the same Idempotency-Key.
+REPLAYED = {"Idempotency-Replayed": "true"}
+
+
+def json_response(
+    fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(encode_json(fields), status, headers, "application/json")
 
 
 def etag_response(

@@ -11,7 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import read_feed_cursor, read_limit, write_feed_cursor
 from payintent.domain.errors import ErrorCode, RefusedError

@@ -3,7 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import get_context, json_response
+from payintent.api.context import get_context
+from payintent.api.etag import json_response
 from payintent.domain.errors import ErrorCode
 from payintent.version import API_VERSION
 

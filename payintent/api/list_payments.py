@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import read_limit, read_time_cursor, write_time_cursor
 from payintent.api.payments import payment_response_fields

@@ -6,7 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import get_context, json_response
+from payintent.api.context import get_context
+from payintent.api.etag import json_response
 from payintent.api.request_body import read_json
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import authentication
-from payintent.api.context import AppContext, get_context, json_response
+from payintent.api.context import AppContext, get_context
 from payintent.api.errors import error_response
+from payintent.api.etag import json_response
 from payintent.api.request_body import read_raw
 from payintent.domain import api_key, ids
 from payintent.domain.errors import ErrorCode, RefusedError

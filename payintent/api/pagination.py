@@ -9,7 +9,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from payintent.api.context import json_response
+from payintent.api.etag import json_response
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage.event_feed import FeedPosition
 from payintent.storage.payment_list import LISTED_MAX

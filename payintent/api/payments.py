@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from payintent import tracing
 from payintent.api import schemas
-from payintent.api.context import REPLAYED, AppContext, get_context, json_response
+from payintent.api.context import AppContext, get_context
+from payintent.api.etag import REPLAYED, json_response
 from payintent.api.merchant_access import merchant_route, spend_request
 from payintent.api.metadata import Metadata, read_metadata
 from payintent.api.rate_limits import RateLimitExceededError

@@ -6,7 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import REPLAYED, AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import REPLAYED, json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import (
     page_response,

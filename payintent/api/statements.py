@@ -5,7 +5,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import (
     page_response,

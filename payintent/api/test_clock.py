@@ -6,7 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.request_body import read_json
 from payintent.domain.errors import ErrorCode, RefusedError

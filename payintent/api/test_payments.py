@@ -7,7 +7,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import REPLAYED, AppContext, json_response
+from payintent.api.context import AppContext
+from payintent.api.etag import REPLAYED, json_response
 from payintent.api.merchant_access import merchant_route
 from payintent.api.payments import payment_response_fields
 from payintent.api.request_body import read_idempotency_key, read_json

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from payintent.api.context import json_response
+from payintent.api.etag import json_response
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.log import get_logger
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge

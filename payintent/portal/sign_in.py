@@ -6,7 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.authentication_failures import MEMBER, UnauthorizedError
-from payintent.api.context import AppContext, get_context, json_response
+from payintent.api.context import AppContext, get_context
+from payintent.api.etag import json_response
 from payintent.log import get_logger
 from payintent.operations.members import link_digest
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
