@@ -15,12 +15,12 @@ _PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
 
-class PlacesUnusableError(Exception):
+class AddressUnusableError(Exception):
     """An address in the settings is not fit for this installation; the message omits it."""
 
 
-def check_places(settings: Settings) -> None:
-    """Refuse (`PlacesUnusableError`) addresses that money must not depend on.
+def check_addresses(settings: Settings) -> None:
+    """Refuse (`AddressUnusableError`) addresses that money must not depend on.
 
     A sandbox must not be reachable by the public: its operators need no token. Any other
     installation reads chains through two hosts at least, by https or on this machine.
@@ -29,7 +29,7 @@ def check_places(settings: Settings) -> None:
         _check_sandbox(settings)
     elif not settings.chain_any_endpoints:
         for problem in endpoint_problems(settings):
-            raise PlacesUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
+            raise AddressUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
 
 
 def endpoint_problems(settings: Settings) -> Iterable[str]:
@@ -80,7 +80,7 @@ def _bases(settings: Settings) -> list[tuple[str, str]]:
 def _check_sandbox(settings: Settings) -> None:
     for name, url in _bases(settings):
         if _is_public(_host(url)):
-            raise PlacesUnusableError(
+            raise AddressUnusableError(
                 f"PAYINTENT_SANDBOX is set and {name} is public: a sandbox is no service"
             )
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from payintent.address_checks import check_places
+from payintent.address_checks import check_addresses
 from payintent.built_in_gateways import BUILT_IN, open_built_in_gateways, with_test_gateway
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
@@ -220,12 +220,12 @@ async def open_service(
 ) -> Service:
     """Wire a service; waits `wait_s` for the database (None: for ever), rejects wrong secrets.
 
-    Unfit addresses (`PlacesUnusableError`) and installed gateways that cannot be used
+    Unfit addresses (`AddressUnusableError`) and installed gateways that cannot be used
     (`GatewayPackageError`) are rejected first. `gateways` replaces the adapters of outside
     gateways, by provider; `process` names this process's connections in the database; `notice` is
     called if the database does not answer soon.
     """
-    check_places(settings)
+    check_addresses(settings)
     encryption = load_encryption(settings)
     http = _open_http_client(settings)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}

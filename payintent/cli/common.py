@@ -14,7 +14,7 @@ import msgspec
 import typer
 from pydantic import ValidationError
 
-from payintent.address_checks import PlacesUnusableError
+from payintent.address_checks import AddressUnusableError
 from payintent.cli.progress import show_progress
 from payintent.config import Settings
 from payintent.domain.errors import (
@@ -50,7 +50,7 @@ STOPPING = (
     StorageUnavailableError,
     PermissionDeniedError,
     EncryptionKeyError,
-    PlacesUnusableError,
+    AddressUnusableError,
     GatewayPackageError,
     TracingUnavailableError,
 )

@@ -11,9 +11,9 @@ import typer
 from pydantic import ValidationError
 
 from payintent.address_checks import (
-    PlacesUnusableError,
+    AddressUnusableError,
     address_doubts,
-    check_places,
+    check_addresses,
     endpoint_problems,
     insecure_bases,
 )
@@ -145,8 +145,8 @@ def _examine_addresses(report: _Report, chosen: Settings) -> bool:
     for doubt in address_doubts(chosen):
         report.doubtful("places", doubt)
     try:
-        check_places(chosen)
-    except PlacesUnusableError as error:
+        check_addresses(chosen)
+    except AddressUnusableError as error:
         report.wrong("places", str(error))
         return False
     if chosen.sandbox:

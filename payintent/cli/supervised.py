@@ -4,7 +4,7 @@ import signal
 from collections.abc import Mapping
 
 from payintent.cli.common import fail
-from payintent.processes.listening import AddressUnusableError
+from payintent.processes.listening import BindError
 from payintent.processes.member import Member
 from payintent.processes.supervisor import Plan, supervise
 
@@ -15,5 +15,5 @@ def become_member(count: int, addresses: Mapping[str, Address], retire: signal.S
     """Go on as one of several processes; an address that is taken ends the command."""
     try:
         return supervise(Plan(count, addresses, retire))
-    except AddressUnusableError as error:
+    except BindError as error:
         fail(str(error))

@@ -4,12 +4,12 @@ import socket
 import sys
 
 
-class AddressUnusableError(Exception):
+class BindError(Exception):
     """An address cannot be listened on; the message is for the operator."""
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host (`AddressUnusableError`); nothing listens yet."""
+    """Bind a socket to each address of a host (`BindError`); nothing listens yet."""
     bound: list[socket.socket] = []
     try:
         for family, _, _, _, address in socket.getaddrinfo(
@@ -26,5 +26,5 @@ def bind(host: str, port: int) -> list[socket.socket]:
         for listener in bound:
             listener.close()
         reason = (error.strerror or str(error)).lower()
-        raise AddressUnusableError(f"cannot listen on {host} port {port}: {reason}") from error
+        raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
     return bound

@@ -51,7 +51,7 @@ def supervise(plan: Plan) -> Member:
     """Become the supervisor of several processes; returns in each of them.
 
     The supervisor itself ends (SystemExit) when all have ended, or when one cannot start and there
-    is no other. Raises `AddressUnusableError`.
+    is no other. Raises `BindError`.
     """
     handed = handover.receive()
     supervisor = _new(plan) if handed is None else _adopt(plan, handed)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from payintent.address_checks import PlacesUnusableError, check_places
+from payintent.address_checks import AddressUnusableError, check_addresses
 from payintent.config import Settings
 from payintent.service import open_service
 from tests.support.terminal import Terminal
@@ -39,7 +39,7 @@ def changed(settings: Settings, **changes: Any) -> Settings:
     ],
 )
 def test_what_an_installation_starts_with(settings: Settings, changes: dict[str, Any]) -> None:
-    check_places(changed(settings, **changes))
+    check_addresses(changed(settings, **changes))
 
 
 def test_doctor_says_what_was_allowed(settings: Settings) -> None:
@@ -72,7 +72,7 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
 async def test_what_an_installation_refuses_to_start_with(
     settings: Settings, changes: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(PlacesUnusableError, match=said) as refused:
+    with pytest.raises(AddressUnusableError, match=said) as refused:
         await open_service(changed(settings, **changes))
     assert "example" not in str(refused.value), "an endpoint's address may hold a key"
 
