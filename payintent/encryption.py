@@ -89,7 +89,7 @@ def open_account(
         return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
     except EncryptionKeyError as error:
         try:
-            return encryption.decrypt(sealed, first_account_place(account_id)), False
+            return encryption.decrypt(sealed, first_account_context(account_id)), False
         except EncryptionKeyError:
             raise error from None
 
@@ -137,7 +137,7 @@ def account_context(account_id: int, provider: str, base_url: str) -> str:
     return f"provider_account:2:{account_id}:{provider}:{base_url}"
 
 
-def first_account_place(account_id: int) -> str:
+def first_account_context(account_id: int) -> str:
     """Return the context from before it held provider and URL; `keyring rotate` replaces it."""
     return f"provider_account:{account_id}"
 
@@ -147,6 +147,6 @@ def mail_context(mail_id: UUID) -> str:
     return f"mail:{mail_id}"
 
 
-def proposal_place(proposal_id: UUID, action: str, proposed_by: str) -> str:
+def proposal_context(proposal_id: UUID, action: str, proposed_by: str) -> str:
     """Return the encryption context of a proposal's arguments."""
     return f"proposal:{proposal_id}:{action}:{proposed_by}"

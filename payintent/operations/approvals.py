@@ -11,7 +11,7 @@ from payintent.domain import ids
 from payintent.domain.errors import ConflictError, NotFoundError, RefusedError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
 from payintent.domain.refund import RefundStep
-from payintent.encryption import proposal_place
+from payintent.encryption import proposal_context
 from payintent.operations.base import (
     Actor,
     ChangeOperation,
@@ -315,7 +315,7 @@ def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]
     kind = OPERATIONS.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise ConflictError("this version cannot run it: propose it again")
-    encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+    encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=kind)

@@ -14,7 +14,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
-from payintent.encryption import proposal_place
+from payintent.encryption import proposal_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.config_entries import ConfigEntry
 from payintent.operations.config_file import ConfigFile, Placed
@@ -220,7 +220,7 @@ async def _load_waiting(context: OperationContext, steps: Sequence[Step]) -> dic
         page = await proposals.list_waiting(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
-                place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+                place = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
                 fields = context.encryption.decrypt(proposal.sealed, place)
                 waiting[fields] = ids.format_id(ids.APPROVAL, proposal.id)
         if len(page) < _PAGE:

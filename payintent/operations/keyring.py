@@ -12,7 +12,7 @@ from payintent.encryption import (
     callback_secret_context,
     mail_context,
     open_account,
-    proposal_place,
+    proposal_context,
 )
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.storage import accounts, encryption_keys, mails, payer_seals, proposals
@@ -170,7 +170,7 @@ async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
             assert proposal.sealed is not None  # noqa: S101 - the query selects only these
-            encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+            encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
             if anew := _anew(encryption, proposal.sealed, encryption_context):
                 await proposals.seal(tx, proposal.id, anew)
             after = proposal.id

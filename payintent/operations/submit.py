@@ -9,7 +9,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, ConflictError
-from payintent.encryption import proposal_place
+from payintent.encryption import proposal_context
 from payintent.operations.base import (
     Actor,
     AnyOperation,
@@ -148,7 +148,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             merchant_id=merchant_id,
             sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
-                proposal_place(proposal_id, operation.action, context.who),
+                proposal_context(proposal_id, operation.action, context.who),
             ),
             changes=changes,
             proposed_by=context.who,

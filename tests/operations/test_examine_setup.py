@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from payintent.domain.operator import Role
-from payintent.encryption import EncryptionKeyError, account_context, first_account_place
+from payintent.encryption import EncryptionKeyError, account_context, first_account_context
 from payintent.interpreter_checks import interpreter_doubts
 from payintent.operations.accounts import DisableAccount
 from payintent.operations.base import OperationContext
@@ -128,7 +128,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
-    place = first_account_place(world.account_id)
+    place = first_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
     [finding] = await examine_setup(context)
     assert finding == SetupFinding(
@@ -144,7 +144,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
 
 async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
     await _add_account(world, {"secret_key": "x"})
-    place = first_account_place(world.account_id)
+    place = first_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
     said = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
     assert said.status == 0, said

@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.operator import Role
-from payintent.encryption import EncryptionKeyError, callback_secret_context, first_account_place
+from payintent.encryption import EncryptionKeyError, callback_secret_context, first_account_context
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor, OperationContext
 from payintent.operations.chains import AddContract
@@ -240,7 +240,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     service = await ring.open("a", "b")
     before = service.encryption.encrypt(
         b'{"signing_secret":"fake-signing-secret"}',
-        first_account_place(world.account_id),
+        first_account_context(world.account_id),
     )
     await world.rows(
         "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before
