@@ -170,7 +170,9 @@ async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
             assert proposal.sealed is not None  # noqa: S101 - the query selects only these
-            encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
+            encryption_context = proposal_context(
+                proposal.id, proposal.action, proposal.proposed_by
+            )
             if anew := _anew(encryption, proposal.sealed, encryption_context):
                 await proposals.seal(tx, proposal.id, anew)
             after = proposal.id
