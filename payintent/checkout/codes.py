@@ -16,6 +16,7 @@ from payintent.checkout.rendering import HEADERS
 from payintent.checkout.wallet_step import wallet_step
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage import payments, sessions
+from payintent.storage.database import current_time
 from payintent.storage.payments import PaymentSnapshot
 
 
@@ -43,7 +44,7 @@ async def get_wallet_qr(request: Request) -> Response:
 async def get_open(request: Request) -> Response:
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
-    now = await payments.now(app.service.database)
+    now = await current_time(app.service.database)
     session_id = app.service.wallet_handoff.read(request.path_params["code"], now)
     found = await _find_by_session(app, session_id) if session_id else None
     if found is None:

@@ -25,7 +25,7 @@ from payintent.operations.approvals import (
 )
 from payintent.operations.base import ChangeOperation
 from payintent.operations.registry import OPERATIONS
-from payintent.storage import payments
+from payintent.storage.database import current_time
 
 _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
 
@@ -41,7 +41,7 @@ async def get_approvals(request: Request) -> Response:
         "approvals.html",
         approvals=found,
         chosen=wanted.status,
-        now=await payments.now(get_context(request).service.database),
+        now=await current_time(get_context(request).service.database),
         following=next_page(request, wanted.order, [approval.id for approval in found]),
     )
 
@@ -86,7 +86,7 @@ async def _approval_page(
         "approval.html",
         status=200 if refused is None else http_status(refused),
         approval=approval,
-        now=await payments.now(service.database),
+        now=await current_time(service.database),
         may_decide=role is not None and role.includes(least),
         least=least,
         is_own=approval.proposed_by == session.actor.who,

@@ -20,7 +20,7 @@ from payintent.console.sessions import OperatorSession
 from payintent.domain.case import CaseKind
 from payintent.domain.operator import Role
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
-from payintent.storage import payments
+from payintent.storage.database import current_time
 
 #: What has happened, for the person who decides.
 MEANINGS = {
@@ -51,7 +51,7 @@ async def get_cases(request: Request) -> Response:
         "cases.html",
         typed=typed(request),
         cases=found,
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         statuses=_STATUSES,
         which=wanted.status,
         kinds=[kind.value for kind in CaseKind],
@@ -67,7 +67,7 @@ async def get_case_page(request: Request) -> Response:
         "case.html",
         case=case,
         meaning=MEANINGS[CaseKind(case.kind)],
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         actions=_actions(session, case),
     )
 

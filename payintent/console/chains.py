@@ -18,7 +18,7 @@ from payintent.console.rendering import render
 from payintent.console.today_figures import age
 from payintent.evm.chain_reader import Finality
 from payintent.onchain.compare_endpoints import EndpointState
-from payintent.storage import payments
+from payintent.storage.database import current_time
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord
 
@@ -57,7 +57,7 @@ async def get_chains(request: Request) -> Response:
         )
         for chain, endpoints in zip(listed, await _compare_all(app, listed), strict=True)
     ]
-    now = await payments.now(database)
+    now = await current_time(database)
     return render(
         request,
         "chains.html",

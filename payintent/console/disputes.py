@@ -8,7 +8,7 @@ from payintent.console.access import signed_in
 from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query, typed
 from payintent.console.rendering import render
 from payintent.operations.disputes import ListDisputes
-from payintent.storage import payments
+from payintent.storage.database import current_time
 
 
 async def get_disputes(request: Request) -> Response:
@@ -22,7 +22,7 @@ async def get_disputes(request: Request) -> Response:
         "disputes.html",
         typed=typed(request),
         disputes=found,
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         which=wanted.status,
         following=next_page(request, wanted.order, [row.id for row in found]),
     )

@@ -14,8 +14,8 @@ from payintent.console.rendering import render
 from payintent.operations.accounts import ListAccounts
 from payintent.operations.providers import ListGatewayErrors, ListGatewayOutages, ListProviders
 from payintent.payments.gateway_health import GatewayChannel
-from payintent.storage import payments
 from payintent.storage.accounts import AccountRecord, Provider
+from payintent.storage.database import current_time
 from payintent.storage.gateway_outages import GatewayOutage
 
 #: How many of an account's last errors the page shows.
@@ -57,7 +57,7 @@ async def get_gateways(request: Request) -> Response:
     return render(
         request,
         "gateways.html",
-        now=await payments.now(service.database),
+        now=await current_time(service.database),
         providers=[_provider_row(provider, listed, outages) for provider in providers],
         outages=outages,
         errors=errors,

@@ -22,10 +22,10 @@ from payintent.domain import api_key
 from payintent.domain.claim_roles import parse_claim_roles, role_of_claim
 from payintent.domain.errors import NotFoundError, RefusedError
 from payintent.operations.base import IDENTITY
-from payintent.storage import audit, operator_identities, payments
+from payintent.storage import audit, operator_identities
 from payintent.storage.audit import NewAuditEntry
 from payintent.storage.console_sessions import SessionHolder
-from payintent.storage.database import Tx
+from payintent.storage.database import Tx, current_time
 from payintent.storage.operator_identities import NewSignIn, SignedIn
 from payintent.web.cookies import SignInCookie
 
@@ -48,7 +48,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
         metadata = await provider.metadata()
     except RefusedError as refused:
         return refused_page(request, refused, onward)
-    flow = begin_flow(app.service.encryption, onward, await payments.now(app.service.database))
+    flow = begin_flow(app.service.encryption, onward, await current_time(app.service.database))
     fields = {
         "response_type": _CODE,
         "client_id": provider.client_id,
@@ -80,7 +80,7 @@ async def get_oidc_callback(request: Request) -> Response:
     onward = "/"
     try:
         async with app.attempts.attempt(request, PROVIDER_SIGN_IN):
-            now = await payments.now(app.service.database)
+            now = await current_time(app.service.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(app.service.encryption, cookie, state, now)
             onward = onward_path(flow.onward)
@@ -115,7 +115,7 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
     )
     text = await provider.exchange(exchange)
     return await check_id_token(
-        provider, text, flow.nonce, await payments.now(app.service.database)
+        provider, text, flow.nonce, await current_time(app.service.database)
     )
 
 

@@ -32,7 +32,7 @@ from payintent.operations.rate_limits import ListRateLimits, SetRateLimit
 from payintent.operations.refund_threshold import SetRefundThreshold
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.restrictions import ListRestrictions
-from payintent.storage import payments
+from payintent.storage.database import current_time
 
 _DIGITS_MAX = 18
 _KEYS_SHOWN = 100
@@ -65,7 +65,7 @@ async def get_merchant(request: Request) -> Response:
         merchant=merchant,
         actions=_actions(session, merchant),
         add=_links(session, merchant_id),
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         **shown,
     )
 

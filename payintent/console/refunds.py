@@ -27,7 +27,7 @@ from payintent.operations.refunds import (
     ResendRefund,
     ShowRefund,
 )
-from payintent.storage import payments
+from payintent.storage.database import current_time
 
 
 async def get_refunds(request: Request) -> Response:
@@ -41,7 +41,7 @@ async def get_refunds(request: Request) -> Response:
         "refunds.html",
         typed=typed(request),
         refunds=found,
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
         waiting=other_page(request, step="approval", status=None, before=None, order=None),
@@ -57,7 +57,7 @@ async def get_refund_page(request: Request) -> Response:
         request,
         "refund.html",
         refund=refund,
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         is_own=refund.requested_by == session.actor.who,
         actions=_actions(session, refund),
     )

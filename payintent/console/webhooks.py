@@ -19,7 +19,7 @@ from payintent.operations.webhooks import (
     ReplayMissedEvents,
     ShowEvent,
 )
-from payintent.storage import payments
+from payintent.storage.database import current_time
 from payintent.storage.endpoint_list import COUNTED_MAX, EndpointRecord
 
 _STATES = ("pending", "delivered", "dead", "skipped")
@@ -38,7 +38,7 @@ async def get_webhooks(request: Request) -> Response:
         "webhooks.html",
         typed=typed(request),
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         counted_max=COUNTED_MAX,
         replay=link_operation(session, ReplayMissedEvents),
         replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
@@ -59,7 +59,7 @@ async def get_webhook_events(request: Request) -> Response:
         typed=query,
         deliveries=found,
         states=_STATES,
-        now=await payments.now(get_context(request).service.reading),
+        now=await current_time(get_context(request).service.reading),
         replay=link_operation(session, ReplayMissedEvents, **same),
         older=older,
     )

@@ -26,9 +26,8 @@ from payintent.onchain.watcher import (
     agreed_final_block,
     wake_decidable_sessions,
 )
-from payintent.storage import payments
 from payintent.storage.advisory_lock import AdvisoryLock, LockLostError, hold_advisory_lock
-from payintent.storage.database import Database, Executor
+from payintent.storage.database import Database, Executor, current_time
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 from payintent.waiting import wait_until_stopped
@@ -229,7 +228,7 @@ async def _leave_out_stuck(
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s or len(heads) == 1:
         return heads
-    now = await payments.now(context.database)
+    now = await current_time(context.database)
     moving = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
     if not moving:
         return heads
@@ -244,7 +243,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
     if not behind_max_s:
         return True
     newest = max(head.latest.at for head in heads)
-    return _age_s(newest, await payments.now(context.database)) <= behind_max_s
+    return _age_s(newest, await current_time(context.database)) <= behind_max_s
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:

@@ -30,8 +30,8 @@ from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_lo
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
 from payintent.onchain.unproven_transfers import Doubts, has_room, set_aside, settle_doubts
-from payintent.storage import payments, sessions
-from payintent.storage.database import Database
+from payintent.storage import sessions
+from payintent.storage.database import Database, current_time
 from payintent.storage.onchain import chains, pending_transfers, refund_logs, transfers
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
@@ -148,7 +148,7 @@ class FinalBlockReader:
         """Return the block to begin or continue at; None where it is not time yet."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
-        now = await payments.now(self.database)
+        now = await current_time(self.database)
         if (now - cursor.second_look_at).total_seconds() < _SECOND_LOOK_EVERY_S:
             return None
         first = min((contract.deployed_block for contract in contracts.values()), default=0)

@@ -8,8 +8,7 @@ from typing import Annotated
 from payintent.domain.errors import BadRequestError
 from payintent.operations.fields import option
 from payintent.operations.validation import as_utc
-from payintent.storage import payments
-from payintent.storage.database import Executor
+from payintent.storage.database import Executor, current_time
 
 MadeSince = Annotated[datetime | None, option("Made from this time on, UTC.")]
 MadeUntil = Annotated[datetime | None, option("Made before this time, UTC.")]
@@ -36,5 +35,5 @@ async def made_between(
     age = _AGE.fullmatch(older_than)
     if age is None:
         raise BadRequestError("older_than is a number and s, m, h or d, such as 30m")
-    aged = await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+    aged = await current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
     return MadeBetween(since, aged if until is None else min(aged, until))

@@ -26,8 +26,8 @@ from payintent.operations.validation import (
     require_payment,
 )
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, payments, refund_reviews, refunds, resting_refunds
-from payintent.storage.database import Executor, Tx
+from payintent.storage import captures, cases, refund_reviews, refunds, resting_refunds
+from payintent.storage.database import Executor, Tx, current_time
 from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
 _RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
@@ -138,7 +138,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """End the refund; its requester may withdraw it this way too."""
         refund = await _lock(tx, await _known(tx, self.refund_id))
-        at = await payments.now(tx)
+        at = await current_time(tx)
         unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
         if not unsent and refund.step is not RefundStep.APPROVAL:
             raise ConflictError(f"the refund cannot be rejected: it is {_how_far(refund)}")
@@ -242,7 +242,7 @@ async def _check_resting(
         raise ConflictError("the chain shows that money went back under this refund's id")
     if found.disputed:
         raise ConflictError("a dispute holds the money that it would give back")
-    capabilities = context.accounts.capabilities(found.provider)
+    capabilities = context.capabilities(found.provider)
     is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
     if found.step == RefundStep.SENT and not is_repeatable:
         raise UnprocessableError(
@@ -264,7 +264,7 @@ async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
         raise ConflictError(f"the refund does not wait for approval: it is {_how_far(refund)}")
-    return refund, await payments.now(tx)
+    return refund, await current_time(tx)
 
 
 def _how_far(refund: Refund) -> str:

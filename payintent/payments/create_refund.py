@@ -32,7 +32,7 @@ from payintent.payments.refund_approval import destination_and_step
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, payments, refunds
 from payintent.storage.captures import LockedCapture
-from payintent.storage.database import Database, Tx
+from payintent.storage.database import Database, Tx, current_time
 from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
@@ -235,7 +235,7 @@ async def refund_case(
             destination=destination,
             step=step,
             requested_by=who,
-            at=await payments.now(tx),
+            at=await current_time(tx),
         ),
     )
 

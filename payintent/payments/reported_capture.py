@@ -7,9 +7,9 @@ from uuid import UUID
 from payintent.domain.case import MoneyOrigin
 from payintent.domain.payment import Payment
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, payments, sessions
+from payintent.storage import captures, sessions
 from payintent.storage.captures import LockedCapture
-from payintent.storage.database import Tx
+from payintent.storage.database import Tx, current_time
 
 
 class EarlyReportError(Exception):
@@ -43,7 +43,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         raise EarlyReportError(running_id)
     if owned is None:
         return None
-    payment, now = None, await payments.now(tx)
+    payment, now = None, await current_time(tx)
     if owned.payment_id is not None:
         locked = await lock_payments(tx, [owned.payment_id])
         payment, now = locked.payments[0], locked.now

@@ -11,8 +11,8 @@ from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, d
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import captures, cases, payments, refund_reviews, refunds
-from payintent.storage.database import Tx
+from payintent.storage import captures, cases, refund_reviews, refunds
+from payintent.storage.database import Tx, current_time
 
 _log = get_logger("settle_refund")
 _NOTE_MAX = 500
@@ -45,7 +45,7 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
         locked = await lock_payments(tx, [refund_before.payment_id])
         payment, now = locked.payments[0], locked.now
     else:
-        now = await payments.now(tx)
+        now = await current_time(tx)
     await captures.lock(tx, refund_before.capture_id)
     return payment, await refunds.lock(tx, refund_id), now
 

@@ -11,7 +11,8 @@ from payintent.portal.challenges import ChallengePurpose, make_challenge, read_c
 from payintent.portal.passkey_verifier import PasskeyError, open_verifier
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import Visit, fields_of, member_page, redirect
-from payintent.storage import members, payments
+from payintent.storage import members
+from payintent.storage.database import current_time
 
 _log = get_logger("portal")
 _ACCESS = "/merchant/access"
@@ -25,7 +26,7 @@ async def get_access(visit: Visit) -> Response:
 @member_page()
 async def get_passkey_options(visit: Visit) -> Response:
     service, session = visit.app.service, visit.session
-    now = await payments.now(service.database)
+    now = await current_time(service.database)
     present = await members.list_passkeys(service.database, session.member_id)
     challenge = make_challenge(service.encryption, ChallengePurpose.REGISTER, str(session.id), now)
     verifier = open_verifier(service.settings)
@@ -35,7 +36,7 @@ async def get_passkey_options(visit: Visit) -> Response:
 @member_page()
 async def post_passkey(visit: Visit) -> Response:
     service, session = visit.app.service, visit.session
-    now = await payments.now(service.database)
+    now = await current_time(service.database)
     verifier = open_verifier(service.settings)
     try:
         new = verifier.check_registration(

@@ -26,8 +26,8 @@ from payintent.portal.visits import (
     session_digest,
     visitor_cookie,
 )
-from payintent.storage import member_sessions, members, payments
-from payintent.storage.database import Tx
+from payintent.storage import member_sessions, members
+from payintent.storage.database import Tx, current_time
 from payintent.storage.members import PasskeyUse
 from payintent.web.cookies import make_token
 from payintent.web.forms import make_form_token
@@ -61,7 +61,7 @@ async def get_portal_sign_in_options(request: Request) -> Response:
     visitor = visitor_cookie(service.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
-    now = await payments.now(service.database)
+    now = await current_time(service.database)
     challenge = make_challenge(service.encryption, ChallengePurpose.SIGN_IN, visitor, now)
     verifier = open_verifier(service.settings)
     return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
@@ -121,7 +121,7 @@ async def _sign_in_by_passkey(app: AppContext, visitor: str, credential: str) ->
     verifier = open_verifier(service.settings)
     try:
         assertion = verifier.read_assertion(credential)
-        now = await payments.now(service.database)
+        now = await current_time(service.database)
         passkey = await members.find_passkey(service.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")

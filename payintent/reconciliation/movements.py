@@ -39,8 +39,9 @@ from payintent.reconciliation.listed_payouts import (
     settle_payouts,
 )
 from payintent.reconciliation.runs import SOURCE_FAILURES
-from payintent.storage import captures, cases, gateway_payouts, payments, reconciliation_runs
+from payintent.storage import captures, cases, gateway_payouts, reconciliation_runs
 from payintent.storage.advisory_lock import LockLostError, hold_advisory_lock
+from payintent.storage.database import current_time
 from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
 
 SOURCE = "api"
@@ -78,7 +79,7 @@ async def compare_movements(comparison: MovementComparison) -> None:
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
     ]
-    now = await payments.now(database)
+    now = await current_time(database)
     for account in await reconciliation_runs.list_reporting(database, providers, SOURCE):
         await _compare_days(comparison, account, now)
 

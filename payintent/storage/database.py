@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import LiteralString, Protocol
 
 from payintent.config import Settings
@@ -34,7 +35,7 @@ from payintent.storage.driver import (
 )
 from payintent.storage.payer_sealing import PayerSealing
 
-__all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "in_transaction"]
+__all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
 
 #: True inside a transaction; ports assert that it is not, since no network is used inside one.
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
@@ -60,6 +61,13 @@ class Executor(Protocol):
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row, or None."""
         ...
+
+
+async def current_time(database: Executor) -> datetime:
+    """Read the database's clock; deadlines and ages are always decided by this clock."""
+    row = await database.row("SELECT clock() AS now")
+    assert row is not None  # noqa: S101 - SELECT without FROM has one row
+    return row["now"]
 
 
 class Tx:

@@ -169,13 +169,6 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     return LockedPayments([_payment_of_many(row, tx.payer_sealing) for row in rows], rows[0]["now"])
 
 
-async def now(database: Executor) -> datetime:
-    """Read the database's clock, the only one that decides about payments."""
-    row = await database.row("SELECT clock() AS now")
-    assert row is not None  # noqa: S101 - SELECT without FROM has one row
-    return row["now"]
-
-
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
     """Lock PENDING payments past their deadline, oldest first; locked ones are skipped."""
     rows = await tx.fetch(

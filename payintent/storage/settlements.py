@@ -20,7 +20,7 @@ from payintent.domain.settlement import SettlementDecision
 from payintent.storage import captures, cases, ledger, payments, sessions
 from payintent.storage.captures import NO_CHARGES, SettledCapture
 from payintent.storage.cases import NewCase
-from payintent.storage.database import Tx
+from payintent.storage.database import Tx, current_time
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import NewTransfer
 from payintent.storage.payments import LockedPayments
@@ -111,7 +111,7 @@ async def load(
 
 async def _lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     if not payment_ids:
-        return LockedPayments([], await payments.now(tx))
+        return LockedPayments([], await current_time(tx))
     return await payments.lock(tx, payment_ids)
 
 

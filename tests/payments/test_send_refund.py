@@ -12,7 +12,8 @@ from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.send_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
 from payintent.payments.settle_refund import settle_refund
 from payintent.payments.transitions import lock_payments
-from payintent.storage import payments, refund_reviews
+from payintent.storage import refund_reviews
+from payintent.storage.database import current_time
 from tests.payments.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.payments.refunding import (
     ABSENT,
@@ -448,7 +449,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
     await world.move_clock(GIVE_UP_AFTER_S + 60)
     async with world.database.transaction() as tx:
-        at = await payments.now(tx)
+        at = await current_time(tx)
         await refund_reviews.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []
