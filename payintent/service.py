@@ -16,6 +16,7 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import load_gateway_packages
 from payintent.open_database import open_database
 from payintent.operations.base import Actor, AnyOperation, ChangeOperation, OperationContext
+from payintent.operations.registry import OPERATIONS
 from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
 from payintent.payments.catalog import Catalogs
 from payintent.payments.create import PaymentCreator
@@ -121,9 +122,8 @@ class Service:
             reading=self.reading,
             encryption=self.encryption,
             settings=self.settings,
-            accounts=self.accounts,
-            merchants=self.merchants,
-            policies=self.policies,
+            gateways=self.accounts.gateways,
+            operations=OPERATIONS,
         )
 
     async def submit(

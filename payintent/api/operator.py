@@ -27,6 +27,7 @@ from payintent.operations.base import Actor, ReadOperation
 from payintent.operations.conversion import convert_operation, find_operation
 from payintent.operations.json_values import to_json_value
 from payintent.operations.payment_details import ShowPayment
+from payintent.operations.registry import OPERATIONS
 from payintent.operations.webhooks import ReplayEvent
 from payintent.storage import delivery_list, outbox
 from payintent.storage.delivery_list import DeliveryFilter
@@ -78,7 +79,8 @@ async def replay_webhook(request: Request) -> Response:
 async def run_operation_route(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
     app, operator = await _operated(request)
-    kind = find_operation(request.path_params["subject"], request.path_params["verb"])
+    params = request.path_params
+    kind = find_operation(OPERATIONS, f"{params['subject']}.{params['verb']}")
     wanted = "GET" if issubclass(kind, ReadOperation) else "POST"
     if request.method != wanted:
         answer = error_response(ErrorCode.BAD_REQUEST, f"{kind.action} takes {wanted}", 405)

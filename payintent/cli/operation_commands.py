@@ -22,9 +22,9 @@ from payintent.cli.common import (
 from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
 from payintent.cli.field_values import get_value_form
 from payintent.cli.results import print_result
-from payintent.operations.base import ChangeOperation
+from payintent.operations.base import ChangeOperation, OperationType
 from payintent.operations.fields import OperationField, Parameter, list_fields, summarize
-from payintent.operations.registry import OPERATIONS, OperationType
+from payintent.operations.registry import OPERATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

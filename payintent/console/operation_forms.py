@@ -9,10 +9,9 @@ from typing import Any, Literal, cast, get_args, get_origin
 from uuid import UUID, uuid4
 
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.base import ChangeOperation
+from payintent.operations.base import ChangeOperation, OperationType
 from payintent.operations.conversion import convert_operation
 from payintent.operations.fields import OperationField, list_fields
-from payintent.operations.registry import OperationType
 
 _PAIRS = 6  # names and values of a mapping that a form has
 _CLEARED = '""'  # typed as at a terminal: an empty text, or a list without items

@@ -25,9 +25,9 @@ from payintent.console.sessions import OperatorSession
 from payintent.domain.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.approvals import proposal_view
-from payintent.operations.base import ChangeOperation, ReadOperation
+from payintent.operations.base import ChangeOperation, OperationType, ReadOperation
 from payintent.operations.conversion import find_operation
-from payintent.operations.registry import OPERATIONS, OperationType
+from payintent.operations.registry import OPERATIONS
 from payintent.storage.proposals import Proposal
 
 _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
@@ -125,7 +125,8 @@ async def _run_step(
 
 def _find_allowed(request: Request, session: OperatorSession) -> OperationType:
     """Return the operation of a path; `FORBIDDEN` if the role does not include it."""
-    kind = find_operation(request.path_params["subject"], request.path_params["verb"])
+    params = request.path_params
+    kind = find_operation(OPERATIONS, f"{params['subject']}.{params['verb']}")
     role = session.actor.role
     if role is None or not role.includes(kind.needs_role):
         raise RefusedError(

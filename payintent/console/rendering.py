@@ -15,8 +15,8 @@ from payintent.console.sessions import OperatorSession
 from payintent.console.static_files import console_file_url, console_style, style_sources
 from payintent.domain.price import format_rate
 from payintent.json_format import format_timestamp
+from payintent.operations.base import OperationType
 from payintent.operations.fields import summarize
-from payintent.operations.registry import OperationType
 from payintent.web.compression import html_response
 from payintent.web.templates import make_environment
 

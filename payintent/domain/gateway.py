@@ -82,6 +82,11 @@ class GatewayCapabilities:
     #: Of the gateway's own files of payments, refunds and payouts.
     layouts: tuple[FileLayout, ...] = ()
 
+    @property
+    def currencies(self) -> frozenset[str] | None:
+        """The currencies that the gateway accepts; None: any."""
+        return None if self.decimals is None else frozenset(self.decimals)
+
     def page_url(self, account: GatewayAccount) -> str:
         """Return the base URL of the gateway's pages: that of its API where no other is known."""
         given = self.pages or account.credentials.get("page_url")

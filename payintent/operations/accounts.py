@@ -29,7 +29,8 @@ from payintent.operations.validation import (
     is_database_id,
     quote_input,
 )
-from payintent.storage import accounts, merchants
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.storage import accounts
 from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
@@ -82,9 +83,9 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        capabilities = context.accounts.capabilities(self.provider)
+        capabilities = context.capabilities(self.provider)
         if capabilities is None:
-            names = ", ".join(sorted(context.accounts.providers))
+            names = ", ".join(sorted(context.gateways))
             raise BadRequestError(f"provider must be one of {names}")
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
@@ -106,7 +107,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             raise BadRequestError(f"{self.provider} moves no money, and has test accounts alone")
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        await ensure_writing_key(context, tx)
+        await ensure_writing_key(tx, context.encryption)
         new = NewAccount(
             provider=self.provider,
             merchant_id=self.merchant_id,
@@ -162,7 +163,8 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
     async def read(self, context: OperationContext) -> AccountCheckResult:
         """Check the account, also a disabled one; `NOT_FOUND` if there is none of this id."""
         account = await _known(context.database, self.account_id)
-        check = await context.accounts.check(account.id, account.provider)
+        gateway_accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        check = await gateway_accounts.check(account.id, account.provider)
         return AccountCheckResult(
             account_id=account.id,
             provider=account.provider,
@@ -227,7 +229,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Update what was given; all processes use it within seconds."""
         if self.credentials is not None:
-            await ensure_writing_key(context, tx)
+            await ensure_writing_key(tx, context.encryption)
         before = await _locked(tx, self.account_id)
         changed = replace(
             before,
@@ -316,8 +318,9 @@ async def seal_credentials(
 
 
 async def _check_owner(context: OperationContext, owner: int | None, *, livemode: bool) -> None:
-    merchant = None if owner is None else await merchants.get(context.database, owner)
-    if merchant is not None and merchant.livemode != livemode:
+    if owner is None:
+        return
+    if await accounts.find_merchant_mode(context.database, owner) is (not livemode):
         raise BadRequestError(
             "a test merchant has test accounts alone, and no other merchant has them"
         )
@@ -327,7 +330,7 @@ def _check_countries(
     context: OperationContext, provider: str, countries: Sequence[str] | None
 ) -> None:
     check_market(countries, None)
-    capabilities = context.accounts.capabilities(provider)
+    capabilities = context.capabilities(provider)
     allowed = capabilities and capabilities.countries
     if countries is None or allowed is None:
         return

@@ -30,7 +30,6 @@ from payintent.operations.refunds import (
     RejectRefund,
     ShowRefund,
 )
-from payintent.operations.registry import OPERATIONS
 from payintent.operations.validation import check_list_limit, check_note, parse_before, quote_input
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
@@ -312,7 +311,7 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
-    kind = OPERATIONS.get(proposal.action)
+    kind = context.operations.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise ConflictError("this version cannot run it: propose it again")
     encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)

@@ -8,12 +8,10 @@ import msgspec
 
 from payintent.config import Settings
 from payintent.domain.errors import ConflictError, ErrorCode, RefusedError
+from payintent.domain.gateway import Gateway, GatewayCapabilities
 from payintent.domain.operator import Role
 from payintent.encryption import Encryption
 from payintent.operations.json_values import to_json_value
-from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.payments.merchant_cache import MerchantCache
-from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import audit
 from payintent.storage.database import Database, Executor, Tx
 
@@ -42,15 +40,14 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """The database, gateways, settings and actor that an operation runs with."""
+    """What an operation may use. Use cases that need more are built from these fields."""
 
     database: Database
-    reading: Executor  # for lists, which may lag by a few seconds on a replica
+    reading: Executor  # for lists; a replica may lag by a few seconds
     encryption: Encryption
     settings: Settings
-    accounts: GatewayAccounts
-    merchants: MerchantCache
-    policies: PolicyCache
+    gateways: Mapping[str, Gateway]  # the adapters, by provider
+    operations: "Mapping[str, OperationType]"  # by action
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second operator, if the operation needed one
 
@@ -58,6 +55,11 @@ class OperationContext:
     def who(self) -> str:
         """Return who runs the operation, or who proposed it."""
         return self.actor.who
+
+    def capabilities(self, provider: str) -> GatewayCapabilities | None:
+        """Return the capabilities of a provider's adapter; None if it is not installed."""
+        gateway = self.gateways.get(provider)
+        return gateway.capabilities if gateway else None
 
     @property
     def is_unbound(self) -> bool:
@@ -139,6 +141,7 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
 
 
 AnyOperation = ReadOperation[R] | ChangeOperation[R]
+OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
 
 
 class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):

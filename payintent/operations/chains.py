@@ -102,7 +102,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Store the account of the contract, and read the chain from its block."""
-        await ensure_writing_key(context, tx)
+        await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
         new = NewAccount(

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from payintent.domain.errors import BadRequestError, NotFoundError
-from payintent.operations.registry import OPERATIONS, OperationType
+from payintent.operations.base import OperationType
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def find_operation(subject: str, verb: str) -> OperationType:
-    operation = OPERATIONS.get(f"{subject}.{verb}")
+def find_operation(operations: Mapping[str, OperationType], action: str) -> OperationType:
+    operation = operations.get(action)
     if operation is None:
         raise NotFoundError("no such operation")
     return operation

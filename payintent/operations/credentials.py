@@ -22,7 +22,7 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
 
 def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
     """Refuse names that the provider's adapter does not know, and a lack of those it needs."""
-    capabilities = context.accounts.capabilities(provider)
+    capabilities = context.capabilities(provider)
     if capabilities is None:  # its adapter is not installed
         return
     needed = capabilities.credentials
@@ -44,7 +44,7 @@ def check_origins(
     """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
     if context.settings.sandbox:
         return
-    capabilities = context.accounts.capabilities(provider)
+    capabilities = context.capabilities(provider)
     allowed: set[str | None] = set()
     if capabilities is not None:
         allowed = {*capabilities.origins, *map(web_origin, context.settings.more_gateway_origins)}
@@ -63,7 +63,8 @@ def check_origins(
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Refuse test credentials in an account that should move money, and the reverse."""
-    if mistake := context.accounts.mistaken_mode(account):
+    capabilities = context.capabilities(account.provider)
+    if capabilities and (mistake := capabilities.mistaken_mode(account)):
         raise BadRequestError(mistake)
 
 

@@ -61,7 +61,7 @@ def _examine_accounts(
             unbound.append(str(account.id))
         if not account.enabled:
             continue
-        capabilities = context.accounts.capabilities(account.provider)
+        capabilities = context.capabilities(account.provider)
         if capabilities is None:
             abandoned.setdefault(account.provider, []).append(str(account.id))
         elif missing := capabilities.credentials - names:

@@ -118,14 +118,14 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
         )
 
 
-async def ensure_writing_key(context: OperationContext, tx: Tx) -> None:
+async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
     """Record that our first key encrypts; writers of secrets call this before any other lock.
 
     So a key that a process still encrypts with never counts as retired.
     """
-    name = context.encryption.writer
+    name = encryption.writer
     if not await encryption_keys.lock_writing_key(tx, name):
-        await encryption_keys.record_writing_key(tx, name, context.encryption.marks[name])
+        await encryption_keys.record_writing_key(tx, name, encryption.marks[name])
 
 
 async def _reseal_secrets(encryption: Encryption, tx: Tx) -> int:

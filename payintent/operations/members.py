@@ -95,7 +95,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
         """Add the member unless it is there, and store the digest of a new link."""
         if context.settings.sends_mail:
-            await ensure_writing_key(context, tx)
+            await ensure_writing_key(tx, context.encryption)
         new = NewMember(
             id=tx.id_generator.new_id(),
             merchant_id=self.merchant_id,

@@ -108,7 +108,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
-        await ensure_writing_key(context, tx)
+        await ensure_writing_key(tx, context.encryption)
         activation = ActivationStatus.ACTIVE if context.settings.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
             tx,
@@ -336,7 +336,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
         """Let the old secrets expire after the overlap, and store the new one."""
-        await ensure_writing_key(context, tx)
+        await ensure_writing_key(tx, context.encryption)
         await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return IssuedCallbackSecret(
             self.merchant_id, await add_callback_secret(context, tx, self.merchant_id)

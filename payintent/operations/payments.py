@@ -16,6 +16,7 @@ from payintent.operations.validation import check_text_if_given, require_payment
 from payintent.payments.cancel import cancel_by_operator
 from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
 from payintent.payments.expire import check_stranded, expire_stranded
+from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import read_unavailable_channels
 from payintent.storage import refunds
 from payintent.storage.database import Tx
@@ -114,7 +115,8 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
             destination=self.destination,
         )
         down = await read_unavailable_channels(tx)
-        creator = RefundCreator(database=context.database, accounts=context.accounts)
+        accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        creator = RefundCreator(database=context.database, accounts=accounts)
         refund = (await creator.create_within(tx, ask, down)).refund
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
@@ -141,7 +143,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         payment = await require_payment(context.database, self.payment_id)
-        stranded = await check_stranded(context.database, payment, context.accounts.providers)
+        stranded = await check_stranded(context.database, payment, context.gateways)
         found = await pending_transfers.list_session_transactions(
             context.database, stranded.session.id
         )
@@ -154,11 +156,11 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         found = await require_payment(context.database, self.payment_id)
-        await check_stranded(context.database, found, context.accounts.providers)
+        await check_stranded(context.database, found, context.gateways)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         found = await require_payment(tx, self.payment_id)
-        ended = await expire_stranded(tx, found.payment.id, context.accounts.providers)
+        ended = await expire_stranded(tx, found.payment.id, context.gateways)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,

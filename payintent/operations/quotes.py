@@ -11,7 +11,9 @@ from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.validation import require_payment
-from payintent.payments.merchant_cache import MerchantSetup
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.merchant_cache import MerchantCache, MerchantSetup
+from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.quotes import explain_quotes
 
 
@@ -41,16 +43,17 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:
         payment = (await require_payment(context.database, self.payment_id)).payment
-        setup = await context.merchants.get(payment.merchant_id)
+        accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
+        setup = await MerchantCache(context.database, accounts).get(payment.merchant_id)
         quote_country = resolve_quote_country(
             payment,
             setup.merchant,
             setup.payable,
             self.country,
             None,
-            await context.policies.restrictions(),
+            await PolicyCache(context.database, kept_s=0).restrictions(),
         )
-        silent = await context.accounts.unavailable()
+        silent = await accounts.unavailable()
         return [
             explanation
             for method in setup.methods

@@ -75,11 +75,12 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
 
 def _complete(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
-    """Give the times their zone, and what is known of the gateway: layouts and currencies."""
+    """Convert the times to UTC, and add the file layouts and currencies of the gateway."""
+    capabilities = context.capabilities(comparison.provider)
     return replace(
         comparison,
-        file=replace(comparison.file, layouts=context.accounts.layouts(comparison.provider)),
-        currencies=context.accounts.currencies(comparison.provider),
+        file=replace(comparison.file, layouts=capabilities.layouts if capabilities else ()),
+        currencies=capabilities and capabilities.currencies,
         since=as_utc("since", comparison.since),
         until=as_utc("until", comparison.until),
     )

@@ -140,7 +140,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
     changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with context.database.transaction() as tx:
-        await ensure_writing_key(context, tx)
+        await ensure_writing_key(tx, context.encryption)
         proposal_id = tx.id_generator.new_id()
         new = NewProposal(
             id=proposal_id,

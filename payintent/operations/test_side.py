@@ -41,7 +41,7 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
     if side_id is not None:
         await _ensure_test_account(context, tx, side_id)
         return TestSide(side_id, None)
-    await ensure_writing_key(context, tx)
+    await ensure_writing_key(tx, context.encryption)
     side_id = await merchants.add_test_side(tx, merchant_id)
     await _ensure_test_account(context, tx, side_id)
     await offer_all_methods(tx, side_id, livemode=False)
@@ -55,7 +55,7 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
     """
     if await accounts.has_own(tx, side_id, PROVIDER):
         return
-    await ensure_writing_key(context, tx)
+    await ensure_writing_key(tx, context.encryption)
     new = NewAccount(
         provider=PROVIDER,
         merchant_id=side_id,

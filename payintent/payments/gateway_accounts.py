@@ -56,7 +56,7 @@ class GatewayAccounts:
     ) -> None:
         self._database = database
         self._encryption = encryption
-        self._gateways = gateways
+        self.gateways = gateways
         self.health = GatewayHealth(database, monotonic)
         self.log = GatewayCallLog(database, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
@@ -66,20 +66,19 @@ class GatewayAccounts:
 
     @property
     def providers(self) -> frozenset[str]:
-        return frozenset(self._gateways)
+        return frozenset(self.gateways)
 
     def gateway(self, provider: str) -> Gateway | None:
-        return self._gateways.get(provider)
+        return self.gateways.get(provider)
 
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
-        gateway = self._gateways.get(provider)
+        gateway = self.gateways.get(provider)
         return gateway.capabilities if gateway else None
 
     def currencies(self, provider: str) -> frozenset[str] | None:
-        """Return the currencies that a provider's gateway takes; None: any."""
+        """Return the currencies that a provider's gateway accepts; None: any."""
         capabilities = self.capabilities(provider)
-        decimals = capabilities and capabilities.decimals
-        return None if decimals is None else frozenset(decimals)
+        return capabilities.currencies if capabilities else None
 
     def layouts(self, provider: str) -> Sequence[FileLayout]:
         capabilities = self.capabilities(provider)
@@ -95,7 +94,7 @@ class GatewayAccounts:
 
     def narrowed(self, method: A) -> A:
         """Apply its gateway's capabilities to a method; without an adapter it takes nothing."""
-        gateway = self._gateways.get(method.provider)
+        gateway = self.gateways.get(method.provider)
         if gateway is None:
             return replace(method, account_enabled=False)
         capabilities = gateway.capabilities

@@ -128,6 +128,12 @@ async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
     return row is not None
 
 
+async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | None:
+    """Return whether a merchant is a live one; None if the merchant does not exist."""
+    row = await database.row("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
+    return row["livemode"] if row else None
+
+
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
     """List the platform's enabled accounts of a mode, for methods of any merchant of it."""
     rows = await database.fetch(
