@@ -11,7 +11,7 @@ from payintent.api.authentication_failures import Attempts, UnauthorizedError
 from payintent.api.call_log import MERCHANT
 from payintent.api.key_uses import KeyUses
 from payintent.domain import api_key
-from payintent.domain.payable import payable_decimals
+from payintent.domain.payable import apply_capabilities, payable_decimals
 from payintent.encryption import Encryption
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.storage import api_keys, operator_tokens
@@ -67,8 +67,11 @@ class Authenticator:
         if merchant is None or not hmac.compare_digest(merchant.digest, expected):
             self._merchants.remove(digest)
             raise UnauthorizedError(api_key.MERCHANT, _reason(merchant and merchant.digest))
-        narrowed = [self._accounts.narrowed(method) for method in merchant.methods]
-        merchant = replace(merchant, payable=payable_decimals(merchant.market, narrowed))
+        methods = [
+            apply_capabilities(method, self._accounts.capabilities(method.provider))
+            for method in merchant.methods
+        ]
+        merchant = replace(merchant, payable=payable_decimals(merchant.market, methods))
         self._merchants.set(digest, merchant)
         return merchant
 

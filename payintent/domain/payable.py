@@ -1,58 +1,66 @@
-"""What can be paid: the one rule behind the catalog, creates and quotes."""
+"""The rule that decides what a buyer can pay with; the catalog, creates and quotes share it."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from payintent.domain.catalog import payable_by_country, payable_currencies
 from payintent.domain.currencies import TENDER
+from payintent.domain.gateway import GatewayCapabilities
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
+
+A = TypeVar("A", bound=Acceptance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PayableMethods:
-    methods: tuple[tuple[PaymentMethod, Market], ...]  # each with where it can be used
+    methods: tuple[tuple[PaymentMethod, Market], ...]  # each method with its usable market
     by_country: Mapping[str, tuple[str, ...]]  # currencies; restrictions are ignored
 
 
+def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A:
+    """Limit a method to the capabilities of its gateway; None (no adapter) disables it."""
+    if capabilities is None:
+        return replace(method, account_enabled=False)
+    return replace(
+        method,
+        decimals=capabilities.decimals,
+        amount_limits={**capabilities.limits, **method.amount_limits},
+        countries=_intersect(method.countries, capabilities.countries),
+    )
+
+
 def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
-    reached = [(method, reached_by(method)) for method in methods]
-    usable = tuple((method, market) for method, market in reached if market is not None)
-    return PayableMethods(usable, payable_by_country(market, tuple(at for _, at in usable)))
+    markets = [(method, usable_market(method)) for method in methods]
+    usable = tuple((method, accepted) for method, accepted in markets if accepted is not None)
+    by_country = payable_by_country(market, tuple(accepted for _, accepted in usable))
+    return PayableMethods(usable, by_country)
 
 
-def reached_by(method: Acceptance) -> Market | None:
-    """Return the currencies and countries a method can be used for; None where it cannot.
+def usable_market(method: Acceptance) -> Market | None:
+    """Return the currencies and countries a method can be used for; None if it cannot be used.
 
-    The method and its account are enabled, its token is enabled and has an address, its chain is
-    watched, and its gateway counts the currency. Countries are those of both method and account.
+    The method and its account must be enabled, its token enabled with an address, its chain
+    watched, and the currency supported by its gateway. Countries are the intersection of the
+    method's and the account's.
     """
     if not (method.enabled and method.account_enabled):
         return None
-    taken = tuple(code for code in method.currencies if held_decimals(method, code) is not None)
-    countries = common_countries(method.countries, method.account_countries)
-    return Market(countries, taken) if taken else None
+    currencies = tuple(
+        code for code in method.currencies if payable_precision(method, code) is not None
+    )
+    countries = _intersect(method.countries, method.account_countries)
+    return Market(countries, currencies) if currencies else None
 
 
-def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
-    found = (reached_by(method) for method in methods)
-    return tuple(reached for reached in found if reached is not None)
+def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
+    return tuple(filter(None, map(usable_market, methods)))
 
 
-def common_countries(
-    countries: tuple[str, ...] | None, others: Collection[str] | None
-) -> tuple[str, ...] | None:
-    """Return the countries that two lists share; `None` stands for all."""
-    if others is None:
-        return countries
-    if countries is None:
-        return tuple(sorted(others))
-    return tuple(country for country in countries if country in others)
-
-
-def held_decimals(method: Acceptance, currency: str) -> int | None:
+def payable_precision(method: Acceptance, currency: str) -> int | None:
     """Return the decimals of a currency at a method: a token's on its chain, or ours.
 
-    `None` where its gateway does not count the currency, or its token is not taken on its chain.
+    None if the gateway does not support the currency, or the chain does not accept the token.
     """
     if method.decimals is not None and currency not in method.decimals:
         return None
@@ -62,13 +70,24 @@ def held_decimals(method: Acceptance, currency: str) -> int | None:
 
 
 def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
-    """Return each currency payable somewhere, with the most decimals that a method supports.
+    """Return each currency payable in any country, with the most decimals that a method supports.
 
     Restrictions are ignored: they depend on the buyer.
     """
-    found: dict[str, int] = {}
+    decimals: dict[str, int] = {}
     for method in methods:
-        reached = reached_by(method)
-        for code in payable_currencies(market, (reached,)) if reached else ():
-            found[code] = max(found.get(code, 0), held_decimals(method, code) or 0)
-    return found
+        for code in payable_currencies(market, usable_markets([method])):
+            precision = payable_precision(method, code) or 0
+            decimals[code] = max(decimals.get(code, 0), precision)
+    return decimals
+
+
+def _intersect(
+    countries: tuple[str, ...] | None, supported: Collection[str] | None
+) -> tuple[str, ...] | None:
+    """Return the countries that are in both lists; None stands for all countries."""
+    if supported is None:
+        return countries
+    if countries is None:
+        return tuple(sorted(supported))
+    return tuple(country for country in countries if country in supported)

@@ -9,7 +9,7 @@ from payintent.domain.currencies import TENDER, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest_unit
-from payintent.domain.payable import PayableMethods, held_decimals, reached_by
+from payintent.domain.payable import PayableMethods, payable_precision, usable_market
 from payintent.domain.payment import Payment
 from payintent.domain.price import Price, PriceRates, TaxCountry, TaxManager, make_price
 from payintent.domain.quote import Quote
@@ -140,7 +140,7 @@ def _explain(
     currency: str,
     tax_rate: Decimal,
 ) -> Quote | QuoteRefusal:
-    country, reached = quote_country.country, reached_by(method)
+    country, reached = quote_country.country, usable_market(method)
     if currency not in TENDERED[country]:
         return QuoteRefusal(f"{currency} is not used in {country}")
     if TENDER[currency].crypto and not quote_country.crypto:
@@ -148,7 +148,7 @@ def _explain(
     if not merchant.market.includes(currency, country):
         return QuoteRefusal(f"the merchant is not activated for {currency} in {country}")
     if reached is None or not reached.includes(currency, country):
-        if held_decimals(method, currency) is None:
+        if payable_precision(method, currency) is None:
             return QuoteRefusal(f"its gateway or chain does not take {currency}")
         return QuoteRefusal(f"the method, its account or its gateway is not for {country}")
     return _quote_or_refusal(payment, method, country, currency, tax_rate)
@@ -184,7 +184,7 @@ def _quote_or_refusal(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
 ) -> Quote | QuoteRefusal:
     """Price a method in a currency; refused if its gateway cannot collect that total."""
-    decimals = held_decimals(method, currency)
+    decimals = payable_precision(method, currency)
     if decimals is None:
         return QuoteRefusal(f"its gateway or chain does not take {currency}")
     if not can_hold_exactly(payment, currency, decimals):

@@ -1,12 +1,11 @@
-"""Merchants as operators look for them, and what is left to do before one is in service."""
+"""Lists of merchants and callback secrets, and the activation checklist."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.domain.activation import ActivationStatus, is_in_service
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
-from payintent.domain.payment import PaymentStatus
 from payintent.operations.base import OperationContext, ReadOperation
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import (
@@ -22,16 +21,12 @@ from payintent.storage import (
     configuration,
     merchants,
     payment_methods,
-    payment_search,
 )
 from payintent.storage.callback_secrets import CallbackSecretTimes
-from payintent.storage.database import Executor
 from payintent.storage.merchants import ActivationRecord, MerchantFilter
-from payintent.storage.payment_search import PaymentScope
 
 _NAME_MAX = 200
-_NAMED_MAX = 10  # currencies in a message
-_WAS_PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
+_MESSAGE_CURRENCIES_MAX = 10
 
 
 class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
@@ -39,8 +34,8 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "merchant.list"
     columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
-    name: Annotated[str | None, option("Whose name has this part.")] = None
-    activation: Annotated[ActivationStatus | None, option("Whose activation is this far.")] = None
+    name: Annotated[str | None, option("Part of the name.")] = None
+    activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
     after: Annotated[int, option("The next page: merchants after this number.", min=0)] = 0
     limit: int = LISTED_MAX
 
@@ -48,12 +43,12 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
         check_list_limit(self.limit)
         check_text_if_given("name", self.name, _NAME_MAX)
         check_after(self.after)
-        wanted = MerchantFilter(name=self.name, activation=self.activation, after=self.after)
-        return await merchants.list_merchants(context.database, wanted, self.limit)
+        scope = MerchantFilter(name=self.name, activation=self.activation, after=self.after)
+        return await merchants.list_merchants(context.database, scope, self.limit)
 
 
 class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True, kw_only=True):
-    """List a merchant's callback secrets: when each was made, and until when it signs along."""
+    """List a merchant's callback secrets with their creation and expiry times."""
 
     action: ClassVar[str] = "merchant.secrets"
     columns = ("id", "created_at", "expires_at", "signs")
@@ -68,12 +63,12 @@ class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True,
 class ChecklistStep:
     step: str
     done: bool
-    says: str  # what is there, or what is missing
-    action: str  # the operation that does it
+    says: str  # the current state, or the missing part
+    action: str  # the operation that completes the step
 
 
 class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=True):
-    """Show the steps of a merchant's way into service, with what is missing."""
+    """Show the steps of a merchant's activation, and what each still needs."""
 
     action: ClassVar[str] = "merchant.checklist"
     columns = ("step", "done", "says", "action")
@@ -82,96 +77,93 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
     async def read(self, context: OperationContext) -> list[ChecklistStep]:
         database = context.database
         merchant = await require_merchant(database, self.merchant_id)
-        file = await merchants.get_activation(database, merchant.id)
-        assert file is not None  # noqa: S101 - merchants are never deleted
+        record = await merchants.get_activation(database, merchant.id)
+        assert record is not None  # noqa: S101 - merchants are never deleted
         watched = (await configuration.get_version(database)).watched_chains
         methods = await payment_methods.list_for_merchant(database, merchant.id, watched)
         keys = await api_keys.list_keys(database, merchant.id, LISTED_MAX)
         return [
-            _key(sum(key.revoked_at is None for key in keys)),
-            _webhooks(merchant),
-            _profile(merchant),
-            _request(file),
-            _methods(file, methods),
-            _apply(file),
-            await _read_tried(database, merchant.id),
-            _reached(file, ActivationStatus.VALIDATED, "merchant.validate"),
-            _reached(file, ActivationStatus.ACTIVE, "merchant.activate"),
+            _key_step(sum(key.revoked_at is None for key in keys)),
+            _webhook_step(merchant),
+            _profile_step(merchant),
+            _request_step(record),
+            _methods_step(record, methods),
+            _market_step(record),
+            _payment_step(has_paid=await merchants.has_paid_payment(database, merchant.id)),
+            _status_step(record, ActivationStatus.VALIDATED, "merchant.validate"),
+            _status_step(record, ActivationStatus.ACTIVE, "merchant.activate"),
         ]
 
 
-def _key(usable: int) -> ChecklistStep:
-    says = f"{usable} in use" if usable else "there is none, or all are revoked"
-    return ChecklistStep(step="API key", done=usable > 0, says=says, action="key.issue")
+def _key_step(active_keys: int) -> ChecklistStep:
+    says = f"{active_keys} in use" if active_keys else "no active key"
+    return ChecklistStep(step="API key", done=active_keys > 0, says=says, action="key.issue")
 
 
-def _webhooks(merchant: Merchant) -> ChecklistStep:
+def _webhook_step(merchant: Merchant) -> ChecklistStep:
     return ChecklistStep(
         step="Callback URL",
         done=merchant.callback_url is not None,
-        says=merchant.callback_url or "none: events are kept, and sent nowhere",
+        says=merchant.callback_url or "none: events are stored but not sent",
         action="merchant.set-callback-url",
     )
 
 
-def _profile(merchant: Merchant) -> ChecklistStep:
-    missing = [
-        words
-        for words, value in (
-            ("a support link", merchant.support_url),
-            ("where buyers return to", merchant.return_url or merchant.allowed_origins),
-        )
-        if not value
-    ]
+def _profile_step(merchant: Merchant) -> ChecklistStep:
+    missing = _missing(
+        {
+            "a support link": merchant.support_url,
+            "a return URL or allowed origins": merchant.return_url or merchant.allowed_origins,
+        }
+    )
     return ChecklistStep(
-        step="Profile",
-        done=not missing,
-        says=f"missing: {', '.join(missing)}" if missing else "described",
-        action="merchant.profile",
+        step="Profile", done=not missing, says=missing or "complete", action="merchant.profile"
     )
 
 
-def _request(file: ActivationRecord) -> ChecklistStep:
-    missing = [
-        words
-        for words, value in (
-            ("the contract", file.contract),
-            ("the check of the merchant", file.kyc),
-            ("countries", file.requested_countries),
-            ("currencies", file.requested_currencies),
-        )
-        if not value
-    ]
-    filed = f"contract {file.contract}, check {file.kyc}"
+def _request_step(record: ActivationRecord) -> ChecklistStep:
+    missing = _missing(
+        {
+            "the contract": record.contract,
+            "the KYC file": record.kyc,
+            "countries": record.requested_countries,
+            "currencies": record.requested_currencies,
+        }
+    )
     return ChecklistStep(
-        step="Contract and check filed",
+        step="Contract and KYC filed",
         done=not missing,
-        says=f"missing: {', '.join(missing)}" if missing else filed,
+        says=missing or f"contract {record.contract}, KYC {record.kyc}",
         action="merchant.request",
     )
 
 
-def _methods(file: ActivationRecord, methods: Sequence[PaymentMethod]) -> ChecklistStep:
-    """Compare what can be paid with the currencies and countries that were asked for."""
+def _missing(values: Mapping[str, object]) -> str:
+    missing = [name for name, value in values.items() if not value]
+    return f"missing: {', '.join(missing)}" if missing else ""
+
+
+def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) -> ChecklistStep:
+    """Compare the usable methods with the requested currencies and countries."""
     usable = [method for method in methods if method.enabled and method.account_enabled]
-    currencies = file.requested_currencies or file.currencies
-    countries = file.requested_countries or file.countries
-    without = [
+    currencies = record.requested_currencies or record.currencies
+    countries = record.requested_countries or record.countries
+    unsupported = [
         code
         for code in currencies or ()
         if not any(_accepts(method, code, countries) for method in usable)
     ]
-    says = f"{len(usable)} of {len(methods)} can be used"
-    if not usable:
-        says = "none can be used: " + (
-            "their accounts, gateways or chains are off" if methods else "add a method"
-        )
-    elif without:
-        named = ", ".join(without[:_NAMED_MAX])
-        says = f"no method takes {named} where it was asked for"
+    says = f"{len(usable)} of {len(methods)} methods are usable"
+    if not methods:
+        says = "none: add a method"
+    elif not usable:
+        says = "no method is usable: accounts, gateways or chains are disabled"
+    elif unsupported:
+        codes = ", ".join(unsupported[:_MESSAGE_CURRENCIES_MAX])
+        says = f"no method accepts {codes} in the requested countries"
     return ChecklistStep(
         step="Accounts and methods",
-        done=bool(usable) and not without,
+        done=bool(usable) and not unsupported,
         says=says,
         action="method.add",
     )
@@ -184,39 +176,38 @@ def _accepts(method: PaymentMethod, currency: str, countries: Sequence[str] | No
     return any(market.includes(currency, country) for country in countries)
 
 
-def _apply(file: ActivationRecord) -> ChecklistStep:
-    applied = file.activation not in {ActivationStatus.NEW, ActivationStatus.REQUESTED}
-    changed = (file.requested_countries, file.requested_currencies) != (
-        file.countries,
-        file.currencies,
+def _market_step(record: ActivationRecord) -> ChecklistStep:
+    is_applied = record.activation not in {ActivationStatus.NEW, ActivationStatus.REQUESTED}
+    requested = (record.requested_countries, record.requested_currencies)
+    is_pending = (
+        is_applied
+        and record.requested_countries is not None
+        and requested != (record.countries, record.currencies)
     )
-    waits = applied and changed and file.requested_countries is not None
-    says = "its market is what it asked for" if applied else "it takes no payments yet"
+    says = "the requested market is applied" if is_applied else "payments are not accepted yet"
     return ChecklistStep(
         step="Market applied",
-        done=applied and not waits,
-        says="it asked for another market since" if waits else says,
+        done=is_applied and not is_pending,
+        says="another market was requested since" if is_pending else says,
         action="merchant.apply",
     )
 
 
-async def _read_tried(database: Executor, merchant_id: int) -> ChecklistStep:
-    scope = PaymentScope(merchant_id=merchant_id, statuses=_WAS_PAID, limit=1)
-    has_paid = bool(await payment_search.list_ids(database, scope, None))
-    says = "at least one was paid" if has_paid else "none was paid: try the whole flow"
+def _payment_step(*, has_paid: bool) -> ChecklistStep:
+    says = "at least one payment was paid" if has_paid else "not yet: test the whole flow"
     return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 
-def _reached(file: ActivationRecord, wanted: ActivationStatus, action: str) -> ChecklistStep:
-    now = ActivationStatus(file.activation)
-    was_active = file.activated_at is not None
-    done = now in {wanted, ActivationStatus.ACTIVE} or (
-        was_active and wanted is ActivationStatus.VALIDATED
+def _status_step(record: ActivationRecord, status: ActivationStatus, action: str) -> ChecklistStep:
+    current = ActivationStatus(record.activation)
+    was_active = record.activated_at is not None
+    done = current in {status, ActivationStatus.ACTIVE} or (
+        was_active and status is ActivationStatus.VALIDATED
     )
-    says = f"it is {now}"
-    if now is ActivationStatus.SUSPENDED:
+    says = f"the merchant is {current}"
+    if current is ActivationStatus.SUSPENDED:
         says += ": resume it"
         action = "merchant.resume"
-    elif not is_in_service(now):
-        says += ": the steps before come first"
-    return ChecklistStep(step=wanted.capitalize(), done=done, says=says, action=action)
+    elif not is_in_service(current):
+        says += ": complete the earlier steps first"
+    return ChecklistStep(step=status.capitalize(), done=done, says=says, action=action)

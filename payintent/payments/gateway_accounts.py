@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +15,6 @@ from payintent.domain.gateway import (
     GatewayCapabilities,
     OutcomeUnknown,
 )
-from payintent.domain.merchant import Acceptance
-from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
 from payintent.domain.settlement_file import FileLayout
 from payintent.domain.web_origin import web_origin
@@ -29,7 +27,6 @@ from payintent.storage import accounts
 from payintent.storage.database import Database
 from payintent.ttl_cache import TtlMap
 
-A = TypeVar("A", bound=Acceptance)
 R = TypeVar("R")
 _KEPT_S = 5.0
 _KEPT_MAX = 1_000
@@ -90,19 +87,6 @@ class GatewayAccounts:
             account_id
             for account_id, channel in await self.health.unavailable_channels()
             if channel is GatewayChannel.SESSIONS
-        )
-
-    def narrowed(self, method: A) -> A:
-        """Apply its gateway's capabilities to a method; without an adapter it takes nothing."""
-        gateway = self.gateways.get(method.provider)
-        if gateway is None:
-            return replace(method, account_enabled=False)
-        capabilities = gateway.capabilities
-        return replace(
-            method,
-            decimals=capabilities.decimals,
-            amount_limits={**capabilities.limits, **method.amount_limits},
-            countries=common_countries(method.countries, capabilities.countries),
         )
 
     async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from payintent.domain.activation import is_in_service
 from payintent.domain.merchant import Merchant, PaymentMethod
-from payintent.domain.payable import PayableMethods, find_payable_methods
+from payintent.domain.payable import PayableMethods, apply_capabilities, find_payable_methods
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.storage import configuration, merchants, payment_methods, tax_rates
 from payintent.storage.batcher import Batcher
@@ -23,7 +23,7 @@ class MerchantSetup:
 
     version: ConfigurationVersion
     merchant: Merchant
-    methods: tuple[PaymentMethod, ...]  # disabled ones too; narrowed to what their gateways can do
+    methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
     payable: PayableMethods  # none where the merchant is out of service
     tax_rates: Mapping[str, Decimal]
 
@@ -75,7 +75,7 @@ class MerchantCache:
         merchant = await merchants.get(self._database, merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(
-            self._accounts.narrowed(method)
+            apply_capabilities(method, self._accounts.capabilities(method.provider))
             for method in await payment_methods.list_for_merchant(
                 self._database, merchant_id, version.watched_chains
             )

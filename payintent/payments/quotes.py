@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
-from payintent.domain.payable import PayableMethods, reached_by_all
+from payintent.domain.payable import PayableMethods, usable_markets
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote
 from payintent.domain.quoting import (
@@ -98,7 +98,7 @@ def _require_token_is_taken(setup: MerchantSetup, currency: str | None) -> None:
     """
     if currency not in TENDER or not TENDER[currency].crypto:
         return
-    if not any(currency in (market.currencies or ()) for market in reached_by_all(setup.methods)):
+    if not any(currency in (market.currencies or ()) for market in usable_markets(setup.methods)):
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {currency}"
         )

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from payintent.domain.activation import ActivationStatus
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.price import TaxCountry, TaxManager
 from payintent.storage import payment_methods
@@ -206,6 +207,28 @@ async def is_in_service(database: Executor, merchant_id: int | None = None) -> b
         merchant_id,
     )
     return row is not None and row["in_service"]
+
+
+async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
+    """Return whether any payment of a merchant was paid, including refunded payments."""
+    row = await database.row(
+        """
+        SELECT EXISTS (
+            SELECT
+            FROM unnest($2::text[]) AS c (currency)
+            CROSS JOIN unnest(ARRAY['PAID', 'PARTIALLY_REFUNDED', 'REFUNDED']) AS s (status)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM payment
+                WHERE merchant_id = $1 AND currency = c.currency AND status = s.status
+                LIMIT 1
+            ) p
+        ) AS has_paid
+        """,
+        merchant_id,
+        list(CURRENCIES),
+    )
+    return row is not None and row["has_paid"]
 
 
 async def has_time_zone(database: Executor, name: str) -> bool:

@@ -103,9 +103,9 @@ class TestOutsideTheSandbox:
         first = await ada.get(path)
         assert steps(first)["Accounts and methods"]
         assert not steps(first)["Active"]
-        assert "missing: the contract, the check of the merchant" in words(first)
+        assert "missing: the contract, the KYC file" in words(first)
         for action, done in (
-            ("merchant.request", "Contract and check filed"),
+            ("merchant.request", "Contract and KYC filed"),
             ("merchant.apply", "Market applied"),
             ("merchant.validate", "Validated"),
             ("merchant.activate", "Active"),
@@ -130,7 +130,7 @@ class TestOutsideTheSandbox:
         assert (await ada.post("/operations/merchant/request", **form)).status == 200
         answer = await ada.get(f"/merchants/{stage.known['merchant']}")
         assert not steps(answer)["Accounts and methods"]
-        assert "no method takes USDT where it was asked for" in words(answer)
+        assert "no method accepts USDT in the requested countries" in words(answer)
 
 
 async def test_a_payment_that_was_paid_is_a_step(operator: Api, world: World) -> None:
