@@ -26,12 +26,14 @@ from payintent.api.event_feed import FEED_WAITS_MAX
 from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
 from payintent.api.oidc.provider import IdentityProvider
+from payintent.api.payments import answer_denial
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
 from payintent.api.request_times import RequestTimes, templates
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
+from payintent.domain.fraud import FraudDeniedError
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
@@ -45,6 +47,7 @@ from payintent.waiting import finish_unless_stopped
 
 #: The template of each handler's route, for the log of merchants' calls.
 _TEMPLATES = templates(ROUTES)
+_HANDLERS = {**HANDLERS, FraudDeniedError: answer_denial}
 Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 
@@ -85,7 +88,7 @@ def build_app(
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
-    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], HANDLERS, on_bug, lifespan)
+    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], _HANDLERS, on_bug, lifespan)
     app.state.refusals = RefusalLog()
 
     application = Application(app, CallLog() if settings.api_calls_days else None)

@@ -24,11 +24,9 @@ from payintent.domain.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.domain.fraud import FraudDeniedError
 from payintent.encryption import EncryptionKeyError
 from payintent.json_format import encode_json
 from payintent.log import get_logger
-from payintent.payments.serialization import denial_fields
 
 _log = get_logger("api")
 
@@ -187,13 +185,6 @@ async def on_failure(request: Request, exc: Exception) -> Response:
     return error_response(failure.code, failure.message, failure.status, failure.retry_after_s)
 
 
-async def on_denied(_: Request, exc: Exception) -> Response:
-    """Answer a denial by fraud screening: a 200 with the denial, as spec section 7.4 requires."""
-    denied = cast("FraudDeniedError", exc)
-    headers = {"Idempotency-Replayed": "true"} if denied.replayed else None
-    return Response(encode_json(denial_fields(denied.denial)), 200, headers, "application/json")
-
-
 async def on_http(_: Request, exc: Exception) -> Response:
     """Answer what the framework refuses: unknown routes and methods."""
     failed = cast("HTTPException", exc)
@@ -217,6 +208,5 @@ def _report_bug(request: Request, exc: Exception) -> None:
 
 HANDLERS: Mapping[type[Exception], ErrorHandler] = {
     **{kind: on_failure for kind in (RefusedError, *FAILURES) if kind is not Exception},
-    FraudDeniedError: on_denied,
     HTTPException: on_http,
 }

@@ -1,7 +1,7 @@
 """The merchant's routes: create, read and cancel a payment. `list_payments` has the list."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from starlette.requests import Request
@@ -15,7 +15,6 @@ from payintent.api.merchant_access import merchant_route, spend_request
 from payintent.api.metadata import Metadata, read_metadata
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.api.request_body import read_idempotency_key, read_json
-from payintent.api.surrogates import CREATE
 from payintent.domain import countries, currencies, ids
 from payintent.domain.activation import require_in_service
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -26,7 +25,7 @@ from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import OPERATION, CreatedPayment, replay_create
 from payintent.payments.idempotency import request_fingerprint
-from payintent.payments.serialization import payment_fields
+from payintent.payments.serialization import denial_fields, payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payments import PaymentSnapshot
 
@@ -89,6 +88,14 @@ def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[
     return fields
 
 
+async def answer_denial(_: Request, error: Exception) -> Response:
+    """Answer a denial by fraud screening with 200 and the denial (spec section 7.4)."""
+    denied = cast("FraudDeniedError", error)
+    return json_response(
+        denial_fields(denied.denial), headers=REPLAYED if denied.replayed else None
+    )
+
+
 async def _spend_as_read(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> None:
@@ -109,7 +116,7 @@ async def _read(request: Request, app: AppContext, merchant: AuthenticatedMercha
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
-    body = await read_json(request, CREATE, app.service.settings.body_bytes_max)
+    body = await read_json(request, schemas.CREATE, app.service.settings.body_bytes_max)
     schemas.check_create(body)
     metadata = read_metadata(body.metadata, app.service.settings)
     attempt = _attempt(merchant.merchant_id, key, body, metadata)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from payintent.api.surrogates import MetadataDecoder
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import is_plain_decimal, to_smallest_unit
@@ -72,6 +73,7 @@ class OnrampOrderBody(msgspec.Struct):
     country: str
 
 
+CREATE = MetadataDecoder(CreatePaymentBody)
 SELECT = msgspec.json.Decoder(SelectQuoteBody)
 EMAIL = msgspec.json.Decoder(PayerEmailBody)
 TRANSACTION = msgspec.json.Decoder(PostTransactionBody)

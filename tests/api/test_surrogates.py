@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.api.surrogates import CREATE
+from payintent.api.schemas import CREATE
 
 _PIECES = st.sampled_from(
     [
