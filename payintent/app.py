@@ -32,12 +32,15 @@ from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
 from payintent.api.request_times import RequestTimes, templates
 from payintent.api.viewer import ViewerReader
+from payintent.checkout.context import CheckoutContext
 from payintent.config import Settings
 from payintent.domain.fraud import FraudDeniedError
+from payintent.console.context import ConsoleContext
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
+from payintent.portal.context import PortalContext
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_api_service
@@ -75,15 +78,19 @@ def build_app(
             application.failure = error
             raise
         uses = KeyUses(service.database)
-        app.state.context = _make_context(service, settings, uses)
+        context = app.state.context = _make_context(service, settings, uses)
+        app.state.checkout = _make_checkout_context(service, context)
+        app.state.portal = _make_portal_context(service, context)
+        provider = IdentityProvider(settings) if settings.oidc_issuer else None
         if operator is not None:
-            operator.state.context = app.state.context
+            operator.state.context = context
+            operator.state.console = _make_console_context(service, context, provider)
         writers = [uses, service.accounts.log, *_call_writers(service, application)]
         writing = [asyncio.create_task(each.run()) for each in writers]
         yield
         await _end(writing, writers)
         app.state.refusals.flush()
-        if (provider := app.state.context.identity_provider) is not None:
+        if provider is not None:
             await provider.close()
         await service.close()
         await asyncio.to_thread(tracing.stop)
@@ -166,9 +173,59 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
             of_one_max=FEED_WAITS_MAX,
         ),
         Readiness(settings),
-        OverviewCache(service.reading),
-        EndpointComparison(settings),
-        IdentityProvider(settings) if settings.oidc_issuer else None,
+    )
+
+
+def _make_checkout_context(service: Service, context: AppContext) -> CheckoutContext:
+    return CheckoutContext(
+        settings=service.settings,
+        database=service.database,
+        urls=service.urls,
+        accounts=service.accounts,
+        merchants=service.merchants,
+        policies=service.policies,
+        payment_lookup=service.payment_lookup,
+        fraud_screening=service.fraud_screening,
+        selection_context=service.selection_context,
+        wallet_handoff=service.wallet_handoff,
+        buyer_simulator=service.buyer_simulator,
+        pictures=service.pictures,
+        viewers=context.viewers,
+        addresses=context.addresses,
+        change_feed=context.change_feed,
+    )
+
+
+def _make_portal_context(service: Service, context: AppContext) -> PortalContext:
+    return PortalContext(
+        settings=service.settings,
+        database=service.database,
+        reading=service.reading,
+        encryption=service.encryption,
+        merchants=service.merchants,
+        policies=service.policies,
+        payment_lookup=service.payment_lookup,
+        refund_creator=service.refund_creator,
+        operation_context=service.operation_context,
+        attempts=context.attempts,
+    )
+
+
+def _make_console_context(
+    service: Service, context: AppContext, provider: IdentityProvider | None
+) -> ConsoleContext:
+    return ConsoleContext(
+        settings=service.settings,
+        database=service.database,
+        reading=service.reading,
+        encryption=service.encryption,
+        operation_context=service.operation_context,
+        attempts=context.attempts,
+        viewers=context.viewers,
+        overview=OverviewCache(service.reading),
+        endpoints=EndpointComparison(service.settings),
+        change_feed=context.change_feed,
+        identity_provider=provider,
     )
 
 

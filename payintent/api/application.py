@@ -7,6 +7,7 @@ routes. A 405 answer lists the methods of every route of the path in `Allow`.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,8 +16,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
+from payintent.domain.errors import ErrorCode, RefusedError
+
 Handler = Callable[[Request], Awaitable[Response]]
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def require_state(request: Request, name: str) -> Any:
+    """Return what the application stores under `name` once its service is open.
+
+    Raises `SERVICE_UNAVAILABLE` until then.
+    """
+    value = getattr(request.app.state, name, None)
+    if value is None:
+        raise RefusedError(
+            ErrorCode.SERVICE_UNAVAILABLE, "the service is starting", retry_after_s=1
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)

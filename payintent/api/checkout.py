@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from payintent.api import schemas
 from payintent.api.checkout_fields import checkout_fields, next_action_fields, quote_fields
-from payintent.api.context import AppContext, get_context
 from payintent.api.etag import json_response
 from payintent.api.request_body import read_json
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.payment import TERMINAL
@@ -26,9 +26,9 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 async def get_checkout(request: Request) -> Response:
-    app = get_context(request)
-    fields = await checkout_view(app, await read_checkout(request))
-    viewer = app.viewers.viewer_country(request)
+    context = get_context(request)
+    fields = await checkout_view(context, await read_checkout(request))
+    viewer = context.viewers.viewer_country(request)
     if viewer in COUNTRIES:
         fields["suggested_country"] = viewer  # a suggestion, which decides nothing
     return json_response(fields)
@@ -36,11 +36,11 @@ async def get_checkout(request: Request) -> Response:
 
 async def get_quotes(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/quotes`: the payment methods with their prices."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await read_checkout(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
-    priced = await price_checkout(app, snapshot, request, country, currency)
+    priced = await price_checkout(context, snapshot, request, country, currency)
     return json_response(
         {
             "checkout_id": snapshot.payment.checkout_id,
@@ -54,96 +54,94 @@ async def get_quotes(request: Request) -> Response:
 
 async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await read_checkout(request)
-    body = await read_json(request, schemas.SELECT, app.service.settings.body_bytes_max)
+    body = await read_json(request, schemas.SELECT, context.settings.body_bytes_max)
     schemas.check_select(body)
     selected = await select_for_buyer(
-        app,
+        context,
         snapshot,
         request,
         QuoteSelection(
             payment_method_id=body.payment_method_id,
             currency=body.currency,
             country=body.country,
-            viewer_country=app.viewers.viewer_country(request),
-            restrictions=await app.service.policies.restrictions(),
+            viewer_country=context.viewers.viewer_country(request),
+            restrictions=await context.policies.restrictions(),
             payer_email=body.payer_email,
             locale=body.locale,
             return_url=body.return_url,
             expected_total_amount=schemas.read_expected_total(body.expected_total_amount),
         ),
     )
-    return json_response(await _selected_fields(app, selected))
+    return json_response(await _selected_fields(context, selected))
 
 
 async def post_cancel(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
-    app = get_context(request)
-    await cancel_checkout(app, await read_checkout(request))
+    context = get_context(request)
+    await cancel_checkout(context, await read_checkout(request))
     return json_response({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await read_checkout(request)
-    body = await read_json(request, schemas.EMAIL, app.service.settings.body_bytes_max)
+    body = await read_json(request, schemas.EMAIL, context.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
-    await screen_buyer(app, snapshot, request, body.payer_email)
-    await require_open_checkout(app.service.database, snapshot)
-    async with app.service.database.transaction() as tx:
+    await screen_buyer(context, snapshot, request, body.payer_email)
+    await require_open_checkout(context.database, snapshot)
+    async with context.database.transaction() as tx:
         await payments.set_payer_emails(tx, {snapshot.payment.id: body.payer_email})
-    return json_response(await checkout_view(app, await reread_checkout(request)))
+    return json_response(await checkout_view(context, await reread_checkout(request)))
 
 
-async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
-    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
-    urls = app.service.urls
+async def checkout_view(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
+    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
+    urls = context.urls
     fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, urls)
     fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
     if snapshot.payment.status in TERMINAL:
         fields["merchant_told"] = await outbox.is_fully_delivered(
-            app.service.database, snapshot.payment.id
+            context.database, snapshot.payment.id
         )
     return fields
 
 
 async def price_checkout(
-    app: AppContext,
+    context: CheckoutContext,
     snapshot: PaymentSnapshot,
     request: Request,
     country: str | None,
     currency: str | None,
 ) -> QuoteList:
     """Price a checkout that was read, for the viewer's country or the requested one."""
-    service = app.service
     query = QuoteQuery(
-        restrictions=await service.policies.restrictions(),
+        restrictions=await context.policies.restrictions(),
         country=country,
         currency=currency,
-        viewer_country=app.viewers.viewer_country(request),
+        viewer_country=context.viewers.viewer_country(request),
     )
     return await list_quotes(
-        service.database,
-        service.merchants,
-        service.accounts,
+        context.database,
+        context.merchants,
+        context.accounts,
         snapshot,
         query,
     )
 
 
 async def select_for_buyer(
-    app: AppContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
+    context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
 ) -> SelectedSession:
     """Select a quote for a checkout that was read; the buyer is screened by present facts."""
-    service = app.service
     if selection.payer_email is not None:
-        await screen_buyer(app, snapshot, request, selection.payer_email)
-    await service.fraud_screening.screen_selection(
-        snapshot.payment, app.viewers.viewer_address(request)
+        await screen_buyer(context, snapshot, request, selection.payer_email)
+    await context.fraud_screening.screen_selection(
+        snapshot.payment, context.viewers.viewer_address(request)
     )
-    return await select_quote(service.selection_context, snapshot, selection)
+    return await select_quote(context.selection_context, snapshot, selection)
 
 
 async def read_checkout(request: Request) -> PaymentSnapshot:
@@ -151,41 +149,44 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
 
     Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
-    app = get_context(request)
-    app.addresses.take(app.viewers.viewer_address(request))
+    context = get_context(request)
+    context.addresses.take(context.viewers.viewer_address(request))
     return await reread_checkout(request)
 
 
 async def reread_checkout(request: Request) -> PaymentSnapshot:
-    app = get_context(request)
+    context = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
-    snapshot = await app.service.payment_lookup.find_checkout_payment(checkout_id)
-    await screen_buyer(app, snapshot, request)
+    snapshot = await context.payment_lookup.find_checkout_payment(checkout_id)
+    await screen_buyer(context, snapshot, request)
     return snapshot
 
 
 async def screen_buyer(
-    app: AppContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
+    context: CheckoutContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
     """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
-    viewer, address = app.viewers.viewer_country(request), app.viewers.viewer_address(request)
-    await app.service.fraud_screening.screen_checkout(snapshot.payment, viewer, address, email)
+    viewer, address = (
+        context.viewers.viewer_country(request),
+        context.viewers.viewer_address(request),
+    )
+    await context.fraud_screening.screen_checkout(snapshot.payment, viewer, address, email)
 
 
-async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
+async def cancel_checkout(context: CheckoutContext, snapshot: PaymentSnapshot) -> None:
     """Cancel for the buyer; refused like every write to an ended checkout."""
-    await require_open_checkout(app.service.database, snapshot)
-    async with app.service.database.transaction() as tx:
+    await require_open_checkout(context.database, snapshot)
+    async with context.database.transaction() as tx:
         await cancel_by_buyer(tx, snapshot.payment.id)
 
 
-async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[str, Any]:
+async def _selected_fields(context: CheckoutContext, selected: SelectedSession) -> dict[str, Any]:
     payment, session = selected.payment, selected.session
     return {
-        "checkout": await checkout_view(app, PaymentSnapshot(payment, session, selected.now)),
+        "checkout": await checkout_view(context, PaymentSnapshot(payment, session, selected.now)),
         "quote": quote_fields(session.quote),
         "session": _session_fields(payment.expires_at, session),
-        "next_action": next_action_fields(payment, session, app.service.urls),
+        "next_action": next_action_fields(payment, session, context.urls),
     }
 
 

@@ -10,7 +10,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from payintent.api import checkout
-from payintent.api.context import AppContext, get_context
 from payintent.api.event_stream import (
     HEADERS,
     HEARTBEAT_S,
@@ -19,6 +18,7 @@ from payintent.api.event_stream import (
     STREAM_S,
     encode_event,
 )
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
@@ -41,15 +41,15 @@ async def get_events(request: Request) -> Response:
     `Last-Event-ID` is the version that the client has: it is not sent again, and where it is the
     last one, 204 tells the browser not to reconnect.
     """
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
     last_version = _last_id(request)
     if snapshot.payment.status in TERMINAL and snapshot.payment.version == last_version:
         return Response(status_code=204)
     if request.method == "HEAD":
         return Response(headers=HEADERS)
-    app.change_feed.require_capacity(snapshot.payment.id)
-    return _Stream(app, snapshot, last_version)
+    context.change_feed.require_capacity(snapshot.payment.id)
+    return _Stream(context, snapshot, last_version)
 
 
 def _last_id(request: Request) -> int | None:
@@ -62,32 +62,35 @@ class _Stream(StreamingResponse):
     """The streamed response; the payment is watched for as long as the response is sent."""
 
     def __init__(
-        self, app: AppContext, snapshot: PaymentSnapshot, last_version: int | None
+        self, context: CheckoutContext, snapshot: PaymentSnapshot, last_version: int | None
     ) -> None:
-        self._app = app
+        self._context = context
         self._snapshot = snapshot
         self._watch = ChangeSubscriber()
-        super().__init__(_events(app, snapshot, self._watch, last_version), 200, HEADERS)
+        super().__init__(_events(context, snapshot, self._watch, last_version), 200, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Not in the generator: a generator that was never started never runs its cleanup.
-        with self._app.change_feed.subscribe(self._snapshot.payment.id, self._watch):
+        with self._context.change_feed.subscribe(self._snapshot.payment.id, self._watch):
             await super().__call__(scope, receive, send)
 
 
 async def _events(
-    app: AppContext, snapshot: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
+    context: CheckoutContext,
+    snapshot: PaymentSnapshot,
+    watch: ChangeSubscriber,
+    version: int | None,
 ) -> AsyncGenerator[bytes]:
     """Yield events until the payment has ended, this process stops, or the stream is old."""
     yield RETRY
-    loop, database = asyncio.get_running_loop(), app.service.database
+    loop, database = asyncio.get_running_loop(), context.database
     over_at = loop.time() + STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
         try:
             now = await payments.get(database, snapshot.payment.id) or snapshot
-            onchain = await _onchain(app, now)
+            onchain = await _onchain(context, now)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser reconnects
@@ -97,7 +100,7 @@ async def _events(
         if onchain is not None and onchain != last_onchain:
             last_onchain = onchain
             yield encode_event("onchain", onchain, now.payment.version)
-        if now.payment.status in TERMINAL or app.change_feed.closing:
+        if now.payment.status in TERMINAL or context.change_feed.closing:
             return
         while not await _changes(watch):
             if loop.time() >= over_at:
@@ -123,13 +126,13 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
     }
 
 
-async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
+async def _onchain(context: CheckoutContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
     """Return the transfers of the present session on its chain; None where there are none."""
     session = snapshot.session
     if session is None or session.quote.provider != PROVIDER:
         return None
     try:
-        view = await session_view(app.service.database, session.id, app.service.wallet_handoff)
+        view = await session_view(context.database, session.id, context.wallet_handoff)
     except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]

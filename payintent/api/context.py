@@ -9,14 +9,11 @@ from starlette.requests import Request
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
 from payintent.api.concurrent_creates import ConcurrentCreates
-from payintent.api.oidc.provider import IdentityProvider
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.viewer import ViewerReader
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.overview_cache import OverviewCache
 from payintent.service import Service
 
 
@@ -32,9 +29,6 @@ class AppContext:
     change_feed: ChangeFeed[UUID]  # of payments, for open checkouts
     event_feed: ChangeFeed[int]  # of merchants' events, for those who wait for the next one
     readiness: Readiness
-    overview: OverviewCache
-    endpoints: EndpointComparison
-    identity_provider: IdentityProvider | None  # None: operators sign in by tokens alone
 
 
 def get_context(request: Request) -> AppContext:

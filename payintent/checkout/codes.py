@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout
 from payintent.api.checkout_fields import next_action_fields
-from payintent.api.context import AppContext, get_context
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS
@@ -22,18 +22,18 @@ from payintent.storage.payments import PaymentSnapshot
 
 @answers_with_pages
 async def get_qr(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
-    return _drawn(page_address(app, snapshot, request))
+    return _drawn(page_address(context, snapshot, request))
 
 
 @answers_with_pages
 async def get_wallet_qr(request: Request) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: the payment as a request that wallets read (EIP-681)."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
-    action = next_action_fields(snapshot.payment, snapshot.session, app.service.urls)
-    step = await wallet_step(app, action)
+    action = next_action_fields(snapshot.payment, snapshot.session, context.urls)
+    step = await wallet_step(context, action)
     links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
     if "eip681" not in links:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "there is no such request to a wallet")
@@ -42,25 +42,25 @@ async def get_wallet_qr(request: Request) -> Response:
 
 @answers_with_pages
 async def get_open(request: Request) -> Response:
-    app = get_context(request)
-    app.addresses.take(app.viewers.viewer_address(request))
-    now = await current_time(app.service.database)
-    session_id = app.service.wallet_handoff.read(request.path_params["code"], now)
-    found = await _find_by_session(app, session_id) if session_id else None
+    context = get_context(request)
+    context.addresses.take(context.viewers.viewer_address(request))
+    now = await current_time(context.database)
+    session_id = context.wallet_handoff.read(request.path_params["code"], now)
+    found = await _find_by_session(context, session_id) if session_id else None
     if found is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "this link has ended")
     address = read_page_url(request, found.payment.checkout_id)
     return RedirectResponse(address.current, 303, HEADERS)
 
 
-async def _find_by_session(app: AppContext, session_id: UUID) -> PaymentSnapshot | None:
-    database = app.service.database
+async def _find_by_session(context: CheckoutContext, session_id: UUID) -> PaymentSnapshot | None:
+    database = context.database
     session = await sessions.get(database, session_id)
     return await payments.get(database, session.payment_id) if session else None
 
 
-def page_address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
-    base = app.service.settings.checkout_base
+def page_address(context: CheckoutContext, snapshot: PaymentSnapshot, request: Request) -> str:
+    base = context.settings.checkout_base
     base = base or f"{request.url.scheme}://{request.url.netloc}/c"
     return f"{base}/{snapshot.payment.checkout_id}"
 

@@ -9,11 +9,11 @@ from starlette.responses import RedirectResponse, Response
 from payintent.api import checkout, schemas
 from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.api.context import AppContext, get_context
 from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import page_address
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
     PageUrl,
@@ -70,32 +70,32 @@ _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REF
 
 @answers_with_pages
 async def get_page(request: Request) -> Response:
-    app = get_context(request)
-    return await _page(request, app, await checkout.read_checkout(request))
+    context = get_context(request)
+    return await _page(request, context, await checkout.read_checkout(request))
 
 
 @answers_with_pages
 async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
     form = await read_form_fields(request)
     try:
-        selection = await _chosen(app, form, request)
-        selected = await checkout.select_for_buyer(app, snapshot, request, selection)
+        selection = await _chosen(context, form, request)
+        selected = await checkout.select_for_buyer(context, snapshot, request, selection)
     except RefusedError as refused:
-        return await _page(request, app, await checkout.reread_checkout(request), refused, form)
-    return await _onward(request, app, selected)
+        return await _page(request, context, await checkout.reread_checkout(request), refused, form)
+    return await _onward(request, context, selected)
 
 
 @answers_with_pages
 async def post_cancel_form(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
     try:
-        await checkout.cancel_checkout(app, snapshot)
+        await checkout.cancel_checkout(context, snapshot)
     except RefusedError as refused:
-        return await _page(request, app, await checkout.reread_checkout(request), refused)
+        return await _page(request, context, await checkout.reread_checkout(request), refused)
     return _to_page(request, snapshot)
 
 
@@ -105,25 +105,23 @@ async def get_return(request: Request) -> Response:
 
     No parameter is trusted: an inquiry is sent to the gateway at once.
     """
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
         merchant_id = snapshot.payment.merchant_id
-        await ask_on_return(
-            app.service.database, app.service.accounts, merchant_id, snapshot.session
-        )
+        await ask_on_return(context.database, context.accounts, merchant_id, snapshot.session)
     return _to_page(request, snapshot)
 
 
 @answers_with_pages
 async def get_receipt(request: Request) -> Response:
     """`GET /c/{checkout_id}/receipt`: what was paid, to print; before that, the page itself."""
-    app = get_context(request)
+    context = get_context(request)
     snapshot = await checkout.read_checkout(request)
     payment = snapshot.payment
     if payment.status not in _PAID or payment.paid_at is None:
         return _to_page(request, snapshot)
-    page = await _open(request, app, snapshot)
+    page = await _open(request, context, snapshot)
     shown = refunded_text(payment, page.texts) if payment.refunded_amount else None
     fields = page.fields | {
         "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
@@ -133,7 +131,7 @@ async def get_receipt(request: Request) -> Response:
     }
     policy = content_security_policy(
         framed_by=page.merchant.origins,
-        runs=asking(app),
+        runs=asking(context),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(request, "receipt.html", fields, policy)
@@ -157,12 +155,12 @@ class _OfferedQuotes:
     gateways: set[str | None]
 
 
-async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
-    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
+async def _open(request: Request, context: CheckoutContext, snapshot: PaymentSnapshot) -> _Opened:
+    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
     address = read_page_url(request, snapshot.payment.checkout_id)
     language = page_language(request, merchant.locale)
-    view = await checkout.checkout_view(app, snapshot)
-    settings = app.service.settings
+    view = await checkout.checkout_view(context, snapshot)
+    settings = context.settings
     fields = common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
@@ -173,9 +171,9 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "api": api_address(settings)[0],
         "style": page_style(merchant.accent_colour),
         "offer": offer_script(language.locale),
-        "picture": picture_path(app, view.get("product", {}).get("image"), merchant.id),
+        "picture": picture_path(context, view.get("product", {}).get("image"), merchant.id),
         "test": not merchant.livemode,
-        "logo": picture_path(app, merchant.logo_url, merchant.id),
+        "logo": picture_path(context, merchant.logo_url, merchant.id),
         "bill": make_bill(view, language),
         "result": None,
         "out_of_service": not is_in_service(merchant.activation),
@@ -185,26 +183,26 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
 
 async def _page(
     request: Request,
-    app: AppContext,
+    context: CheckoutContext,
     snapshot: PaymentSnapshot,
     refused: RefusedError | None = None,
     typed: dict[str, str] | None = None,
 ) -> Response:
     """Build the page; `refused` and `typed` belong to a form that was sent just now."""
-    page = await _open(request, app, snapshot)
+    page = await _open(request, context, snapshot)
     view, language, embed = page.view, page.texts, page.fields["embed"]
     country = _requested_country(request, typed)
     try:
-        offered = await _load_quotes(request, app, snapshot, country, can=view["can"]["select"])
+        offered = await _load_quotes(request, context, snapshot, country, can=view["can"]["select"])
     except RefusedError as error:  # it has ended just now
         refused, offered = refused or error, _OfferedQuotes([], "", set())
-    wallet = await wallet_step(app, view["next_action"])
+    wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] != "wallet" and not view["can"]["select"]:
         step = {"kind": "over"}  # a payment that is made elsewhere now comes too late
     if step["kind"] == "redirect":
-        step = await _gateway_step(request, app, snapshot, step, offered)
+        step = await _gateway_step(request, context, snapshot, step, offered)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -215,7 +213,7 @@ async def _page(
         "chosen_country": country,
         "problem": problem_text(refused, view, page.merchant, language),
         "bad_email": is_about_email(refused),
-        "anywhere": page_address(app, snapshot, request),
+        "anywhere": page_address(context, snapshot, request),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
         **_form_fields(offered, typed, language),
@@ -226,7 +224,7 @@ async def _page(
     policy = content_security_policy(
         framed_by=page.merchant.origins,
         leads_to=offered.gateways,
-        runs=asking(app, card.sources if card else _our_scripts(step, language)),
+        runs=asking(context, card.sources if card else _our_scripts(step, language)),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(
@@ -241,7 +239,7 @@ def _requested_country(request: Request, typed: dict[str, str] | None) -> str | 
 
 async def _gateway_step(
     request: Request,
-    app: AppContext,
+    context: CheckoutContext,
     snapshot: PaymentSnapshot,
     step: dict[str, Any],
     offered: _OfferedQuotes,
@@ -258,7 +256,7 @@ async def _gateway_step(
         is_offered = any(quote["payment_method_id"] == method_id for quote in offered.quotes)
         if is_offered and not (
             _SELECTED in request.query_params
-            and await sessions.note_form_shown(app.service.database, session.id)
+            and await sessions.note_form_shown(context.database, session.id)
         ):
             return {"kind": "again"}
     offered.gateways.add(web_origin(step["url"]))
@@ -313,19 +311,26 @@ def _end_fields(snapshot: PaymentSnapshot, page: _Opened) -> dict[str, Any]:
 
 
 async def _load_quotes(
-    request: Request, app: AppContext, snapshot: PaymentSnapshot, country: str | None, *, can: bool
+    request: Request,
+    context: CheckoutContext,
+    snapshot: PaymentSnapshot,
+    country: str | None,
+    *,
+    can: bool,
 ) -> _OfferedQuotes:
     if not can:
         return _OfferedQuotes([], "", set())
-    quotes = await checkout.price_checkout(app, snapshot, request, country, None)
+    quotes = await checkout.price_checkout(context, snapshot, request, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
-    gateways = {await app.service.accounts.page_origin(account_id) for account_id in accounts}
+    gateways = {await context.accounts.page_origin(account_id) for account_id in accounts}
     return _OfferedQuotes(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
     )
 
 
-async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
+async def _chosen(
+    context: CheckoutContext, form: dict[str, str], request: Request
+) -> QuoteSelection:
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
@@ -335,8 +340,8 @@ async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> Qu
     return QuoteSelection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=app.viewers.viewer_country(request),
-        restrictions=await app.service.policies.restrictions(),
+        viewer_country=context.viewers.viewer_country(request),
+        restrictions=await context.policies.restrictions(),
         currency=currency or None,
         payer_email=form.get("payer_email"),
         locale=page_language(request, "en").locale if requested else None,
@@ -350,17 +355,19 @@ def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
     )
 
 
-async def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
+async def _onward(
+    request: Request, context: CheckoutContext, selected: SelectedSession
+) -> Response:
     """Send the buyer to the gateway's page, or to ours, which leads there by a press.
 
     Browsers follow the answer to a form only to origins that our page named (form-action): a
     gateway's page that is elsewhere than its adapter says is reached by a link.
     """
     payment, session = selected.payment, selected.session
-    action = next_action_fields(payment, session, app.service.urls)
+    action = next_action_fields(payment, session, context.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
-        if web_origin(url) == await app.service.accounts.page_origin(session.quote.account_id):
+        if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
             return Response(None, 303, {**HEADERS, "Location": encode_unsendable(url)})
     page = read_page_url(request, payment.checkout_id).current
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":

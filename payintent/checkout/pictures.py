@@ -3,8 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, get_context
 from payintent.api.errors import error_response
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.domain.errors import ErrorCode
 from payintent.domain.web_origin import web_origin
 from payintent.web.static_files import HEADERS
@@ -13,21 +13,20 @@ _URL_CHARS_MAX = 2_048  # a longer one was cut
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 
 
-def picture_path(app: AppContext, url: str | None, merchant_id: int) -> str | None:
+def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
     """Return our own path of a merchant's picture; None if there is certainly none to show."""
-    service = app.service
     if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
         return None
-    if not (service.settings.sandbox or url.startswith("https://")):
+    if not (context.settings.sandbox or url.startswith("https://")):
         return None
-    if service.pictures.has_failed(url):
+    if context.pictures.has_failed(url):
         return None
-    return f"/c/static/pictures/{service.pictures.name_of(url, merchant_id)}.webp"
+    return f"/c/static/pictures/{context.pictures.name_of(url, merchant_id)}.webp"
 
 
 async def get_picture(request: Request) -> Response:
     """`GET /c/static/pictures/{name}.webp`: a picture whose name we have signed."""
-    pictures = get_context(request).service.pictures
+    pictures = get_context(request).pictures
     source = pictures.source_of(request.path_params["name"])
     content = await pictures.get(source) if source else None
     if content is None:

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from payintent.api.application import Handler
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
-from payintent.api.context import AppContext, get_context
 from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.pictures import picture_path
 from payintent.checkout.rendering import (
@@ -68,19 +68,19 @@ def _failure_page(request: Request, failure: Failure) -> Response:
     return render_error_page(request, _SORRY.get(reason, "sorry_other"), failure.status, again)
 
 
-def asking(app: AppContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
+def asking(context: CheckoutContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
     """Add the API's origin, which the page calls and which may be another one."""
-    api = api_address(app.service.settings)[1]
+    api = api_address(context.settings)[1]
     return replace(step, asks=(*step.asks, *([api] if api else ())))
 
 
 async def _blocked(request: Request) -> Response:
     """Show a denied buyer the denial and the way back, but no reason."""
-    app = get_context(request)
-    snapshot = await app.service.payment_lookup.find_checkout_payment(
+    context = get_context(request)
+    snapshot = await context.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]
     )
-    merchant = (await app.service.merchants.get(snapshot.payment.merchant_id)).merchant
+    merchant = (await context.merchants.get(snapshot.payment.merchant_id)).merchant
     language = page_language(request, merchant.locale)
     fields = common_fields(language) | {
         "title": language.t("blocked"),
@@ -95,14 +95,14 @@ async def _blocked(request: Request) -> Response:
             support_url=web_url(merchant.support_url),
             terms_url=web_url(merchant.terms_url),
         ),
-        "logo": picture_path(app, merchant.logo_url, merchant.id),
+        "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
     policy = content_security_policy(
         framed_by=merchant.origins,
-        runs=asking(app),
+        runs=asking(context),
         styles=[page_style(merchant.accent_colour).source],
     )
     return render_page(request, "sorry.html", fields, policy)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.content_security_policy import content_security_policy
-from payintent.api.context import AppContext, get_context
+from payintent.checkout.context import CheckoutContext, get_context
 from payintent.checkout.languages import load_language
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS, common_fields, render_page
@@ -47,20 +47,20 @@ class _Opened:
 
 @answers_with_pages
 async def get_card_page(request: Request) -> Response:
-    app = get_context(request)
-    return _page(request, await _open(request, app))
+    context = get_context(request)
+    return _page(request, await _open(request, context))
 
 
 @answers_with_pages
 async def post_card_page(request: Request) -> Response:
     """`POST /c/test/card/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
-    app = get_context(request)
-    opened = await _open(request, app)
+    context = get_context(request)
+    opened = await _open(request, context)
     step = _read_step(await read_form_fields(request))
     if step is None:
         return _page(request, opened, _UNKNOWN_CARD)
     try:
-        after = await app.service.buyer_simulator.enter(opened.session.id, step)
+        after = await context.buyer_simulator.enter(opened.session.id, step)
     except RefusedError as refused:
         if refused.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise
@@ -84,25 +84,25 @@ def _read_step(form: dict[str, str]) -> Step | None:
     return lambda session, now: play_card(session, number, now)
 
 
-async def _open(request: Request, app: AppContext) -> _Opened:
+async def _open(request: Request, context: CheckoutContext) -> _Opened:
     """Read the session whose id the address names; raise `CHECKOUT_NOT_FOUND` for another one."""
-    app.addresses.take(app.viewers.viewer_address(request))
+    context.addresses.take(context.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    opened = await _find(app, session_id) if session_id else None
+    opened = await _find(context, session_id) if session_id else None
     if opened is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such session")
     return opened
 
 
-async def _find(app: AppContext, session_id: UUID) -> _Opened | None:
-    database = app.service.database
+async def _find(context: CheckoutContext, session_id: UUID) -> _Opened | None:
+    database = context.database
     at_gateway = await test_gateway.find_session(database, session_id)
     session = await sessions.get(database, session_id) if at_gateway else None
     snapshot = await payments.get(database, session.payment_id) if session else None
     if at_gateway is None or session is None or snapshot is None:
         return None
-    setup = await app.service.merchants.get(snapshot.payment.merchant_id)
-    base, stored = app.service.settings.checkout_base, at_gateway.return_url
+    setup = await context.merchants.get(snapshot.payment.merchant_id)
+    base, stored = context.settings.checkout_base, at_gateway.return_url
     path = stored.find(f"/{snapshot.payment.checkout_id}/return")  # of our page, not a merchant's
     present = base + stored[path:] if base and path >= 0 else stored
     return _Opened(at_gateway, session, setup.merchant, present)

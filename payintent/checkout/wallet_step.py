@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from payintent.api.context import AppContext
+from payintent.checkout.context import CheckoutContext
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.errors import RefusedError
@@ -30,22 +30,21 @@ class WalletStep:
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
 
-async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | None:
+async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
     """Return the step of a page whose next action is a wallet's; None for other pages.
 
     None as well where the session has ended: the page then shows that it waits.
     """
     if action["type"] != "onchain_session":
         return None
-    service = app.service
     session_id: str = action["onchain_session"]["session_id"]
     try:
         session = await session_view(
-            service.database, ids.parse_id(ids.SESSION, session_id), service.wallet_handoff
+            context.database, ids.parse_id(ids.SESSION, session_id), context.wallet_handoff
         )
     except RefusedError:
         return None
-    return WalletStep(session, f"{api_address(service.settings)[0]}/onchain/sessions/{session_id}")
+    return WalletStep(session, f"{api_address(context.settings)[0]}/onchain/sessions/{session_id}")
 
 
 def api_address(settings: Settings) -> tuple[str, str]:

@@ -6,9 +6,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
+from payintent.console.context import get_context
 from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
@@ -25,6 +25,7 @@ from payintent.operations.approvals import (
 )
 from payintent.operations.base import ChangeOperation
 from payintent.operations.registry import OPERATIONS
+from payintent.operations.submit import run_operation, submit
 from payintent.storage.database import current_time
 
 _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
@@ -41,7 +42,7 @@ async def get_approvals(request: Request) -> Response:
         "approvals.html",
         approvals=found,
         chosen=wanted.status,
-        now=await current_time(get_context(request).service.database),
+        now=await current_time(get_context(request).database),
         following=next_page(request, wanted.order, [approval.id for approval in found]),
     )
 
@@ -62,8 +63,8 @@ async def post_decision(request: Request) -> Response:
     actor = replace(session.actor, why=note)
     try:
         operation = read_operation(kind, fields)
-        service = get_context(request).service
-        result = await service.submit(operation, actor)
+        context = get_context(request)
+        result = await submit(context.operation_context, operation, actor)
     except RefusedError as refused:
         if refused.code is ErrorCode.NOT_FOUND:
             raise
@@ -77,16 +78,16 @@ async def _approval_page(
     note: str = "",
     refused: RefusedError | None = None,
 ) -> Response:
-    service = get_context(request).service
+    context = get_context(request)
     operation = ShowApproval(approval_id=request.path_params["approval_id"])
-    approval = await service.run_operation(operation, session.actor)
+    approval = await run_operation(context.operation_context, operation, session.actor)
     role, least = session.actor.role, _least_role(approval)
     return render(
         request,
         "approval.html",
         status=200 if refused is None else http_status(refused),
         approval=approval,
-        now=await current_time(service.database),
+        now=await current_time(context.database),
         may_decide=role is not None and role.includes(least),
         least=least,
         is_own=approval.proposed_by == session.actor.who,

@@ -9,10 +9,10 @@ from functools import cache, partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import AppContext, get_context
 from payintent.api.docs.files import read_document
 from payintent.api.docs.pages import render_markdown
 from payintent.console.access import signed_in
+from payintent.console.context import ConsoleContext, get_context
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.console.today_figures import age
@@ -44,8 +44,8 @@ class ChainPart:
 async def get_chains(request: Request) -> Response:
     """`GET /chains`: every chain of this installation; endpoints are asked for four seconds."""
     session = await signed_in(request)
-    app = get_context(request)
-    database = app.service.database
+    context = get_context(request)
+    database = context.database
     listed = await chains.list_chains(database)
     sessions = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}
     parts = [
@@ -55,7 +55,7 @@ async def get_chains(request: Request) -> Response:
             sessions.get(chain.slug, 0),
             endpoints,
         )
-        for chain, endpoints in zip(listed, await _compare_all(app, listed), strict=True)
+        for chain, endpoints in zip(listed, await _compare_all(context, listed), strict=True)
     ]
     now = await current_time(database)
     return render(
@@ -70,8 +70,10 @@ async def get_chains(request: Request) -> Response:
     )
 
 
-async def _compare_all(app: AppContext, listed: list[ChainRecord]) -> list[list[EndpointState]]:
-    return await asyncio.gather(*(app.endpoints.compare(chain) for chain in listed))
+async def _compare_all(
+    context: ConsoleContext, listed: list[ChainRecord]
+) -> list[list[EndpointState]]:
+    return await asyncio.gather(*(context.endpoints.compare(chain) for chain in listed))
 
 
 def _part(

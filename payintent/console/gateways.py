@@ -6,8 +6,8 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import get_context
 from payintent.console.access import signed_in
+from payintent.console.context import get_context
 from payintent.console.listing import read_list
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
@@ -49,7 +49,7 @@ class ProviderRow:
 
 async def get_gateways(request: Request) -> Response:
     session = await signed_in(request)
-    service = get_context(request).service
+    context = get_context(request)
     providers = await read_list(request, session, ListProviders())
     listed = await read_list(request, session, ListAccounts())
     outages = await read_list(request, session, ListGatewayOutages())
@@ -57,7 +57,7 @@ async def get_gateways(request: Request) -> Response:
     return render(
         request,
         "gateways.html",
-        now=await current_time(service.database),
+        now=await current_time(context.database),
         providers=[_provider_row(provider, listed, outages) for provider in providers],
         outages=outages,
         errors=errors,

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.authentication_failures import PROVIDER_SIGN_IN, UnauthorizedError
-from payintent.api.context import AppContext, get_context
 from payintent.api.oidc.provider import Exchange, IdentityProvider
 from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, resume_flow
 from payintent.config import Settings
 from payintent.console.access import check_host, own_origin
+from payintent.console.context import ConsoleContext, get_context
 from payintent.console.rendering import render
 from payintent.console.sessions import OpenedSession, add_session, console_cookie, note_sign_in
 from payintent.console.sign_in import onward_path, refused_page
@@ -40,19 +40,19 @@ _CODE = "code"
 
 async def get_oidc_sign_in(request: Request) -> Response:
     """`GET /sign-in/oidc`: leads to the provider, with a state that this browser alone has."""
-    app = get_context(request)
-    check_host(request, app.service.settings)
-    provider = _provider(app)
+    context = get_context(request)
+    check_host(request, context.settings)
+    provider = _provider(context)
     onward = onward_path(request.query_params.get("next", ""))
     try:
         metadata = await provider.metadata()
     except RefusedError as refused:
         return refused_page(request, refused, onward)
-    flow = begin_flow(app.service.encryption, onward, await current_time(app.service.database))
+    flow = begin_flow(context.encryption, onward, await current_time(context.database))
     fields = {
         "response_type": _CODE,
         "client_id": provider.client_id,
-        "redirect_uri": _redirect_uri(request, app.service.settings),
+        "redirect_uri": _redirect_uri(request, context.settings),
         "scope": "openid profile email",
         "state": flow.state,
         "nonce": flow.nonce,
@@ -63,7 +63,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
     response = RedirectResponse(
         f"{at}{'&' if '?' in at else '?'}{urlencode(fields)}", 303, {"Cache-Control": "no-store"}
     )
-    _flow_cookie(app.service.settings).set(response, flow.cookie)
+    _flow_cookie(context.settings).set(response, flow.cookie)
     return response
 
 
@@ -72,25 +72,25 @@ async def get_oidc_callback(request: Request) -> Response:
 
     The provider's redirect is another site's, so the page opens the next one from here.
     """
-    app = get_context(request)
-    settings = app.service.settings
+    context = get_context(request)
+    settings = context.settings
     check_host(request, settings)
-    provider = _provider(app)
+    provider = _provider(context)
     cookie = _flow_cookie(settings).read(request) or ""
     onward = "/"
     try:
-        async with app.attempts.attempt(request, PROVIDER_SIGN_IN):
-            now = await current_time(app.service.database)
+        async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
+            now = await current_time(context.database)
             state = request.query_params.get("state", "")
-            flow = resume_flow(app.service.encryption, cookie, state, now)
+            flow = resume_flow(context.encryption, cookie, state, now)
             onward = onward_path(flow.onward)
             token = await _fetch_token(request, provider, flow)
-            opened, who = await _open_session(app, request, flow, token)
+            opened, who = await _open_session(context, request, flow, token)
     except RefusedError as refused:
         response = refused_page(request, refused, onward)
         _flow_cookie(settings).clear(response)
         return response
-    note_sign_in(app, request, opened, who.name, "oidc")
+    note_sign_in(context, request, opened, who.name, "oidc")
     response = render(request, "onward.html", onward=onward)
     _flow_cookie(settings).clear(response)
     console_cookie(settings).set(response, opened.cookie)
@@ -100,7 +100,7 @@ async def get_oidc_callback(request: Request) -> Response:
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
     from payintent.api.oidc.id_token import check_id_token  # few installations have a provider
 
-    answer, app = request.query_params, get_context(request)
+    answer, context = request.query_params, get_context(request)
     if "error" in answer:
         raise _refused("declined")
     metadata = await provider.metadata()
@@ -110,20 +110,18 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
         raise _refused("issuer")
     exchange = Exchange(
         code=answer.get(_CODE, ""),
-        redirect_uri=_redirect_uri(request, app.service.settings),
+        redirect_uri=_redirect_uri(request, context.settings),
         verifier=flow.verifier,
     )
     text = await provider.exchange(exchange)
-    return await check_id_token(
-        provider, text, flow.nonce, await current_time(app.service.database)
-    )
+    return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
 
 
 async def _open_session(
-    app: AppContext, request: Request, flow: SignInFlow, token: "IdToken"
+    context: ConsoleContext, request: Request, flow: SignInFlow, token: "IdToken"
 ) -> tuple[OpenedSession, SignedIn]:
     """Open a session in the role of the claims; one sign-in opens one."""
-    settings, database = app.service.settings, app.service.database
+    settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
     role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
     if role is None:
@@ -137,7 +135,7 @@ async def _open_session(
         name=_name(token),
         role=role,
     )
-    digest = app.service.encryption.digest(f"completed console sign-in:{flow.state}")
+    digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
         if not await operator_identities.complete(tx, digest, VALID_S):
             raise _refused("replayed")
@@ -146,7 +144,7 @@ async def _open_session(
             raise _refused("blocked")
         if who.role is not who.role_before:
             await _audit(tx, who, token)
-        opened = await add_session(app, tx, request, SessionHolder(identity_id=who.id))
+        opened = await add_session(context, tx, request, SessionHolder(identity_id=who.id))
     return opened, who
 
 
@@ -181,10 +179,10 @@ def _name(token: "IdToken") -> str:
     return f"{IDENTITY}{kept[:_LABEL_MAX]}/{person[:_MARK_CHARS]}"
 
 
-def _provider(app: AppContext) -> IdentityProvider:
-    if app.identity_provider is None:
+def _provider(context: ConsoleContext) -> IdentityProvider:
+    if context.identity_provider is None:
         raise NotFoundError("there is no such page")
-    return app.identity_provider
+    return context.identity_provider
 
 
 def _redirect_uri(request: Request, settings: Settings) -> str:

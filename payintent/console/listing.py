@@ -8,10 +8,11 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from payintent.api.context import get_context
+from payintent.console.context import get_context
 from payintent.console.sessions import OperatorSession
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.conversion import convert_operation
+from payintent.operations.submit import run_operation
 
 R = TypeVar("R")
 Read = TypeVar("Read", bound=ReadOperation[Any])
@@ -35,7 +36,7 @@ def read_query(request: Request, kind: type[Read], **fixed: object) -> Read:
 
 
 async def read_list(request: Request, session: OperatorSession, operation: ReadOperation[R]) -> R:
-    return await get_context(request).service.run_operation(operation, session.actor)
+    return await run_operation(get_context(request).operation_context, operation, session.actor)
 
 
 def typed(request: Request) -> Mapping[str, str]:

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
+from payintent.console.context import get_context
 from payintent.console.operation_forms import (
     build_form,
     find_wrong_field,
@@ -28,6 +28,7 @@ from payintent.operations.approvals import proposal_view
 from payintent.operations.base import ChangeOperation, OperationType, ReadOperation
 from payintent.operations.conversion import find_operation
 from payintent.operations.registry import OPERATIONS
+from payintent.operations.submit import describe, foresee, submit
 from payintent.storage.proposals import Proposal
 
 _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
@@ -49,7 +50,7 @@ async def get_operation(request: Request) -> Response:
         return _form_page(request, session, kind, typed)
     try:
         operation = read_operation(kind, typed)
-        result = await get_context(request).service.submit(operation, session.actor)
+        result = await submit(get_context(request).operation_context, operation, session.actor)
     except RefusedError as refused:
         return _form_page(request, session, kind, typed, refused=refused)
     plain = to_plain(result)
@@ -103,15 +104,15 @@ async def _run_step(
     kind: type[ChangeOperation[Any]],
     typed: Mapping[str, str],
 ) -> Response:
-    service = get_context(request).service
+    context = get_context(request)
     operation = read_operation(kind, typed)
     actor = replace(session.actor, why=typed.get("why", "").strip())
     step = typed.get("step", "")
     if step == _DRY_RUN:
-        foreseen = to_plain(await service.foresee(operation, actor))
+        foreseen = to_plain(await foresee(context.operation_context, operation, actor))
         return _form_page(request, session, kind, typed, foreseen=foreseen)
     if kind.is_destructive and step != _CONFIRMED:
-        changes = await service.describe(operation, actor)
+        changes = await describe(context.operation_context, operation, actor)
         return render(
             request,
             "confirm.html",
@@ -120,7 +121,7 @@ async def _run_step(
             again=typed_again(kind, typed),
             why=actor.why,
         )
-    return render_done(request, kind, await service.submit(operation, actor))
+    return render_done(request, kind, await submit(context.operation_context, operation, actor))
 
 
 def _find_allowed(request: Request, session: OperatorSession) -> OperationType:

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.authentication_failures import UnauthorizedError
-from payintent.api.context import get_context
 from payintent.api.errors import http_status
 from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
+from payintent.console.context import get_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
@@ -33,7 +33,7 @@ async def get_sign_in(request: Request) -> Response:
 
     A link on another site brings no cookie, so the page opens itself once more from here.
     """
-    check_host(request, get_context(request).service.settings)
+    check_host(request, get_context(request).settings)
     onward = onward_path(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
         return render(request, "onward.html", onward=onward)
@@ -41,16 +41,16 @@ async def get_sign_in(request: Request) -> Response:
 
 
 async def post_sign_in(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     form = await read_own_form(request)
     onward = onward_path(form.get("next", ""))
     try:
-        cookie = await open_session(app, request, form.get("token", "").strip())
+        cookie = await open_session(context, request, form.get("token", "").strip())
     except RefusedError as refused:
         return refused_page(request, refused, onward)
     await _end_session_before(request)
     response = RedirectResponse(onward, 303, _NO_STORE)
-    console_cookie(app.service.settings).set(response, cookie)
+    console_cookie(context.settings).set(response, cookie)
     return response
 
 
@@ -75,38 +75,38 @@ def _form(request: Request, onward: str, refused: str | None = None, status: int
 
 async def _end_session_before(request: Request) -> None:
     """End the session that this browser had until now, which no cookie would name any more."""
-    app = get_context(request)
+    context = get_context(request)
     with suppress(RefusedError):
-        if (before := await find_session(app, request)) is not None:
-            await end_session(app, before, before.id)
+        if (before := await find_session(context, request)) is not None:
+            await end_session(context, before, before.id)
 
 
 async def post_sign_out(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     session = await signed_in(request)
     await read_form(request, session)
-    await end_session(app, session, session.id)
+    await end_session(context, session, session.id)
     response = RedirectResponse(SIGN_IN, 303, _NO_STORE)
-    console_cookie(app.service.settings).clear(response)
+    console_cookie(context.settings).clear(response)
     return response
 
 
 async def get_sessions(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     session = await signed_in(request)
-    listed = await console_sessions.list_open(app.service.database, session.holder, _LISTED_MAX)
+    listed = await console_sessions.list_open(context.database, session.holder, _LISTED_MAX)
     return render(request, "sessions.html", sessions=listed)
 
 
 async def post_end_session(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     session = await signed_in(request)
     await read_form(request, session)
     try:
         session_id = UUID(request.path_params["session_id"])
     except ValueError:
         raise NotFoundError("no such session") from None
-    if not await end_session(app, session, session_id):
+    if not await end_session(context, session, session_id):
         raise NotFoundError("no such session of yours is open")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 

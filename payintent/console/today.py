@@ -7,10 +7,10 @@ from functools import lru_cache
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from payintent.api.context import AppContext, get_context
 from payintent.api.event_stream import HEADERS as STREAM_HEADERS
 from payintent.api.event_stream import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
 from payintent.console.access import signed_in
+from payintent.console.context import ConsoleContext, get_context
 from payintent.console.rendering import HEADERS, render, render_part
 from payintent.console.today_figures import figure_fields
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
@@ -61,13 +61,13 @@ async def get_today_events(request: Request) -> Response:
     return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
 
 
-async def _events(app: AppContext, period: Period) -> AsyncGenerator[bytes]:
+async def _events(context: ConsoleContext, period: Period) -> AsyncGenerator[bytes]:
     yield RETRY
     loop = asyncio.get_running_loop()
     over_at, quiet_since, last = loop.time() + STREAM_S, loop.time(), ""
-    while loop.time() < over_at and not app.change_feed.closing:
+    while loop.time() < over_at and not context.change_feed.closing:
         try:
-            html = figures_html(await app.overview.get(), period)
+            html = figures_html(await context.overview.get(), period)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser reconnects

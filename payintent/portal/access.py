@@ -25,30 +25,30 @@ async def get_access(visit: Visit) -> Response:
 
 @member_page()
 async def get_passkey_options(visit: Visit) -> Response:
-    service, session = visit.app.service, visit.session
-    now = await current_time(service.database)
-    present = await members.list_passkeys(service.database, session.member_id)
-    challenge = make_challenge(service.encryption, ChallengePurpose.REGISTER, str(session.id), now)
-    verifier = open_verifier(service.settings)
+    context, session = visit.context, visit.session
+    now = await current_time(context.database)
+    present = await members.list_passkeys(context.database, session.member_id)
+    challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
+    verifier = open_verifier(context.settings)
     return json_response(verifier.registration_options(session, present, challenge), 200, HEADERS)
 
 
 @member_page()
 async def post_passkey(visit: Visit) -> Response:
-    service, session = visit.app.service, visit.session
-    now = await current_time(service.database)
-    verifier = open_verifier(service.settings)
+    context, session = visit.context, visit.session
+    now = await current_time(context.database)
+    verifier = open_verifier(context.settings)
     try:
         new = verifier.check_registration(
             visit.form.get("credential", ""),
             lambda challenge: read_challenge(
-                service.encryption, ChallengePurpose.REGISTER, str(session.id), challenge, now
+                context.encryption, ChallengePurpose.REGISTER, str(session.id), challenge, now
             ),
         )
     except PasskeyError as error:
         _log.warning("passkey_refused", member=str(session.member_id), why=str(error))
         return await _access_page(visit, "This passkey could not be added. Try again.")
-    async with service.database.transaction() as tx:
+    async with context.database.transaction() as tx:
         added = await members.add_passkey(
             tx, tx.id_generator.new_id(), session.member_id, new.public_key, new.use
         )
@@ -61,7 +61,7 @@ async def post_passkey(visit: Visit) -> Response:
 @member_page()
 async def post_remove_passkey(visit: Visit) -> Response:
     passkey_id = _read_uuid(visit.request.path_params["passkey_id"])
-    async with visit.app.service.database.transaction() as tx:
+    async with visit.context.database.transaction() as tx:
         if not await members.remove_passkey(tx, visit.session.member_id, passkey_id):
             raise RefusedError(ErrorCode.NOT_FOUND, "You have no such passkey.")
     _log.info("passkey_removed", member=str(visit.session.member_id))
@@ -69,7 +69,7 @@ async def post_remove_passkey(visit: Visit) -> Response:
 
 
 async def _access_page(visit: Visit, problem: str | None = None) -> Response:
-    database = visit.app.service.database
+    database = visit.context.database
     fields = fields_of(
         visit,
         "Your access",

@@ -42,7 +42,7 @@ async def get_portal_refunds(visit: Visit) -> Response:
     """`GET /merchant/refunds?cursor=`: refunds of the merchant's payments, newest first."""
     before = read_id_cursor(visit.request.query_params.get("cursor"))
     found = await merchant_refunds.page(
-        visit.app.service.database, visit.merchant_id, before, _LISTED + 1
+        visit.context.database, visit.merchant_id, before, _LISTED + 1
     )
     rows = [
         refund_fields(refund) | {"by": requester(refund.requested_by), "at": refund.created_at}
@@ -63,7 +63,7 @@ async def get_portal_cases(visit: Visit) -> Response:
     """`GET /merchant/cases?status=&kind=&cursor=`: cases, as `GET /cases` gives them."""
     query = {name: value for name, value in visit.request.query_params.items() if value}
     wanted = read_case_filter(query, visit.merchant_id)
-    found = await merchant_cases.page(visit.app.service.database, wanted, _LISTED + 1)
+    found = await merchant_cases.page(visit.context.database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].id)})
@@ -89,7 +89,7 @@ async def get_portal_events(visit: Visit) -> Response:
     wanted = DeliveryFilter(
         merchant_id=visit.merchant_id, state=state, before=read_id_cursor(query.get("cursor"))
     )
-    found = await list_deliveries(visit.app.service.database, wanted, _LISTED + 1)
+    found = await list_deliveries(visit.context.database, wanted, _LISTED + 1)
     more = None
     if len(found) > _LISTED:
         more = urlencode(query | {"cursor": write_id_cursor(found[_LISTED - 1].event_id)})
@@ -108,7 +108,7 @@ async def get_portal_events(visit: Visit) -> Response:
 @member_page()
 async def get_event(visit: Visit) -> Response:
     event_id = _event_id(visit)
-    database = visit.app.service.database
+    database = visit.context.database
     event = await merchant_events.get(database, visit.merchant_id, event_id)
     delivery = await merchant_events.get_delivery(database, visit.merchant_id, event_id)
     if event is None or delivery is None:
@@ -130,13 +130,13 @@ async def post_replay(visit: Visit) -> Response:
     """`POST /merchant/events/{event_id}/replay`: sends it again, as the operator's replay does."""
     event_id = _event_id(visit)
     actor = member_actor(visit.merchant_id, visit.session.email)
-    await replay_own_event(visit.app.service.operation_context, visit.merchant_id, actor, event_id)
+    await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
     return redirect(f"/merchant/events/{event_id}?replayed=1")
 
 
 @member_page(MemberRight.SEE_KEYS)
 async def get_keys(visit: Visit) -> Response:
-    database = visit.app.service.database
+    database = visit.context.database
     keys = await api_keys.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
     fields = fields_of(visit, "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode))
@@ -147,7 +147,7 @@ async def get_keys(visit: Visit) -> Response:
 async def post_revoke_key(visit: Visit) -> Response:
     public_id: str = visit.request.path_params["public_id"]
     actor = member_actor(visit.merchant_id, visit.session.email)
-    await revoke_own_key(visit.app.service.operation_context, visit.merchant_id, actor, public_id)
+    await revoke_own_key(visit.context.operation_context, visit.merchant_id, actor, public_id)
     return redirect("/merchant/keys")
 
 
@@ -157,9 +157,9 @@ async def get_catalog_preview(visit: Visit) -> Response:
     wanted = visit.request.query_params.get("country") or None
     if wanted is not None and wanted not in COUNTRIES:
         raise RefusedError(ErrorCode.BAD_REQUEST, "There is no such country.")
-    service = visit.app.service
-    setup = await service.merchants.get(visit.merchant_id)
-    restrictions = await service.policies.restrictions()
+    context = visit.context
+    setup = await context.merchants.get(visit.merchant_id)
+    restrictions = await context.policies.restrictions()
     reached = tuple(market for _, market in setup.payable.methods)
     shown = list_payable(setup.merchant.market, reached, restrictions, None)
     country = wanted or next((code for code, _ in shown), "")
@@ -185,14 +185,14 @@ async def get_catalog_preview(visit: Visit) -> Response:
 async def get_calls(visit: Visit) -> Response:
     """`GET /merchant/calls?failed=`: the last hundred API calls, or those that were refused."""
     failed = bool(visit.request.query_params.get("failed"))
-    service = visit.app.service
-    calls = await api_calls.list_last(service.database, visit.merchant_id, _CALLS, failed=failed)
+    context = visit.context
+    calls = await api_calls.list_last(context.database, visit.merchant_id, _CALLS, failed=failed)
     fields = fields_of(
         visit,
         "API calls",
         calls=calls,
         failed=failed,
-        days=service.settings.api_calls_days,
+        days=context.settings.api_calls_days,
     )
     return render_portal_page(visit.request, "calls.html", fields)
 

@@ -100,7 +100,7 @@ async def post_refund_form(visit: Visit) -> Response:
             destination=form.get("destination"),
         )
         schemas.check_refund(body)
-        await visit.app.service.refund_creator.create(
+        await visit.context.refund_creator.create(
             CreateRefundRequest(
                 merchant_id=visit.merchant_id,
                 payment_id=snapshot.payment.id,
@@ -117,10 +117,10 @@ async def post_refund_form(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit) -> tuple[list[_Row], str | None]:
-    service, query = visit.app.service, visit.request.query_params
+    context, query = visit.context, visit.request.query_params
     given = {name: query[name] for name in (*_FILTERS, "cursor") if query.get(name)}
     wanted = replace(read_payment_filter(_with_times(given), visit.merchant_id), limit=_LISTED)
-    snapshots, following = await list_merchant_payments(service.database, service.reading, wanted)
+    snapshots, following = await list_merchant_payments(context.database, context.reading, wanted)
     rows = [_row(snapshot) for snapshot in snapshots]
     if following is None:
         return rows, None
@@ -152,14 +152,14 @@ def _read_day(text: str, later: int) -> date:
 
 
 async def _search(visit: Visit, text: str) -> tuple[list[_Row], str | None]:
-    service = visit.app.service
+    context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
         await _find_own(visit, before)
     search = SearchPayments(
         text=text, merchant_id=visit.merchant_id, before=before, limit=_LISTED + 1
     )
-    found = await search.read(service.operation_context)
+    found = await search.read(context.operation_context)
     rows = [_found_row(payment) for payment in found[:_LISTED]]
     if len(found) <= _LISTED:
         return rows, None
@@ -199,7 +199,7 @@ async def _find_own(visit: Visit, text: str) -> PaymentSnapshot:
     """Read a payment by its id; another merchant's is as unknown as one that there is not."""
     payment_id = ids.parse_id(ids.PAYMENT, text)
     try:
-        return await visit.app.service.payment_lookup.get_merchant_payment(
+        return await visit.context.payment_lookup.get_merchant_payment(
             visit.merchant_id, payment_id
         )
     except RefusedError as refused:
@@ -212,7 +212,7 @@ async def _payment_page(
     visit: Visit, snapshot: PaymentSnapshot, refused: RefusedError | None = None
 ) -> Response:
     payment = snapshot.payment
-    database = visit.app.service.database
+    database = visit.context.database
     refunds, _ = await list_payment_refunds(database, payment.id, None, _REFUNDS_MAX)
     cases = await merchant_cases.page(
         database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.authentication_failures import MEMBER, UnauthorizedError
-from payintent.api.context import AppContext, get_context
 from payintent.api.etag import json_response
 from payintent.log import get_logger
 from payintent.operations.members import link_digest
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
+from payintent.portal.context import PortalContext, get_context
 from payintent.portal.passkey_verifier import PasskeyError, open_verifier
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import (
@@ -45,41 +45,40 @@ async def get_portal(request: Request) -> Response:
 
 @portal_page
 async def get_portal_sign_in(request: Request) -> Response:
-    app = get_context(request)
+    context = get_context(request)
     following = read_next(request.query_params.get("next"))
-    token = session_cookie(app.service.settings).read(request)
-    if await find_member_session(app, token) is not None:
+    token = session_cookie(context.settings).read(request)
+    if await find_member_session(context, token) is not None:
         return redirect(following)
-    return _sign_in_page(request, app, following)
+    return _sign_in_page(request, context, following)
 
 
 @portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
     """`GET /merchant/sign-in/options`: a challenge, for the browser that has opened the page."""
-    app = get_context(request)
-    service = app.service
-    visitor = visitor_cookie(service.settings).read(request)
+    context = get_context(request)
+    visitor = visitor_cookie(context.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
-    now = await current_time(service.database)
-    challenge = make_challenge(service.encryption, ChallengePurpose.SIGN_IN, visitor, now)
-    verifier = open_verifier(service.settings)
+    now = await current_time(context.database)
+    challenge = make_challenge(context.encryption, ChallengePurpose.SIGN_IN, visitor, now)
+    verifier = open_verifier(context.settings)
     return json_response(verifier.sign_in_options(challenge), headers=HEADERS)
 
 
 @portal_page
 async def post_portal_sign_in(request: Request) -> Response:
-    app = get_context(request)
-    visitor = visitor_cookie(app.service.settings).read(request) or ""
-    form = await read_portal_form(request, app, f"visitor:{visitor}")
+    context = get_context(request)
+    visitor = visitor_cookie(context.settings).read(request) or ""
+    form = await read_portal_form(request, context, f"visitor:{visitor}")
     following = read_next(form.get("next"))
     try:
         credential = form.get("credential", "")
-        async with app.attempts.attempt(request, MEMBER):
-            token = await _sign_in_by_passkey(app, visitor, credential)
+        async with context.attempts.attempt(request, MEMBER):
+            token = await _sign_in_by_passkey(context, visitor, credential)
     except UnauthorizedError:
-        return _sign_in_page(request, app, following, _FAILED)
-    return _signed_in(app, token, following)
+        return _sign_in_page(request, context, following, _FAILED)
+    return _signed_in(context, token, following)
 
 
 @portal_page
@@ -90,97 +89,95 @@ async def get_link(request: Request) -> Response:
 
 @portal_page
 async def post_link(request: Request) -> Response:
-    app = get_context(request)
-    visitor = visitor_cookie(app.service.settings).read(request) or ""
-    await read_portal_form(request, app, f"visitor:{visitor}")
+    context = get_context(request)
+    visitor = visitor_cookie(context.settings).read(request) or ""
+    await read_portal_form(request, context, f"visitor:{visitor}")
     link: str = request.path_params["token"]
     try:
-        async with app.attempts.attempt(request, MEMBER):
-            token, following = await _sign_in_by_link(app, link)
+        async with context.attempts.attempt(request, MEMBER):
+            token, following = await _sign_in_by_link(context, link)
     except UnauthorizedError:
-        return _link_page(request, app, _LINK_FAILED)
-    return _signed_in(app, token, following)
+        return _link_page(request, context, _LINK_FAILED)
+    return _signed_in(context, token, following)
 
 
 @member_page()
 async def post_portal_sign_out(visit: Visit) -> Response:
     """`POST /merchant/sign-out`: ends the session, or all of the member's."""
-    database = visit.app.service.database
+    database = visit.context.database
     if visit.form.get("everywhere"):
         await member_sessions.end_all(database, visit.session.member_id)
     else:
         await member_sessions.end(database, visit.session.id)
     response = redirect(SIGN_IN)
-    session_cookie(visit.app.service.settings).clear(response)
+    session_cookie(visit.context.settings).clear(response)
     return response
 
 
-async def _sign_in_by_passkey(app: AppContext, visitor: str, credential: str) -> str:
+async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
     """Check a passkey and return a new session's cookie (`UnauthorizedError`)."""
-    service = app.service
-    verifier = open_verifier(service.settings)
+    verifier = open_verifier(context.settings)
     try:
         assertion = verifier.read_assertion(credential)
-        now = await current_time(service.database)
-        passkey = await members.find_passkey(service.database, assertion.credential_id)
+        now = await current_time(context.database)
+        passkey = await members.find_passkey(context.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")
         use = verifier.check_assertion(
             assertion,
             passkey,
             lambda challenge: read_challenge(
-                service.encryption, ChallengePurpose.SIGN_IN, visitor, challenge, now
+                context.encryption, ChallengePurpose.SIGN_IN, visitor, challenge, now
             ),
         )
     except PasskeyError as error:
         raise UnauthorizedError(MEMBER, "wrong_secret") from error
-    return await _open_by_passkey(app, use)
+    return await _open_by_passkey(context, use)
 
 
-async def _open_by_passkey(app: AppContext, use: PasskeyUse) -> str:
-    async with app.service.database.transaction() as tx:
+async def _open_by_passkey(context: PortalContext, use: PasskeyUse) -> str:
+    async with context.database.transaction() as tx:
         member_id = await members.use_passkey(tx, use)
         if member_id is None:  # this challenge was used before, or the passkey was copied
             raise UnauthorizedError(MEMBER, "used")
-        token = await _open_session(app, tx, member_id)
+        token = await _open_session(context, tx, member_id)
     _log.info("member_signed_in", member=str(member_id), by="passkey")
     return token
 
 
-async def _sign_in_by_link(app: AppContext, link: str) -> tuple[str, str]:
+async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
     """Use a link up; returns a new session's cookie and where to go (`UnauthorizedError`)."""
-    service = app.service
-    async with service.database.transaction() as tx:
-        digest = link_digest(service.operation_context, link)
+    async with context.database.transaction() as tx:
+        digest = link_digest(context.operation_context, link)
         member_id = await members.use_link(tx, digest)
         if member_id is None:
             raise UnauthorizedError(MEMBER, "unknown")
-        token = await _open_session(app, tx, member_id)
+        token = await _open_session(context, tx, member_id)
         has_passkeys = bool(await members.list_passkeys(tx, member_id))
     _log.info("member_signed_in", member=str(member_id), by="link")
     return token, "/merchant/payments" if has_passkeys else "/merchant/access"
 
 
-async def _open_session(app: AppContext, tx: Tx, member_id: UUID) -> str:
+async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     token = make_token()
-    digest = session_digest(app.service.encryption, token)
+    digest = session_digest(context.encryption, token)
     await member_sessions.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
 
 
-def _signed_in(app: AppContext, token: str, following: str) -> Response:
+def _signed_in(context: PortalContext, token: str, following: str) -> Response:
     response = redirect(following)
-    session_cookie(app.service.settings).set(response, token)
-    visitor_cookie(app.service.settings).clear(response)
+    session_cookie(context.settings).set(response, token)
+    visitor_cookie(context.settings).clear(response)
     return response
 
 
 def _sign_in_page(
-    request: Request, app: AppContext, following: str, problem: str | None = None
+    request: Request, context: PortalContext, following: str, problem: str | None = None
 ) -> Response:
     return _page_of_visitor(
         request,
-        app,
+        context,
         "sign_in.html",
         {
             "title": "Sign in",
@@ -191,21 +188,21 @@ def _sign_in_page(
     )
 
 
-def _link_page(request: Request, app: AppContext, problem: str | None = None) -> Response:
+def _link_page(request: Request, context: PortalContext, problem: str | None = None) -> Response:
     fields: dict[str, object] = {
         "title": "Sign in by link",
         "problem_text": problem,
         "address": request.url.path,
     }
-    return _page_of_visitor(request, app, "link.html", fields)
+    return _page_of_visitor(request, context, "link.html", fields)
 
 
 def _page_of_visitor(
-    request: Request, app: AppContext, template: str, fields: dict[str, object]
+    request: Request, context: PortalContext, template: str, fields: dict[str, object]
 ) -> Response:
-    cookie = visitor_cookie(app.service.settings)
+    cookie = visitor_cookie(context.settings)
     visitor = cookie.read(request) or make_token()
-    token = make_form_token(app.service.encryption, f"visitor:{visitor}")
+    token = make_form_token(context.encryption, f"visitor:{visitor}")
     status = 403 if fields["problem_text"] else 200
     response = render_portal_page(request, template, {**fields, "form_token": token}, status)
     cookie.set(response, visitor)

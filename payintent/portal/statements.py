@@ -33,7 +33,7 @@ _LINES = 100
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statements(visit: Visit) -> Response:
     """`GET /merchant/statements?currency=&cursor=`: what is owed now; statements, newest first."""
-    database, query = visit.app.service.database, visit.request.query_params
+    database, query = visit.context.database, visit.request.query_params
     currency = read_statement_currency(query.get("currency") or None)
     wanted = StatementFilter(
         merchant_id=visit.merchant_id,
@@ -62,7 +62,7 @@ async def get_portal_statements(visit: Visit) -> Response:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_portal_statement(visit: Visit) -> Response:
     """`GET /merchant/statements/{statement_id}?cursor=`: a statement and a page of its lines."""
-    database, statement = visit.app.service.database, await _own_statement(visit)
+    database, statement = visit.context.database, await _own_statement(visit)
     skipped = read_offset_cursor(visit.request.query_params.get("cursor"))
     lines = await statements.list_lines(database, statement, skipped, _LINES + 1)
     more = None
@@ -84,7 +84,7 @@ async def get_portal_statement(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_csv(visit: Visit) -> Response:
-    database, statement = visit.app.service.database, await _own_statement(visit)
+    database, statement = visit.context.database, await _own_statement(visit)
     return StreamingResponse(
         export_lines(database, statement, "csv"),
         headers=HEADERS | _to_keep(statement, "csv"),
@@ -94,7 +94,7 @@ async def get_statement_csv(visit: Visit) -> Response:
 
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_pdf(visit: Visit) -> Response:
-    database, statement = visit.app.service.database, await _own_statement(visit)
+    database, statement = visit.context.database, await _own_statement(visit)
     return Response(
         await draw_pdf(database, statement),
         headers=HEADERS | _to_keep(statement, "pdf"),
@@ -109,4 +109,4 @@ def _to_keep(statement: Statement, ending: str) -> dict[str, str]:
 
 async def _own_statement(visit: Visit) -> Statement:
     statement_id: str = visit.request.path_params["statement_id"]
-    return await known_statement(visit.app.service.database, statement_id, visit.merchant_id)
+    return await known_statement(visit.context.database, statement_id, visit.merchant_id)

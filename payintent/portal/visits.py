@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.application import Handler
-from payintent.api.context import AppContext, get_context
 from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError
 from payintent.config import Settings
@@ -24,6 +23,7 @@ from payintent.domain.errors import (
 from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, EncryptionKeyError
+from payintent.portal.context import PortalContext, get_context
 from payintent.portal.rendering import HEADERS, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
@@ -53,7 +53,7 @@ class Visit:
     """A request of a member who is signed in; every query is bound to `merchant_id`."""
 
     request: Request
-    app: AppContext
+    context: PortalContext
     session: MemberSession
     form: Mapping[str, str]
 
@@ -63,7 +63,7 @@ class Visit:
 
     @property
     def form_token(self) -> str:
-        return make_form_token(self.app.service.encryption, str(self.session.id))
+        return make_form_token(self.context.encryption, str(self.session.id))
 
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
@@ -100,16 +100,16 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
         @portal_page
         @wraps(handler)
         async def answered(request: Request) -> Response:
-            app = get_context(request)
-            token = session_cookie(app.service.settings).read(request)
-            session = await find_member_session(app, token)
+            context = get_context(request)
+            token = session_cookie(context.settings).read(request)
+            session = await find_member_session(context, token)
             if session is None or token is None:
                 return _to_sign_in(request)
             if right is not None and not has_right(session.role, right):
                 raise RefusedError(ErrorCode.FORBIDDEN, f"This is not for the role {session.role}.")
-            response = await handler(await _visit(request, app, session))
+            response = await handler(await _visit(request, context, session))
             if session.is_due and request.method == "GET":
-                await _rotate(app, session, token, response)
+                await _rotate(context, session, token, response)
             return response
 
         return answered
@@ -117,22 +117,24 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
     return decorated
 
 
-async def find_member_session(app: AppContext, token: str | None) -> MemberSession | None:
+async def find_member_session(context: PortalContext, token: str | None) -> MemberSession | None:
     if token is None:
         return None
-    digest = session_digest(app.service.encryption, token)
-    return await member_sessions.find(app.service.database, digest)
+    digest = session_digest(context.encryption, token)
+    return await member_sessions.find(context.database, digest)
 
 
 def redirect(address: str) -> Response:
     return RedirectResponse(address, 303, HEADERS)
 
 
-async def read_portal_form(request: Request, app: AppContext, holder: str) -> Mapping[str, str]:
+async def read_portal_form(
+    request: Request, context: PortalContext, holder: str
+) -> Mapping[str, str]:
     """Read a form that a page of ours was given to its holder, and that was sent from there."""
     form = await read_form_fields(request)
-    check_sender(request, web_origin(app.service.settings.portal_address))
-    check_form_token(form, app.service.encryption, holder)
+    check_sender(request, web_origin(context.settings.portal_address))
+    check_form_token(form, context.encryption, holder)
     return form
 
 
@@ -144,11 +146,11 @@ def read_next(raw: str | None) -> str:
     return raw
 
 
-async def _visit(request: Request, app: AppContext, session: MemberSession) -> Visit:
+async def _visit(request: Request, context: PortalContext, session: MemberSession) -> Visit:
     form: Mapping[str, str] = {}
     if request.method == "POST":
-        form = await read_portal_form(request, app, str(session.id))
-    return Visit(request, app, session, form)
+        form = await read_portal_form(request, context, str(session.id))
+    return Visit(request, context, session, form)
 
 
 def _to_sign_in(request: Request) -> Response:
@@ -158,12 +160,14 @@ def _to_sign_in(request: Request) -> Response:
     return redirect(f"{SIGN_IN}?next={quote(request.url.path + query, safe='')}")
 
 
-async def _rotate(app: AppContext, session: MemberSession, token: str, response: Response) -> None:
+async def _rotate(
+    context: PortalContext, session: MemberSession, token: str, response: Response
+) -> None:
     """Give the browser another value of its cookie; the old one works for a minute more."""
-    service, new = app.service, make_token()
-    digests = [session_digest(service.encryption, value) for value in (token, new)]
-    if await member_sessions.rotate(service.database, session.id, *digests):
-        session_cookie(service.settings).set(response, new)
+    new = make_token()
+    digests = [session_digest(context.encryption, value) for value in (token, new)]
+    if await member_sessions.rotate(context.database, session.id, *digests):
+        session_cookie(context.settings).set(response, new)
 
 
 def _is_secure(settings: Settings) -> bool:

@@ -15,9 +15,9 @@ import pytest
 
 from payintent.api import checkout_events
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
-from payintent.api.context import AppContext
 from payintent.api.middleware import CommonHeaders
 from payintent.api.server import make_server
+from payintent.checkout.context import CheckoutContext
 from payintent.config import Settings
 from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
@@ -40,7 +40,7 @@ class Running:
     @property
     def watching(self) -> int:
         """Count the streams that are held."""
-        here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
+        here: CheckoutContext = self.app._app.state.checkout  # type: ignore[attr-defined]
         return here.change_feed.count
 
     async def watched_by(self, count: int) -> None:

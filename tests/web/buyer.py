@@ -10,8 +10,8 @@ from uuid import UUID
 from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
 
-from payintent.api.context import AppContext
 from payintent.api.middleware import CommonHeaders
+from payintent.checkout.context import CheckoutContext
 from payintent.domain.payment import Payment
 from payintent.payments.change_feed import ChangeFeed
 from tests.support.fakes import captured
@@ -104,7 +104,7 @@ class Desk:
 
     @property
     def lookout(self) -> ChangeFeed[UUID]:
-        here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
+        here: CheckoutContext = self.app._app.state.checkout  # type: ignore[attr-defined]
         return here.change_feed
 
     @property
