@@ -34,8 +34,8 @@ from payintent.api.request_times import RequestTimes, templates
 from payintent.api.viewer import ViewerReader
 from payintent.checkout.context import CheckoutContext
 from payintent.config import Settings
-from payintent.domain.fraud import FraudDeniedError
 from payintent.console.context import ConsoleContext
+from payintent.domain.fraud import FraudDeniedError
 from payintent.onchain.compare_endpoints import EndpointComparison
 from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
