@@ -91,7 +91,7 @@ class Service:
             merchants=self.merchants,
             accounts=self.accounts,
             opener=self.session_opener,
-            places=self.urls,
+            urls=self.urls,
         )
 
     @cached_property

@@ -52,19 +52,24 @@ async def settle_transfers(
     named = await transfers.find_named_sessions(tx, list({log.uuid for log in fresh}))
     payment_ids = list({named_session.payment_id for named_session in named.values()})
     session_ids = [named_session.session_id for named_session in named.values()]
-    locked = await settlements.load(tx, payment_ids, dict.fromkeys(session_ids))
+    locked = await settlements.lock_records(tx, payment_ids, dict.fromkeys(session_ids))
     batch = _Batch(chain, contracts, named, locked.payments, locked.sessions, locked.now, set())
-    decided: list[Settlement] = []
+    new_transfers: list[NewTransfer] = []
+    decisions: list[Settlement] = []
     for log in sorted(fresh, key=log_position):
-        settlement = _decide(batch, tx.id_generator, log)
-        decided.append(settlement)
+        transfer, settlement = _decide(batch, tx.id_generator, log)
+        new_transfers.append(transfer)
+        decisions.append(settlement)
         if settlement.decision.credited and settlement.payment:
             batch.paid.add(settlement.payment.id)
-    await apply_settlements(tx, decided, locked.now)
-    return Counter(item.transfer.disposition for item in decided if item.transfer)
+    await transfers.add(tx, new_transfers, locked.now)  # captures and cases refer to them
+    await apply_settlements(tx, decisions, locked.now)
+    return Counter(transfer.disposition for transfer in new_transfers)
 
 
-def _decide(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> Settlement:
+def _decide(
+    batch: _Batch, id_generator: IdGenerator, log: PaidLog
+) -> tuple[NewTransfer, Settlement]:
     account_id = batch.contracts[log.contract].account_id
     named_session = batch.named.get(log.uuid)
     details = TransferDetails(account_id, log.token, log.amount, log.receiver)
@@ -87,15 +92,17 @@ def _decide(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> Settlemen
         origin=origin,
         disposition=disposition,
     )
-    return Settlement(
+    settlement = Settlement(
         decision=decide_transfer(disposition),
         origin=origin,
         payment=payment,
         session=session,
         capture=_capture(transfer, id_generator.new_id()),
-        transfer=transfer,
+        receipt_id=transfer.id,
+        chain=transfer.chain,
         case_id=id_generator.new_id(),
     )
+    return transfer, settlement
 
 
 def _capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | None:

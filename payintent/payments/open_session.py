@@ -1,7 +1,7 @@
-"""A selection's session: stored before its gateway is called, and opened by what that answers.
+"""Store a selection's session before its gateway is called, then apply the gateway's answer.
 
-Selections that arrive together share the statements and the commit of each step; every one of them
-has an outcome of its own.
+Concurrent selections share the statements and the commit of each step, but each selection has its
+own outcome.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,10 @@ from payintent.storage.database import Database, Tx
 from payintent.storage.payments import LockedPayments
 from payintent.storage.settlements import LockedRecords
 
-#: A buyer who has selected so often has made us call gateways often enough.
-SELECTIONS_MAX = 20
-#: A selection whose process died is inquired about, but not before this time.
-FIRST_INQUIRY_S = 30.0
-_LATE_S = 0.1  # of a transaction of several statements
+SELECTIONS_MAX = 20  # per payment: each selection calls a gateway
+FIRST_INQUIRY_S = 30.0  # after which a selection that a stopped process left behind is inquired
+_LATE_S = 0.1  # for a transaction of several statements
 
-#: What a gateway answers to the creation of a session.
 SessionAnswer = SessionCreated | SessionRejected | OutcomeUnknown
 
 
@@ -52,7 +49,7 @@ class NewSelection:
 
 @dataclass(frozen=True, slots=True)
 class SelectedSession:
-    """The selected session as it is now, and its payment, by the database's clock."""
+    """The current state of a selected session and its payment, with the database's time."""
 
     payment: Payment
     session: Session
@@ -66,9 +63,10 @@ class AnsweredSession:
 
 
 class SessionOpener:
-    """Stores sessions and opens them; those that arrive together share transactions.
+    """Stores and opens sessions; concurrent selections share transactions.
 
-    Two selections of one payment never do: the second has to see what the first has done.
+    Selections of the same payment run one after the other, because each must see the effects of
+    the previous selection.
     """
 
     def __init__(self, database: Database) -> None:
@@ -87,26 +85,26 @@ class SessionOpener:
             late_s=_LATE_S,
         )
 
-    async def require_room(self, payment: Payment, now: datetime) -> None:
-        """Raise `RATE_LIMITED` where the buyer has selected too often; it can be paid as it is."""
+    async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
+        """Raise `RATE_LIMITED` after too many selections; the last one can still be paid."""
         if await self._counting.run(payment.id) >= SELECTIONS_MAX:
-            raise _used_up(payment, now)
+            raise _limit_error(payment, now)
 
     async def store(self, selection: NewSelection) -> Session:
         """Store a session as `opening`.
 
         Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended), `RATE_LIMITED`
-        (too many selections), `CONFLICT` (another selection runs).
+        (too many selections) or `CONFLICT` (another selection is running).
         """
-        stored = await self._storing.run(selection)
-        if isinstance(stored, RefusedError):
-            raise stored
-        return stored
+        outcome = await self._storing.run(selection)
+        if isinstance(outcome, RefusedError):
+            raise outcome
+        return outcome
 
     async def answer(self, session: Session, answer: SessionAnswer) -> SelectedSession:
         """Apply the gateway's answer, unless a callback or the deadline was faster.
 
-        The session is the payment's own where it was opened; else it is closed, or has ended.
+        An opened session becomes the payment's current session; any other is closed or has ended.
         """
         return await self._answering.run(AnsweredSession(session, answer))
 
@@ -118,43 +116,43 @@ class SessionOpener:
     async def _store(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
         async with self._database.transaction(_patience_ms(batch)) as tx:
             locked = await lock_payments(tx, [selection.payment_id for selection in batch])
-            outcomes = self._judge(locked, batch)
+            outcomes = self._new_sessions(locked, batch)
             await _add(tx, locked, outcomes)
-            stored = {item.payment_id for item in outcomes.values() if isinstance(item, Session)}
             emails = {
                 selection.payment_id: selection.payer_email
                 for selection in batch
-                if selection.payer_email is not None and selection.payment_id in stored
+                if selection.payer_email is not None
+                and isinstance(outcomes[selection.payment_id], Session)
             }
             if emails:
                 await payments.set_payer_emails(tx, emails)
         return [outcomes[selection.payment_id] for selection in batch]
 
-    def _judge(
+    def _new_sessions(
         self, locked: LockedPayments, batch: Sequence[NewSelection]
     ) -> dict[UUID, Session | RefusedError]:
-        """Return by payment what may be stored, or why it is refused."""
-        present = {payment.id: payment for payment in locked.payments}
+        """Return each payment's new session, or the reason why it gets none."""
+        payments_by_id = {payment.id: payment for payment in locked.payments}
         outcomes: dict[UUID, Session | RefusedError] = {}
         for selection in batch:
             try:
-                _require_open(present[selection.payment_id], locked.now)
+                _require_open(payments_by_id[selection.payment_id], locked.now)
             except RefusedError as refused:
                 outcomes[selection.payment_id] = refused
             else:
                 session_id = self._database.id_generator.new_session_id()
-                outcomes[selection.payment_id] = _opening(selection, session_id, locked.now)
+                outcomes[selection.payment_id] = _opening_session(selection, session_id, locked.now)
         return outcomes
 
     async def _answer(self, batch: Sequence[AnsweredSession]) -> list[SelectedSession]:
         async with self._database.transaction(_patience_ms(batch)) as tx:
-            locked = await settlements.load(
+            locked = await settlements.lock_records(
                 tx,
                 [answered.session.payment_id for answered in batch],
                 dict.fromkeys(answered.session.id for answered in batch),
             )
             opened = await self._open(tx, locked, batch)
-            await _give_up(tx, locked, batch)
+            await _release_failed(tx, locked, batch)
         return [
             opened.get(answered.session.id)
             or SelectedSession(
@@ -168,81 +166,84 @@ class SessionOpener:
     async def _open(
         self, tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]
     ) -> dict[UUID, SelectedSession]:
-        """Write what gateways have created; gives each session and its payment as they are now."""
+        """Open the sessions that gateways have created, and return their current state by id."""
         created = [
-            (locked.payments[item.session.payment_id], _answered(locked, item, item.answer))
+            (locked.payments[item.session.payment_id], _with_answer(locked, item, item.answer))
             for item in batch
             if isinstance(item.answer, SessionCreated)
         ]
-        wanted = [
+        selections = [
             (payment, session)
             for payment, session in created
             if session.status is SessionStatus.OPENING
             and payment.status not in TERMINAL
             and not payment.is_past_expiry(locked.now)
         ]
-        changed = await complete_selections(tx, wanted, locked.now)
-        present = {payment.id: payment for payment in changed}
-        late = [(payment, session) for payment, session in created if payment.id not in present]
-        await _mark_late(tx, late, locked.now)
-        opened = [replace(session, status=SessionStatus.OPEN) for _, session in wanted]
-        found = {
-            session.id: SelectedSession(present[session.payment_id], session, locked.now)
-            for session in opened
+        changed = await complete_selections(tx, selections, locked.now)
+        changed_by_id = {payment.id: payment for payment in changed}
+        late = [pair for pair in created if pair[0].id not in changed_by_id]
+        await _store_late(tx, late, locked.now)
+        current = [
+            (changed_by_id[payment.id], replace(session, status=SessionStatus.OPEN))
+            for payment, session in selections
+        ]
+        return {
+            session.id: SelectedSession(payment, session, locked.now)
+            for payment, session in (*current, *late)
         }
-        for payment, session in late:
-            found[session.id] = SelectedSession(payment, session, locked.now)
-        return found
 
 
 async def _add(
     tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
-    """Store the sessions among outcomes; one that cannot be gives way to why."""
-    wanted = [item for item in outcomes.values() if isinstance(item, Session)]
-    if not wanted:
+    """Store the new sessions; replaces a session that cannot be stored with the reason."""
+    sessions_to_add = [item for item in outcomes.values() if isinstance(item, Session)]
+    if not sessions_to_add:
         return
-    present = {payment.id: payment for payment in locked.payments}
-    for added in await new_sessions.add(tx, wanted, FIRST_INQUIRY_S, SELECTIONS_MAX):
+    payments_by_id = {payment.id: payment for payment in locked.payments}
+    for added in await new_sessions.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
         if added.earlier >= SELECTIONS_MAX:
-            outcomes[added.payment_id] = _used_up(present[added.payment_id], locked.now)
-        elif not added.stored:
+            outcomes[added.payment_id] = _limit_error(payments_by_id[added.payment_id], locked.now)
+        elif not added.is_stored:
             outcomes[added.payment_id] = RefusedError(
                 ErrorCode.CONFLICT, "another selection is running", retry_after_s=1
             )
 
 
-async def _mark_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime) -> None:
-    """Keep the answers that change no payment any more.
+async def _store_late(tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime) -> None:
+    """Store answers that no longer change a payment.
 
-    A callback was faster (then the session is the payment's own), or the answer came too late.
+    Either a callback has already made the session current, or the answer came too late.
     """
     if not late:
         return
     await sessions.mark_open(tx, [session for _, session in late])
-    unwanted = [session.id for payment, session in late if payment.session_id != session.id]
-    if unwanted:
-        await sessions.mark_closing(tx, unwanted, now)
+    surplus_ids = [session.id for payment, session in late if payment.session_id != session.id]
+    if surplus_ids:
+        await sessions.mark_closing(tx, surplus_ids, now)
 
 
-async def _give_up(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
-    """Let buyers select again: nothing exists there, or the inquiry loop closes the session."""
-    ended: dict[UUID, str] = {}
-    closing: list[UUID] = []
+async def _release_failed(tx: Tx, locked: LockedRecords, batch: Sequence[AnsweredSession]) -> None:
+    """End sessions that the gateway did not create; the inquiry loop closes uncertain ones.
+
+    The buyer can then select again.
+    """
+    outcomes: dict[UUID, str] = {}
+    uncertain_ids: list[UUID] = []
     for item in batch:
         session_id, answer = item.session.id, item.answer
         if locked.sessions[session_id].status is not SessionStatus.OPENING:
             continue
         if isinstance(answer, SessionRejected):
-            ended[session_id] = "rejected"
+            outcomes[session_id] = "rejected"
         elif isinstance(answer, NotContacted):
-            ended[session_id] = "not_contacted"
+            outcomes[session_id] = "not_contacted"
         elif not isinstance(answer, SessionCreated):
-            closing.append(session_id)
-    if ended:
-        await sessions.mark_all_ended(tx, ended, locked.now)
-    if closing:
-        await sessions.mark_closing(tx, closing, locked.now)
+            uncertain_ids.append(session_id)
+    if outcomes:
+        await sessions.mark_all_ended(tx, outcomes, locked.now)
+    if uncertain_ids:
+        await sessions.mark_closing(tx, uncertain_ids, locked.now)
 
 
 def _patience_ms(batch: Sequence[object]) -> int | None:
@@ -255,7 +256,7 @@ def _require_open(payment: Payment, now: datetime) -> None:
     require_not_ended(payment)
 
 
-def _used_up(payment: Payment, now: datetime) -> RefusedError:
+def _limit_error(payment: Payment, now: datetime) -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
         f"this checkout has been selected {SELECTIONS_MAX} times",
@@ -263,7 +264,7 @@ def _used_up(payment: Payment, now: datetime) -> RefusedError:
     )
 
 
-def _opening(selection: NewSelection, session_id: UUID, now: datetime) -> Session:
+def _opening_session(selection: NewSelection, session_id: UUID, now: datetime) -> Session:
     return Session(
         id=session_id,
         payment_id=selection.payment_id,
@@ -280,7 +281,7 @@ def _opening(selection: NewSelection, session_id: UUID, now: datetime) -> Sessio
     )
 
 
-def _answered(locked: LockedRecords, item: AnsweredSession, answer: SessionCreated) -> Session:
+def _with_answer(locked: LockedRecords, item: AnsweredSession, answer: SessionCreated) -> Session:
     next_action = msgspec.json.encode(answer.next_action).decode()
     return replace(
         locked.sessions[item.session.id], reference=answer.reference, next_action=next_action

@@ -1,8 +1,8 @@
-"""PENDING or PROCESSING → PROCESSING: the buyer selects a payment method, or another one.
+"""PENDING or PROCESSING → PROCESSING: the buyer selects a payment method or changes it.
 
-Three phases, and no transaction while the gateway is called: store the session as `opening`,
-call the gateway, then apply its answer. If the process dies in between, the session
-inquirer finds the session in the database and asks about it.
+There are three phases, and no transaction is open during the gateway call: store the session as
+`opening`, call the gateway, apply its answer. If the process dies in between, the session inquirer
+finds the stored session and queries the gateway.
 """
 
 from dataclasses import dataclass
@@ -73,11 +73,11 @@ class QuoteSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUrls:
-    """Our addresses for gateways and buyers."""
+    """Public base URLs of this installation."""
 
     api_base: str
     checkout_base: str
-    pages_base: str  # of checkout pages, also if payments name none
+    pages_base: str  # base of checkout pages, even if payments have no `checkout_url`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class SelectionContext:
     merchants: MerchantCache
     accounts: GatewayAccounts
     opener: SessionOpener
-    places: ServiceUrls
+    urls: ServiceUrls
 
 
 async def select_quote(
@@ -94,10 +94,10 @@ async def select_quote(
 ) -> SelectedSession:
     """Freeze a quote and open its session at the gateway.
 
-    Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
-    present method), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`, `CONFLICT`
-    (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
-    many selections of this payment, or calls of this account).
+    Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
+    method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
+    `CONFLICT` (another selection is running, or the total has changed), `PG_UPSTREAM_ERROR`,
+    `RATE_LIMITED` (too many selections of this payment, or too many calls of this account).
     """
     accounts, opener = context.accounts, context.opener
     await require_open_checkout(context.database, snapshot)
@@ -107,8 +107,8 @@ async def select_quote(
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
-    await opener.require_room(snapshot.payment, snapshot.now)
-    await _ask_present(context, snapshot)
+    await opener.check_selection_limit(snapshot.payment, snapshot.now)
+    await _inquire_current_session(context, snapshot)
     async with accounts.buyer_calls.enter(_buyer_call(snapshot.payment, quote)):
         if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
             raise _not_available()
@@ -128,7 +128,7 @@ async def select_quote(
 async def _quote_selection(
     context: SelectionContext, setup: MerchantSetup, payment: Payment, selection: QuoteSelection
 ) -> Quote:
-    """Price the selected method as GET quotes does."""
+    """Price the selected method in the same way as `GET /quotes`."""
     merchant = setup.merchant
     methods = setup.methods_without(await context.accounts.unavailable())
     method = next((method for method in methods if method.id == selection.payment_method_id), None)
@@ -144,25 +144,24 @@ async def _quote_selection(
         selection.viewer_country,
         selection.restrictions,
     )
-    _refuse_token(payment, method)
+    _check_token(payment, method)
     selected = find_payable_methods(merchant.market, [method])
     priced = price_methods(payment, setup, selected, quote_country, selection.currency)
     if not priced:
-        raise _unpriced(setup, payment, method, quote_country, selection.currency)
+        raise _no_price_error(setup, payment, method, quote_country, selection.currency)
     expected = selection.expected_total_amount
     if expected is not None and expected != Decimal(priced[0].price.total_amount):
         raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].price.total_amount}")
     return priced[0]
 
 
-def _unpriced(
+def _no_price_error(
     setup: MerchantSetup,
     payment: Payment,
     method: PaymentMethod,
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> RefusedError:
-    """Say why a method cannot take a payment: of its limits, which one."""
     for code, refusal in explain_quotes(payment, setup, method, quote_country):
         if isinstance(refusal, QuoteRefusal) and refusal.is_limit and currency in {None, code}:
             return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
@@ -176,8 +175,8 @@ def _not_available() -> RefusedError:
     return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is not available now")
 
 
-def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
-    """Refuse a token that its chain does not take, or that cannot represent its own amount."""
+def _check_token(payment: Payment, method: PaymentMethod) -> None:
+    """Check that the chain supports the token and that the token can represent the amount."""
     if method.token is None:
         return
     if method.token_decimals is None:
@@ -200,8 +199,8 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 
-async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
-    """Before a change of method, inquire about the present session: it may have been paid."""
+async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
+    """Inquire about the current session before it is replaced, because it may have been paid."""
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
@@ -211,9 +210,11 @@ async def _ask_present(context: SelectionContext, snapshot: PaymentSnapshot) -> 
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
         )
     if isinstance(report, OutcomeUnknown):
-        return  # the inquiry loop closes it; if it was paid after all, that becomes a case
+        return  # the inquiry loop closes the session; if it was paid after all, a case is opened
     if report.state is GatewaySessionState.AUTHORISING:
-        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
+        raise RefusedError(
+            ErrorCode.INVALID_CHECKOUT_STATE, "a payment is in progress, please wait"
+        )
     async with context.database.transaction() as tx:
         payment = await settle_session(tx, snapshot.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
@@ -247,11 +248,10 @@ def _request(
     session: Session,
     selection: QuoteSelection,
 ) -> GatewaySessionRequest:
-    said = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
-    page = f"{context.places.checkout_base}/{payment.checkout_id}/return{said}"
-    back = (
-        page if context.places.checkout_base else selection.return_url or merchant.return_url or ""
-    )
+    urls = context.urls
+    query = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
+    page = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
+    merchant_url = selection.return_url or merchant.return_url or ""
     quote = session.quote
     return GatewaySessionRequest(
         session_id=session.id,
@@ -262,8 +262,8 @@ def _request(
         description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
-        return_url=back,
-        callback_url=f"{context.places.api_base}/callbacks/{quote.provider}/{quote.account_id}",
+        return_url=page if urls.checkout_base else merchant_url,
+        callback_url=f"{urls.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
         payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
         payment_id=payment.id,
@@ -272,7 +272,7 @@ def _request(
 
 
 def _email_for_gateway(email: str | None) -> str | None:
-    """Return an address that any gateway takes; None rather than a request that is refused."""
+    """Return the address in a form that every gateway accepts, or None if there is none."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None
 
@@ -285,7 +285,7 @@ def _require_opened(selected: SelectedSession, answer: SessionAnswer) -> None:
         require_not_ended(payment)
         if payment.is_past_expiry(selected.now):
             raise checkout_expired_error()
-        raise RefusedError(ErrorCode.CONFLICT, "the selection was overtaken", retry_after_s=1)
+        raise RefusedError(ErrorCode.CONFLICT, "another selection was faster", retry_after_s=1)
     _log.warning(
         "provider_failed",
         provider=session.quote.provider,

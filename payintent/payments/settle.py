@@ -1,4 +1,4 @@
-"""What gateways and chains say of sessions takes its effect: PROCESSING → PAID, FAILED or on."""
+"""Apply session reports of gateways and transfers of chains: PROCESSING → PAID or FAILED."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,54 +29,59 @@ class ReportedSession:
 async def settle_session(
     tx: Tx, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
-    """Apply a report: however often, late or out of order it comes, it takes effect once."""
-    reported = ReportedSession(payment_id, session_id, report)
-    [payment] = await settle_sessions(tx, [reported])
+    """Apply a report once, even if it arrives repeatedly, late or out of order."""
+    [payment] = await settle_sessions(tx, [ReportedSession(payment_id, session_id, report)])
     return payment
 
 
-async def settle_sessions(tx: Tx, reported: Sequence[ReportedSession]) -> list[Payment]:
-    """Apply reports about different payments, as `settle_session` does; gives the payments.
+async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Payment]:
+    """Apply reports about different payments and return the payments.
 
-    The payments are locked first, then the sessions; all is written in this transaction.
+    Locks the payments, then the sessions. Everything is written in this transaction.
     """
-    locked = await settlements.load(
-        tx, [item.payment_id for item in reported], dict(map(_reference, reported))
+    locked = await settlements.lock_records(
+        tx,
+        [item.payment_id for item in reports],
+        {
+            item.session_id: item.report.capture and item.report.capture.reference
+            for item in reports
+        },
     )
-    found = [await _settle(tx, locked, item) for item in reported]
-    decided = [settlement for settlement in found if settlement is not None]
-    changed = await apply_settlements(tx, decided, locked.now)
-    selected = [settlement.payment for settlement in decided if settlement.payment is not None]
-    present = locked.payments | {payment.id: payment for payment in (*selected, *changed)}
-    return [present[item.payment_id] for item in reported]
+    decisions = [
+        settlement
+        for item in reports
+        if (settlement := await _decide_report(tx, locked, item)) is not None
+    ]
+    changed = await apply_settlements(tx, decisions, locked.now)
+    selected = [settlement.payment for settlement in decisions if settlement.payment is not None]
+    current = locked.payments | {payment.id: payment for payment in (*selected, *changed)}
+    return [current[item.payment_id] for item in reports]
 
 
-def _reference(item: ReportedSession) -> tuple[UUID, str | None]:
-    return item.session_id, item.report.capture.reference if item.report.capture else None
-
-
-async def _settle(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
-    """Decide on a report; None where its money was reported before."""
+async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
+    """Decide on a report; returns None if its money is already recorded."""
     report = item.report
     payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
-    earlier = _earlier(locked, session, report)
-    if earlier is not None and not earlier.adoptable:
+    earlier = report.capture and locked.captures.get(
+        (session.quote.account_id, report.capture.reference)
+    )
+    if earlier is not None and not earlier.is_adoptable:
         return None
-    if await _is_known_by_another_reference(tx, session, report, is_free=earlier is None):
+    if await _has_other_reference(tx, session, report, is_free=earlier is None):
         return None
-    if earlier is not None and earlier.given_back:
-        # The session was unknown when this money came, and what was partly refunded pays nothing.
+    if earlier is not None and earlier.has_refunds:
+        # The session was unknown when this money arrived. A partly refunded capture pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], locked.now)
         session = replace(session, status=SessionStatus.OPEN)
-    return _decide(tx.id_generator, payment, session, report, earlier, locked.now)
+    return _settlement(tx.id_generator, payment, session, report, earlier, locked.now)
 
 
-async def _is_known_by_another_reference(
+async def _has_other_reference(
     tx: Tx, session: Session, report: SessionReport, *, is_free: bool
 ) -> bool:
-    """Tell whether this money was stored under a part of its reference, or under all of it."""
+    """Return whether this money is stored under a shorter or longer form of its reference."""
     if report.capture is None or session.status is not SessionStatus.ENDED:
         return False
     return await captures.complete_reference(
@@ -84,11 +89,11 @@ async def _is_known_by_another_reference(
     )
 
 
-async def apply_settlements(tx: Tx, decided: Sequence[Settlement], at: datetime) -> list[Payment]:
-    """Write what reports of gateways, or transfers of a chain, do; gives the payments that changed.
+async def apply_settlements(tx: Tx, decisions: Sequence[Settlement], at: datetime) -> list[Payment]:
+    """Write settlements and return the payments that changed.
 
-    Statuses and events come first, then the money with its cases, then the sessions. A case is
-    refunded at once where its merchant wants that.
+    Writes statuses and events first, then captures with their cases, then sessions. Refunds a case
+    immediately if its merchant has enabled automatic refunds.
     """
     requests = [
         TransitionRequest(
@@ -98,52 +103,44 @@ async def apply_settlements(tx: Tx, decided: Sequence[Settlement], at: datetime)
             session=item.session,
             reason=item.decision.reason,
         )
-        for item in decided
+        for item in decisions
         if item.payment is not None and item.decision.trigger is not None
     ]
     changed = await apply_transitions(tx, requests)
-    held = {item.capture.id for item in decided if item.capture and item.uncertain}
-    for case in await settlements.save(tx, decided, at):
-        if case.capture_id is not None and case.capture_id not in held:
+    uncertain_ids = {item.capture.id for item in decisions if item.capture and item.is_uncertain}
+    for case in await settlements.write_settlements(tx, decisions, at):
+        if case.capture_id is not None and case.capture_id not in uncertain_ids:
             merchant_id = case.origin.merchant_id
             await auto_refund_case(tx, case.kind, case.id, case.capture_id, merchant_id)
     return changed
 
 
 async def complete_selections(
-    tx: Tx, opened: Sequence[tuple[Payment, Session]], now: datetime
+    tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
 ) -> list[Payment]:
-    """Make opening sessions their payments' own; those that they replace are to be closed."""
-    if not opened:
+    """Make each opened session its payment's current session; mark the replaced ones closing."""
+    if not selections:
         return []
-    await sessions.mark_open(tx, [session for _, session in opened])
+    await sessions.mark_open(tx, [session for _, session in selections])
     moves = [
         TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
-        for payment, session in opened
+        for payment, session in selections
     ]
     changed = await apply_transitions(tx, moves)
-    previous = [payment.session_id for payment, _ in opened if payment.session_id is not None]
-    if previous:
-        await sessions.mark_closing(tx, previous, now)
+    replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
+    if replaced_ids:
+        await sessions.mark_closing(tx, replaced_ids, now)
     return changed
 
 
 def verbatim_note(capture: Capture | None) -> str:
-    """Word for a case what the gateway says, where our minor units cannot; empty where they can."""
+    """Return a case note with the gateway's own amount if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
-    return f"the provider says {capture.verbatim}"
+    return f"the provider reports {capture.verbatim}"
 
 
-def _earlier(
-    locked: LockedRecords, session: Session, report: SessionReport
-) -> EarlierCapture | None:
-    if report.capture is None:
-        return None
-    return locked.captures.get((session.quote.account_id, report.capture.reference))
-
-
-def _decide(
+def _settlement(
     id_generator: IdGenerator,
     payment: Payment,
     session: Session,
@@ -172,5 +169,5 @@ def _decide(
         capture=capture,
         case_id=id_generator.new_id(),
         note=verbatim_note(report.capture),
-        uncertain=report.capture is not None and report.capture.uncertain,
+        is_uncertain=report.capture is not None and report.capture.uncertain,
     )

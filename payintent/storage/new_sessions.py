@@ -1,4 +1,4 @@
-"""Sessions as they are stored before their gateways are called, many in one statement."""
+"""Store new sessions, many in one statement, before their gateways are called."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _ADD: LiteralString = """
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
     )
-    SELECT new.payment_id, new.earlier, added.id IS NOT NULL AS stored
+    SELECT new.payment_id, new.earlier, added.id IS NOT NULL AS is_stored
     FROM new
     LEFT JOIN added USING (id)
 """
@@ -45,27 +45,25 @@ _ADD: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class AddedSession:
-    """Whether a session was stored, and how many its payment had before."""
-
     payment_id: UUID
-    earlier: int
-    stored: bool
+    earlier: int  # number of sessions that the payment had before
+    is_stored: bool
 
 
 async def add(
-    tx: Tx, opening: Sequence[Session], first_inquiry_s: float, number_max: int
+    tx: Tx, sessions: Sequence[Session], first_inquiry_s: float, number_max: int
 ) -> list[AddedSession]:
-    """Store sessions of different payments as `opening`; the payments are locked.
+    """Store sessions of different, locked payments as `opening`.
 
-    One is not stored where its payment has an opening session already, or has had `number_max`.
+    A session is not stored if its payment has an opening session or has had `number_max` sessions.
     """
-    quotes = [session.quote for session in opening]
+    quotes = [session.quote for session in sessions]
     prices = [quote.price for quote in quotes]
     tokens = [quote.expected_token for quote in quotes]
     rows = await tx.fetch(
         _ADD,
-        [session.id for session in opening],
-        [session.payment_id for session in opening],
+        [session.id for session in sessions],
+        [session.payment_id for session in sessions],
         [quote.account_id for quote in quotes],
         [quote.payment_method_id for quote in quotes],
         [quote.provider for quote in quotes],
@@ -83,19 +81,19 @@ async def add(
         [price.estimated_tax for price in prices],
         [price.total_amount for price in prices],
         [quote.total_minor for quote in quotes],
-        [session.return_url for session in opening],
-        [session.opened_at for session in opening],
+        [session.return_url for session in sessions],
+        [session.opened_at for session in sessions],
         [token and token.address for token in tokens],
         [token and token.decimals for token in tokens],
         [token and token.approve_zero_first for token in tokens],
         first_inquiry_s,
         number_max,
     )
-    return [AddedSession(row["payment_id"], row["earlier"], row["stored"]) for row in rows]
+    return [AddedSession(row["payment_id"], row["earlier"], row["is_stored"]) for row in rows]
 
 
 async def count_batch(database: Executor, payment_ids: Sequence[UUID]) -> list[int]:
-    """Count the sessions that payments have had, in their order."""
+    """Count the sessions of each payment, in the order of `payment_ids`."""
     rows = await database.fetch(
         """
         SELECT payment_id, count(*)

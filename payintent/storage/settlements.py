@@ -1,4 +1,4 @@
-"""What settlements lock and write, many at a time: a gateway's report, or the logs of a chain."""
+"""Batches of settlements: lock the affected rows, then write captures, cases and sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,23 +21,21 @@ from payintent.storage import captures, cases, ledger, payments, sessions
 from payintent.storage.captures import NO_CHARGES, SettledCapture
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Tx, current_time
-from payintent.storage.onchain import transfers
-from payintent.storage.onchain.transfers import NewTransfer
 from payintent.storage.payments import LockedPayments
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierCapture:
-    """A locked capture that was reported before."""
+    """A locked capture from an earlier report."""
 
     id: UUID
-    adoptable: bool  # it came for a session that nobody knew
-    given_back: bool  # some of it went back, or is promised back
+    is_adoptable: bool  # stored without a session, because its session was unknown
+    has_refunds: bool  # completed or reserved
 
 
 @dataclass(frozen=True, slots=True)
 class LockedRecords:
-    """What settlements are decided on; it is true until the commit."""
+    """Locked rows that settlement decisions are based on; valid until the commit."""
 
     payments: dict[UUID, Payment]
     sessions: dict[UUID, Session]
@@ -47,27 +45,28 @@ class LockedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """A settlement decision, what it is about, and the money that came."""
+    """A settlement decision with its payment, session and captured money."""
 
     decision: SettlementDecision
     origin: MoneyOrigin
     payment: Payment | None
     session: Session | None
     capture: SettledCapture | None
-    transfer: NewTransfer | None = None  # that brought the capture
-    case_id: UUID  # of the case that the decision may open
-    note: str = ""  # of the case
-    uncertain: bool = False  # the amount is not known for sure: no refund without a person
+    receipt_id: UUID | None = None  # the stored transfer, for money on a chain
+    chain: str | None = None
+    case_id: UUID  # used if the decision opens a case
+    note: str = ""  # for the case
+    is_uncertain: bool = False  # the amount is unconfirmed: never refund it automatically
 
 
-async def load(
+async def lock_records(
     tx: Tx, payment_ids: Sequence[UUID], references: Mapping[UUID, str | None]
 ) -> LockedRecords:
-    """Lock payments by their ids, then their sessions, then captures that were reported before.
+    """Lock payments, then sessions, then captures with the sessions' references.
 
-    `references` has each session's, which names a capture of the session's own account. The second
-    statement sees whatever earlier settlements of these payments have written, because they held
-    the payments' locks.
+    `references` maps each session id to the reference of a capture in the session's account. The
+    second statement sees everything that earlier settlements of these payments have written,
+    because they held the payment locks.
     """
     locked = await _lock_payments(tx, payment_ids)
     rows = await tx.fetch(
@@ -82,11 +81,11 @@ async def load(
             LIMIT 10000
             FOR UPDATE OF s
         )
-        SELECT locked.*, c.id AS capture_id, c.reference, c.adoptable, c.given_back
+        SELECT locked.*, c.id AS capture_id, c.reference, c.is_adoptable, c.has_refunds
         FROM locked
         LEFT JOIN LATERAL (
-            SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS adoptable,
-                refunded_minor + reserved_minor > 0 AS given_back
+            SELECT id, reference, session_id IS NULL AND receipt_id IS NULL AS is_adoptable,
+                refunded_minor + reserved_minor > 0 AS has_refunds
             FROM capture
             WHERE account_id = locked.s_account_id AND reference = locked.s_capture
             FOR UPDATE
@@ -100,7 +99,7 @@ async def load(
         sessions={row["s_id"]: sessions.from_row(row) for row in rows},
         captures={
             (row["s_account_id"], row["reference"]): EarlierCapture(
-                row["capture_id"], row["adoptable"], row["given_back"]
+                row["capture_id"], row["is_adoptable"], row["has_refunds"]
             )
             for row in rows
             if row["capture_id"] is not None
@@ -115,20 +114,20 @@ async def _lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     return await payments.lock(tx, payment_ids)
 
 
-async def save(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:
-    """Write transfers, captures, cases and sessions, one statement a kind.
+async def write_settlements(
+    tx: Tx, settlements: Sequence[Settlement], at: datetime
+) -> list[NewCase]:
+    """Write captures, cases and sessions; returns the cases that now hold this money.
 
-    A capture refers to its transfer, and a case to both. Gives the cases that were opened, or that
-    had waited for this money.
+    These are new cases, and undecided cases that were waiting for it.
     """
-    await transfers.add(tx, [item.transfer for item in settlements if item.transfer], at)
-    await _save_captures(tx, settlements, at)
-    opened = await _save_cases(tx, settlements, at)
-    await _save_sessions(tx, settlements, at)
-    return opened
+    await _write_captures(tx, settlements, at)
+    settled_cases = await _write_cases(tx, settlements, at)
+    await _write_sessions(tx, settlements, at)
+    return settled_cases
 
 
-async def _save_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
+async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     settled = [item.capture for item in settlements if item.capture]
     entries = [entry for item in settlements if item.capture for entry in _entries(item)]
     added = [capture for capture in settled if not capture.adopted]
@@ -144,14 +143,13 @@ async def _save_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime
 
 
 def _entries(item: Settlement) -> list[LedgerEntry]:
-    """Derive the ledger's entries of the money that came."""
     capture = item.capture
-    assert capture is not None  # noqa: S101 - the caller has looked
+    assert capture is not None  # noqa: S101 - checked by the caller
     money = CapturedMoney(
         capture_id=capture.id,
         account_id=capture.account_id,
         currency=capture.currency,
-        chain=item.transfer.chain if item.transfer else None,
+        chain=item.chain,
         merchant_id=item.origin.merchant_id,
         credited=capture.credited,
     )
@@ -162,43 +160,43 @@ def _entries(item: Settlement) -> list[LedgerEntry]:
     return derive(money, capture.amount_minor, charges)
 
 
-async def _save_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:
+async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:
     new_cases = [
         NewCase(
             id=item.case_id,
             kind=item.decision.case,
             origin=item.origin,
             capture_id=item.capture.id if item.capture else None,
-            receipt_id=item.transfer.id if item.transfer else None,
+            receipt_id=item.receipt_id,
             note=item.note,
             opened_at=at,
         )
         for item in settlements
         if item.decision.case is not None
     ]
-    filled = await cases.fill_undecided(tx, new_cases)
-    opened = await cases.open_cases(tx, [case for case in new_cases if case.id not in filled])
-    present_ids = filled | {case_id: case_id for case_id in opened}
-    return [replace(case, id=present_ids[case.id]) for case in new_cases if case.id in present_ids]
+    case_ids = await cases.fill_undecided(tx, new_cases)
+    opened_ids = await cases.open_cases(tx, [case for case in new_cases if case.id not in case_ids])
+    case_ids |= {case_id: case_id for case_id in opened_ids}
+    return [replace(case, id=case_ids[case.id]) for case in new_cases if case.id in case_ids]
 
 
-async def _save_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
-    about = [(item, item.decision, item.session) for item in settlements if item.session]
-    declined = [session.id for _, decision, session in about if decision.attempt]
-    closing = [session.id for _, decision, session in about if decision.close]
-    ended = {session.id: decision.outcome for _, decision, session in about if decision.outcome}
-    if declined:
-        await sessions.count_declines(tx, declined)
-    if closing:
-        await sessions.mark_closing(tx, closing, at)
-    if ended:
-        await sessions.mark_all_ended(tx, ended, at)
-    for item, decision, session in about:
-        if decision.outcome and decision.trigger is None and _has_expired(item.payment):
-            note = f"its gateway has ended it: {decision.outcome}"
-            await cases.dismiss_undecided(tx, session.id, note)
-
-
-def _has_expired(payment: Payment | None) -> bool:
-    """Tell whether a payment may have left a case for the money of its session."""
-    return payment is not None and payment.expired_at is not None
+async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
+    decisions = [(item.session.id, item.decision) for item in settlements if item.session]
+    declined_ids = [session_id for session_id, decision in decisions if decision.attempt]
+    closing_ids = [session_id for session_id, decision in decisions if decision.close]
+    outcomes = {
+        session_id: decision.outcome for session_id, decision in decisions if decision.outcome
+    }
+    if declined_ids:
+        await sessions.count_declines(tx, declined_ids)
+    if closing_ids:
+        await sessions.mark_closing(tx, closing_ids, at)
+    if outcomes:
+        await sessions.mark_all_ended(tx, outcomes, at)
+    for item in settlements:
+        outcome = item.decision.outcome
+        has_expired = item.payment is not None and item.payment.expired_at is not None
+        if item.session and outcome and item.decision.trigger is None and has_expired:
+            # Expiry may have opened a case for money of this session.
+            note = f"the gateway has ended the session: {outcome}"
+            await cases.dismiss_undecided(tx, item.session.id, note)

@@ -285,7 +285,7 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     async with api.world.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
         [added] = await new_sessions.add(tx, [later], 60.0, 20)
-        assert added.stored
+        assert added.is_stored
     row = await api.world.session(later.id)
     assert (row["token_address"], row["token_decimals"]) == (token.address, 18)
 
