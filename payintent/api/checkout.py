@@ -10,7 +10,7 @@ from payintent.api import schemas
 from payintent.api.checkout_fields import checkout_fields, next_action_fields, quote_fields
 from payintent.api.etag import json_response
 from payintent.api.request_body import read_json
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.domain import ids
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.payment import TERMINAL
@@ -26,7 +26,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 async def get_checkout(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     fields = await checkout_view(context, await read_checkout(request))
     viewer = context.viewers.viewer_country(request)
     if viewer in COUNTRIES:
@@ -36,7 +36,7 @@ async def get_checkout(request: Request) -> Response:
 
 async def get_quotes(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/quotes`: the payment methods with their prices."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
@@ -54,7 +54,7 @@ async def get_quotes(request: Request) -> Response:
 
 async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.SELECT, context.settings.body_bytes_max)
     schemas.check_select(body)
@@ -79,14 +79,14 @@ async def post_quotes(request: Request) -> Response:
 
 async def post_cancel(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     await cancel_checkout(context, await read_checkout(request))
     return json_response({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await read_checkout(request)
     body = await read_json(request, schemas.EMAIL, context.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
@@ -149,13 +149,13 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
 
     Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
-    context = get_context(request)
+    context = get_checkout_context(request)
     context.addresses.take(context.viewers.viewer_address(request))
     return await reread_checkout(request)
 
 
 async def reread_checkout(request: Request) -> PaymentSnapshot:
-    context = get_context(request)
+    context = get_checkout_context(request)
     checkout_id: str = request.path_params["checkout_id"]
     snapshot = await context.payment_lookup.find_checkout_payment(checkout_id)
     await screen_buyer(context, snapshot, request)

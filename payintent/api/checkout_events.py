@@ -18,7 +18,7 @@ from payintent.api.event_stream import (
     STREAM_S,
     encode_event,
 )
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
@@ -41,7 +41,7 @@ async def get_events(request: Request) -> Response:
     `Last-Event-ID` is the version that the client has: it is not sent again, and where it is the
     last one, 204 tells the browser not to reconnect.
     """
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     last_version = _last_id(request)
     if snapshot.payment.status in TERMINAL and snapshot.payment.version == last_version:

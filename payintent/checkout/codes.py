@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout
 from payintent.api.checkout_fields import next_action_fields
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS
@@ -22,7 +22,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 @answers_with_pages
 async def get_qr(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     return _drawn(page_address(context, snapshot, request))
 
@@ -30,7 +30,7 @@ async def get_qr(request: Request) -> Response:
 @answers_with_pages
 async def get_wallet_qr(request: Request) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: the payment as a request that wallets read (EIP-681)."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     action = next_action_fields(snapshot.payment, snapshot.session, context.urls)
     step = await wallet_step(context, action)
@@ -42,7 +42,7 @@ async def get_wallet_qr(request: Request) -> Response:
 
 @answers_with_pages
 async def get_open(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     context.addresses.take(context.viewers.viewer_address(request))
     now = await current_time(context.database)
     session_id = context.wallet_handoff.read(request.path_params["code"], now)

@@ -41,5 +41,5 @@ class CheckoutContext:
     change_feed: ChangeFeed[UUID]  # of payments, for open event streams
 
 
-def get_context(request: Request) -> CheckoutContext:
+def get_checkout_context(request: Request) -> CheckoutContext:
     return require_state(request, "checkout")

@@ -13,7 +13,7 @@ from payintent.api.errors import http_status
 from payintent.checkout.bill import compared_price, make_bill, price_parts
 from payintent.checkout.card_step import card_step
 from payintent.checkout.codes import page_address
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import Language
 from payintent.checkout.page_fields import (
     PageUrl,
@@ -70,14 +70,14 @@ _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REF
 
 @answers_with_pages
 async def get_page(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     return await _page(request, context, await checkout.read_checkout(request))
 
 
 @answers_with_pages
 async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     form = await read_form_fields(request)
     try:
@@ -90,7 +90,7 @@ async def post_select(request: Request) -> Response:
 
 @answers_with_pages
 async def post_cancel_form(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     try:
         await checkout.cancel_checkout(context, snapshot)
@@ -105,7 +105,7 @@ async def get_return(request: Request) -> Response:
 
     No parameter is trusted: an inquiry is sent to the gateway at once.
     """
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
         merchant_id = snapshot.payment.merchant_id
@@ -116,7 +116,7 @@ async def get_return(request: Request) -> Response:
 @answers_with_pages
 async def get_receipt(request: Request) -> Response:
     """`GET /c/{checkout_id}/receipt`: what was paid, to print; before that, the page itself."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await checkout.read_checkout(request)
     payment = snapshot.payment
     if payment.status not in _PAID or payment.paid_at is None:

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.errors import error_response
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.domain.errors import ErrorCode
 from payintent.domain.web_origin import web_origin
 from payintent.web.static_files import HEADERS
@@ -26,7 +26,7 @@ def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) ->
 
 async def get_picture(request: Request) -> Response:
     """`GET /c/static/pictures/{name}.webp`: a picture whose name we have signed."""
-    pictures = get_context(request).pictures
+    pictures = get_checkout_context(request).pictures
     source = pictures.source_of(request.path_params["name"])
     content = await pictures.get(source) if source else None
     if content is None:

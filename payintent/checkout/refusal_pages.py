@@ -11,7 +11,7 @@ from payintent.api.application import Handler
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.pictures import picture_path
 from payintent.checkout.rendering import (
@@ -76,7 +76,7 @@ def asking(context: CheckoutContext, step: ScriptSources = OUR_SCRIPTS) -> Scrip
 
 async def _blocked(request: Request) -> Response:
     """Show a denied buyer the denial and the way back, but no reason."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     snapshot = await context.payment_lookup.find_checkout_payment(
         request.path_params["checkout_id"]
     )

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api.content_security_policy import content_security_policy
-from payintent.checkout.context import CheckoutContext, get_context
+from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import load_language
 from payintent.checkout.refusal_pages import answers_with_pages
 from payintent.checkout.rendering import HEADERS, common_fields, render_page
@@ -47,14 +47,14 @@ class _Opened:
 
 @answers_with_pages
 async def get_card_page(request: Request) -> Response:
-    context = get_context(request)
+    context = get_checkout_context(request)
     return _page(request, await _open(request, context))
 
 
 @answers_with_pages
 async def post_card_page(request: Request) -> Response:
     """`POST /c/test/card/{session_id}`: a card, an answer to 3-D Secure, or the buyer gives up."""
-    context = get_context(request)
+    context = get_checkout_context(request)
     opened = await _open(request, context)
     step = _read_step(await read_form_fields(request))
     if step is None:

@@ -13,7 +13,7 @@ from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.errors import Failure, answer_failures
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.config import Settings
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.rendering import HEADERS_OF_ALL, render
 from payintent.console.sessions import OperatorSession, console_cookie, find_session
 from payintent.domain.errors import (
@@ -47,7 +47,7 @@ class SignInNeededError(Exception):
 
 async def signed_in(request: Request) -> OperatorSession:
     """Return the session of the signed-in operator; without one the page leads to `/sign-in`."""
-    context = get_context(request)
+    context = get_console_context(request)
     check_host(request, context.settings)
     try:
         session = await find_session(context, request)
@@ -76,7 +76,7 @@ async def read_form(request: Request, session: OperatorSession) -> Mapping[str, 
 
 async def read_own_form(request: Request) -> dict[str, str]:
     """Read a form that was sent from our own origin, which any session may have sent."""
-    settings = get_context(request).settings
+    settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:
         raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
@@ -130,7 +130,7 @@ def console_page(handler: Handler) -> Handler:
             response.headers.setdefault(name, value)
         session: OperatorSession | None = request.scope.get("payintent.console_session")
         if session is not None and session.cookie is not None:
-            settings = get_context(request).settings
+            settings = get_console_context(request).settings
             if "set-cookie" not in response.headers:
                 console_cookie(settings).set(response, session.cookie)
         return response
@@ -148,7 +148,7 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "GET" and request.url.path != "/":
         query = "?" + urlencode({"next": _own_path(request)})
     response = RedirectResponse(SIGN_IN + query, 303)
-    cookie = console_cookie(get_context(request).settings)
+    cookie = console_cookie(get_console_context(request).settings)
     # A link from another site brings no cookie.
     if cookie.read(request) is not None:
         cookie.clear(response)

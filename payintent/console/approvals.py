@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query
 from payintent.console.operation_forms import read_operation
 from payintent.console.operations import render_done
@@ -42,7 +42,7 @@ async def get_approvals(request: Request) -> Response:
         "approvals.html",
         approvals=found,
         chosen=wanted.status,
-        now=await current_time(get_context(request).database),
+        now=await current_time(get_console_context(request).database),
         following=next_page(request, wanted.order, [approval.id for approval in found]),
     )
 
@@ -63,7 +63,7 @@ async def post_decision(request: Request) -> Response:
     actor = replace(session.actor, why=note)
     try:
         operation = read_operation(kind, fields)
-        context = get_context(request)
+        context = get_console_context(request)
         result = await submit(context.operation_context, operation, actor)
     except RefusedError as refused:
         if refused.code is ErrorCode.NOT_FOUND:
@@ -78,7 +78,7 @@ async def _approval_page(
     note: str = "",
     refused: RefusedError | None = None,
 ) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     operation = ShowApproval(approval_id=request.path_params["approval_id"])
     approval = await run_operation(context.operation_context, operation, session.actor)
     role, least = session.actor.role, _least_role(approval)

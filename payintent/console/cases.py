@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import (
     ROWS,
     link_operation,
@@ -51,7 +51,7 @@ async def get_cases(request: Request) -> Response:
         "cases.html",
         typed=typed(request),
         cases=found,
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         statuses=_STATUSES,
         which=wanted.status,
         kinds=[kind.value for kind in CaseKind],
@@ -67,7 +67,7 @@ async def get_case_page(request: Request) -> Response:
         "case.html",
         case=case,
         meaning=MEANINGS[CaseKind(case.kind)],
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         actions=_actions(session, case),
     )
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from payintent.api.docs.files import read_document
 from payintent.api.docs.pages import render_markdown
 from payintent.console.access import signed_in
-from payintent.console.context import ConsoleContext, get_context
+from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
 from payintent.console.today_figures import age
@@ -44,7 +44,7 @@ class ChainPart:
 async def get_chains(request: Request) -> Response:
     """`GET /chains`: every chain of this installation; endpoints are asked for four seconds."""
     session = await signed_in(request)
-    context = get_context(request)
+    context = get_console_context(request)
     database = context.database
     listed = await chains.list_chains(database)
     sessions = {watch.chain: watch.sessions for watch in await chain_watch.list_watches(database)}

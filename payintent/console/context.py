@@ -34,5 +34,5 @@ class ConsoleContext:
     identity_provider: IdentityProvider | None  # None: operators sign in with tokens only
 
 
-def get_context(request: Request) -> ConsoleContext:
+def get_console_context(request: Request) -> ConsoleContext:
     return require_state(request, "console")

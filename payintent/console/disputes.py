@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import ROWS, next_page, queue_order, read_list, read_query, typed
 from payintent.console.rendering import render
 from payintent.operations.disputes import ListDisputes
@@ -22,7 +22,7 @@ async def get_disputes(request: Request) -> Response:
         "disputes.html",
         typed=typed(request),
         disputes=found,
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         which=wanted.status,
         following=next_page(request, wanted.order, [row.id for row in found]),
     )

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import read_list
 from payintent.console.operations import list_allowed
 from payintent.console.rendering import render
@@ -49,7 +49,7 @@ class ProviderRow:
 
 async def get_gateways(request: Request) -> Response:
     session = await signed_in(request)
-    context = get_context(request)
+    context = get_console_context(request)
     providers = await read_list(request, session, ListProviders())
     listed = await read_list(request, session, ListAccounts())
     outages = await read_list(request, session, ListGatewayOutages())

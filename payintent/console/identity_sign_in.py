@@ -14,7 +14,7 @@ from payintent.api.oidc.provider import Exchange, IdentityProvider
 from payintent.api.oidc.sign_in_flow import VALID_S, SignInFlow, begin_flow, resume_flow
 from payintent.config import Settings
 from payintent.console.access import check_host, own_origin
-from payintent.console.context import ConsoleContext, get_context
+from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import OpenedSession, add_session, console_cookie, note_sign_in
 from payintent.console.sign_in import onward_path, refused_page
@@ -40,7 +40,7 @@ _CODE = "code"
 
 async def get_oidc_sign_in(request: Request) -> Response:
     """`GET /sign-in/oidc`: leads to the provider, with a state that this browser alone has."""
-    context = get_context(request)
+    context = get_console_context(request)
     check_host(request, context.settings)
     provider = _provider(context)
     onward = onward_path(request.query_params.get("next", ""))
@@ -72,7 +72,7 @@ async def get_oidc_callback(request: Request) -> Response:
 
     The provider's redirect is another site's, so the page opens the next one from here.
     """
-    context = get_context(request)
+    context = get_console_context(request)
     settings = context.settings
     check_host(request, settings)
     provider = _provider(context)
@@ -100,7 +100,7 @@ async def get_oidc_callback(request: Request) -> Response:
 async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignInFlow) -> "IdToken":
     from payintent.api.oidc.id_token import check_id_token  # few installations have a provider
 
-    answer, context = request.query_params, get_context(request)
+    answer, context = request.query_params, get_console_context(request)
     if "error" in answer:
         raise _refused("declined")
     metadata = await provider.metadata()

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.sessions import OperatorSession
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.conversion import convert_operation
@@ -36,7 +36,9 @@ def read_query(request: Request, kind: type[Read], **fixed: object) -> Read:
 
 
 async def read_list(request: Request, session: OperatorSession, operation: ReadOperation[R]) -> R:
-    return await run_operation(get_context(request).operation_context, operation, session.actor)
+    return await run_operation(
+        get_console_context(request).operation_context, operation, session.actor
+    )
 
 
 def typed(request: Request) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import ROWS, link_operation, other_page, read_list, read_query, typed
 from payintent.console.page_action import PageAction, offer
 from payintent.console.rendering import render
@@ -65,7 +65,7 @@ async def get_merchant(request: Request) -> Response:
         merchant=merchant,
         actions=_actions(session, merchant),
         add=_links(session, merchant_id),
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         **shown,
     )
 

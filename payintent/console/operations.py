@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from payintent.api.errors import http_status
 from payintent.console.access import read_form, signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.operation_forms import (
     build_form,
     find_wrong_field,
@@ -50,7 +50,9 @@ async def get_operation(request: Request) -> Response:
         return _form_page(request, session, kind, typed)
     try:
         operation = read_operation(kind, typed)
-        result = await submit(get_context(request).operation_context, operation, session.actor)
+        result = await submit(
+            get_console_context(request).operation_context, operation, session.actor
+        )
     except RefusedError as refused:
         return _form_page(request, session, kind, typed, refused=refused)
     plain = to_plain(result)
@@ -104,7 +106,7 @@ async def _run_step(
     kind: type[ChangeOperation[Any]],
     typed: Mapping[str, str],
 ) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     operation = read_operation(kind, typed)
     actor = replace(session.actor, why=typed.get("why", "").strip())
     step = typed.get("step", "")

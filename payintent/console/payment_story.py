@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import link_operation, other_page, read_list, read_query
 from payintent.console.page_action import PageAction, offer
 from payintent.console.rendering import render
@@ -42,7 +42,7 @@ async def get_payment_story(request: Request) -> Response:
     session = await signed_in(request)
     payment_id: str = request.path_params["payment_id"]
     wanted = read_query(request, ShowTimeline, payment_id=payment_id)
-    payment = await payment_summary(get_context(request).database, payment_id)
+    payment = await payment_summary(get_console_context(request).database, payment_id)
     timeline: TimelinePage = await read_list(request, session, wanted)
     return render(
         request,
@@ -91,7 +91,7 @@ async def _actions(
 async def _event_ids(request: Request, payment_id: str) -> list[UUID]:
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     assert parsed is not None  # noqa: S101 - the payment was read by it
-    database = get_context(request).database
+    database = get_console_context(request).database
     subjects = await payment_history.list_subject_ids(database, parsed)
     return [subject_id for what, subject_id in subjects if what == "event"]
 

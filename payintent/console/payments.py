@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api.errors import http_status
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import ROWS, other_page, read_list, read_query, typed
 from payintent.console.rendering import render
 from payintent.console.today_figures import ENDS
@@ -45,7 +45,7 @@ async def get_payments(request: Request) -> Response:
             shown["page"] = PaymentPage(payments=found, following=following)
         else:
             wanted = read_query(request, ListPayments, limit=ROWS)
-            context = get_context(request).operation_context
+            context = get_console_context(request).operation_context
             shown["page"] = await wanted.read_page(context)
     except RefusedError as refused:
         shown["refused"], status = refused.message, http_status(refused)

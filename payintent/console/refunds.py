@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import (
     ROWS,
     link_operation,
@@ -41,7 +41,7 @@ async def get_refunds(request: Request) -> Response:
         "refunds.html",
         typed=typed(request),
         refunds=found,
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         statuses=[status.value for status in RefundStatus],
         steps=[step.value for step in RefundStep],
         waiting=other_page(request, step="approval", status=None, before=None, order=None),
@@ -57,7 +57,7 @@ async def get_refund_page(request: Request) -> Response:
         request,
         "refund.html",
         refund=refund,
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         is_own=refund.requested_by == session.actor.who,
         actions=_actions(session, refund),
     )

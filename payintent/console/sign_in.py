@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from payintent.api.authentication_failures import UnauthorizedError
 from payintent.api.errors import http_status
 from payintent.console.access import SIGN_IN, check_host, read_form, read_own_form, signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.rendering import render
 from payintent.console.sessions import console_cookie, end_session, find_session, open_session
 from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
@@ -33,7 +33,7 @@ async def get_sign_in(request: Request) -> Response:
 
     A link on another site brings no cookie, so the page opens itself once more from here.
     """
-    check_host(request, get_context(request).settings)
+    check_host(request, get_console_context(request).settings)
     onward = onward_path(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and onward != "/":
         return render(request, "onward.html", onward=onward)
@@ -41,7 +41,7 @@ async def get_sign_in(request: Request) -> Response:
 
 
 async def post_sign_in(request: Request) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     form = await read_own_form(request)
     onward = onward_path(form.get("next", ""))
     try:
@@ -63,7 +63,7 @@ def refused_page(request: Request, refused: RefusedError, onward: str) -> Respon
 
 
 def _form(request: Request, onward: str, refused: str | None = None, status: int = 200) -> Response:
-    provider = get_context(request).identity_provider
+    provider = get_console_context(request).identity_provider
     oidc = None
     if provider is not None:
         oidc = {
@@ -75,14 +75,14 @@ def _form(request: Request, onward: str, refused: str | None = None, status: int
 
 async def _end_session_before(request: Request) -> None:
     """End the session that this browser had until now, which no cookie would name any more."""
-    context = get_context(request)
+    context = get_console_context(request)
     with suppress(RefusedError):
         if (before := await find_session(context, request)) is not None:
             await end_session(context, before, before.id)
 
 
 async def post_sign_out(request: Request) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     session = await signed_in(request)
     await read_form(request, session)
     await end_session(context, session, session.id)
@@ -92,14 +92,14 @@ async def post_sign_out(request: Request) -> Response:
 
 
 async def get_sessions(request: Request) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     session = await signed_in(request)
     listed = await console_sessions.list_open(context.database, session.holder, _LISTED_MAX)
     return render(request, "sessions.html", sessions=listed)
 
 
 async def post_end_session(request: Request) -> Response:
-    context = get_context(request)
+    context = get_console_context(request)
     session = await signed_in(request)
     await read_form(request, session)
     try:

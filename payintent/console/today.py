@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from payintent.api.event_stream import HEADERS as STREAM_HEADERS
 from payintent.api.event_stream import HEARTBEAT_S, KEEP_ALIVE, RETRY, STREAM_S, encode_event
 from payintent.console.access import signed_in
-from payintent.console.context import ConsoleContext, get_context
+from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import HEADERS, render, render_part
 from payintent.console.today_figures import figure_fields
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
@@ -29,7 +29,7 @@ async def get_today(request: Request) -> Response:
     `?reload=30` has the browser load the page again by itself, for those without scripts.
     """
     await signed_in(request)
-    figures = await get_context(request).overview.get()
+    figures = await get_console_context(request).overview.get()
     period = _period(request)
     response = render(
         request,
@@ -47,7 +47,7 @@ async def get_today(request: Request) -> Response:
 async def get_today_figures(request: Request) -> Response:
     """`GET /today/figures`: the figures alone, for browsers whose stream is cut off."""
     await signed_in(request)
-    figures = await get_context(request).overview.get()
+    figures = await get_console_context(request).overview.get()
     return html_response(request, figures_html(figures, _period(request)), HEADERS)
 
 
@@ -57,7 +57,7 @@ async def get_today_events(request: Request) -> Response:
     The browser then connects again, and is asked for its session again.
     """
     await signed_in(request)
-    events = _events(get_context(request), _period(request))
+    events = _events(get_console_context(request), _period(request))
     return StreamingResponse(events, 200, {**HEADERS, **STREAM_HEADERS})
 
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.console.access import signed_in
-from payintent.console.context import get_context
+from payintent.console.context import get_console_context
 from payintent.console.listing import ROWS, link_operation, other_page, read_list, read_query, typed
 from payintent.console.page_action import offer
 from payintent.console.payment_story import pretty
@@ -38,7 +38,7 @@ async def get_webhooks(request: Request) -> Response:
         "webhooks.html",
         typed=typed(request),
         endpoints=[(endpoint, health(endpoint)) for endpoint in found],
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         counted_max=COUNTED_MAX,
         replay=link_operation(session, ReplayMissedEvents),
         replay_all=link_operation(session, ReplayMissedEvents, since=_EVER),
@@ -59,7 +59,7 @@ async def get_webhook_events(request: Request) -> Response:
         typed=query,
         deliveries=found,
         states=_STATES,
-        now=await current_time(get_context(request).reading),
+        now=await current_time(get_console_context(request).reading),
         replay=link_operation(session, ReplayMissedEvents, **same),
         older=older,
     )

@@ -31,5 +31,5 @@ class PortalContext:
     attempts: Attempts
 
 
-def get_context(request: Request) -> PortalContext:
+def get_portal_context(request: Request) -> PortalContext:
     return require_state(request, "portal")

@@ -10,7 +10,7 @@ from payintent.api.etag import json_response
 from payintent.log import get_logger
 from payintent.operations.members import link_digest
 from payintent.portal.challenges import ChallengePurpose, make_challenge, read_challenge
-from payintent.portal.context import PortalContext, get_context
+from payintent.portal.context import PortalContext, get_portal_context
 from payintent.portal.passkey_verifier import PasskeyError, open_verifier
 from payintent.portal.rendering import HEADERS, render_portal_page
 from payintent.portal.visits import (
@@ -45,7 +45,7 @@ async def get_portal(request: Request) -> Response:
 
 @portal_page
 async def get_portal_sign_in(request: Request) -> Response:
-    context = get_context(request)
+    context = get_portal_context(request)
     following = read_next(request.query_params.get("next"))
     token = session_cookie(context.settings).read(request)
     if await find_member_session(context, token) is not None:
@@ -56,7 +56,7 @@ async def get_portal_sign_in(request: Request) -> Response:
 @portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
     """`GET /merchant/sign-in/options`: a challenge, for the browser that has opened the page."""
-    context = get_context(request)
+    context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
@@ -68,7 +68,7 @@ async def get_portal_sign_in_options(request: Request) -> Response:
 
 @portal_page
 async def post_portal_sign_in(request: Request) -> Response:
-    context = get_context(request)
+    context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request) or ""
     form = await read_portal_form(request, context, f"visitor:{visitor}")
     following = read_next(form.get("next"))
@@ -84,12 +84,12 @@ async def post_portal_sign_in(request: Request) -> Response:
 @portal_page
 async def get_link(request: Request) -> Response:
     """`GET /merchant/link/{token}`: asks before it uses the link up, as mail scanners open it."""
-    return _link_page(request, get_context(request))
+    return _link_page(request, get_portal_context(request))
 
 
 @portal_page
 async def post_link(request: Request) -> Response:
-    context = get_context(request)
+    context = get_portal_context(request)
     visitor = visitor_cookie(context.settings).read(request) or ""
     await read_portal_form(request, context, f"visitor:{visitor}")
     link: str = request.path_params["token"]

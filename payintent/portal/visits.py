@@ -23,7 +23,7 @@ from payintent.domain.errors import (
 from payintent.domain.member import SESSION_HOURS, MemberRight, has_right
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, EncryptionKeyError
-from payintent.portal.context import PortalContext, get_context
+from payintent.portal.context import PortalContext, get_portal_context
 from payintent.portal.rendering import HEADERS, render_sorry
 from payintent.storage import member_sessions
 from payintent.storage.member_sessions import MemberSession
@@ -100,7 +100,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
         @portal_page
         @wraps(handler)
         async def answered(request: Request) -> Response:
-            context = get_context(request)
+            context = get_portal_context(request)
             token = session_cookie(context.settings).read(request)
             session = await find_member_session(context, token)
             if session is None or token is None:
