@@ -1,8 +1,6 @@
-"""Payouts of gateways: what each paid out to a bank, recorded and reversed."""
+"""Operations that record, reverse and list the payouts of gateways to bank accounts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
 from functools import partial
 from typing import Annotated, ClassVar
 from uuid import UUID
@@ -25,48 +23,31 @@ from payintent.operations.validation import (
 from payintent.payments.gateway_payouts import record_gateway_payout
 from payintent.storage import gateway_payouts, ledger
 from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import PayingAccount
-from payintent.storage.payouts import NewPayout, PayoutFilter, PayoutRecord
+from payintent.storage.gateway_payouts import GatewayPayoutRecord, PayingAccount
+from payintent.storage.payouts import NewPayout, PayoutFilter
 
 _REFERENCE_MAX = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayPayoutView:
-    id: UUID
-    account_id: int
-    merchant_id: int | None  # whose account it is; None: the operator's
-    amount: str | None  # None: the decimals of its token are unknown
-    amount_minor: str
-    fee_minor: str
-    currency: str
-    chain: str | None
-    reference: str
-    paid_on: date
-    recorded_by: str
-    created_at: datetime
-    reversed_at: datetime | None
-    reversed_by: str | None
-    reversal_note: str | None
-
-
-class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_only=True):
-    """Record what a gateway paid out of an account: to the operator, or to whose account it is."""
+class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_only=True):
+    """Record a gateway's payout from an account, to the account's owner or the operator."""
 
     action: ClassVar[str] = "gateway-payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
-    account_id: Annotated[int, argument("The gateway's account, as `account list` has it.")]
+    account_id: Annotated[int, argument("The gateway account, as `account list` shows it.")]
     amount: Annotated[
-        str, argument("Such as 1590.00; -1590.00 after `--`: the gateway took it back.")
+        str, argument("Such as 1590.00; -1590.00 after `--` if the gateway debited it.")
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    reference: Annotated[str, option("The gateway's, such as po_1; recorded once.")]
-    fee: Annotated[str | None, option("What the gateway kept for itself, such as 46.11.")] = None
-    paid_on: Annotated[str | None, option("The day; left out: today, UTC.")] = None
+    reference: Annotated[str, option("The gateway's reference, such as po_1; unique per account.")]
+    fee: Annotated[str | None, option("The fee that the gateway deducted, such as 46.11.")] = None
+    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
 
-    async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutView:
+    async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference is recorded."""
-        account = await _paying_account(tx, self.account_id)
+        account = await _require_account(tx, self.account_id)
+        if not account.livemode:
+            raise UnprocessableError("a test account has no payouts")
         check_name("reference", self.reference, _REFERENCE_MAX)
         read = partial(
             read_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
@@ -86,88 +67,56 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_on
             recorded_by=context.who,
         )
         if not await record_gateway_payout(tx, new):
-            raise ConflictError(f"a payout {quote_input(self.reference)} is recorded already")
-        return _view(await require_payout(tx, gateway_payouts.TABLE, new.payout.id))
+            raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
+        return await require_payout(tx, gateway_payouts.TABLE, new.payout.id)
 
-    def audit_details(self, result: GatewayPayoutView) -> Mapping[str, object]:
+    def audit_details(self, result: GatewayPayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
 
 
-class ReverseGatewayPayout(ChangeOperation[GatewayPayoutView], frozen=True, kw_only=True):
-    """Enter that a payout of a gateway never came, or was recorded wrongly."""
+class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_only=True):
+    """Reverse a gateway payout that never arrived or was recorded in error."""
 
     action: ClassVar[str] = "gateway-payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payout_id: Annotated[UUID, argument("As `gateway-payout list` has it.")]
-    note: Annotated[str, option("Kept with the payout; left out: the reason.", or_reason=True)]
+    payout_id: Annotated[UUID, argument("The id that `gateway-payout list` shows.")]
+    note: Annotated[str, option("Stored with the payout. Default: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutView:
+    async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payouts.TABLE
-        payout = await reverse_payout(tx, table, self.payout_id, context.who, self.note)
-        await ledger.add(tx, gateway_payout_entries(payout, reversal=True))
-        return _view(await require_payout(tx, table, payout.id))
+        record = await reverse_payout(tx, table, self.payout_id, context.who, self.note)
+        await ledger.add(tx, gateway_payout_entries(record.payout, reversal=True))
+        return record
 
 
-class ListGatewayPayouts(ReadOperation[list[GatewayPayoutView]], frozen=True, kw_only=True):
-    """List payouts of gateways, newest first."""
+class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, kw_only=True):
+    """List gateway payouts, newest first."""
 
     action: ClassVar[str] = "gateway-payout.list"
     columns = (
         *("id", "account_id", "amount", "currency", "reference", "paid_on", "recorded_by"),
         "reversed_at",
     )
-    account_id: Annotated[int | None, option("Of one gateway's account.", name="account")] = None
-    currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
-    before: Annotated[
-        UUID | None, option("The next page: payouts before this one, the last of a page.")
-    ] = None
+    account_id: Annotated[int | None, option("A gateway account.", name="account")] = None
+    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
+    before: Annotated[UUID | None, option("The next page: the id of the last payout shown.")] = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[GatewayPayoutView]:
+    async def read(self, context: OperationContext) -> list[GatewayPayoutRecord]:
         check_list_limit(self.limit)
         if self.account_id is not None:
-            await _known_account(context.database, self.account_id)
-        wanted = PayoutFilter(owner_id=self.account_id, currency=self.currency, before=self.before)
-        records = await gateway_payouts.TABLE.list_page(context.reading, wanted, self.limit)
-        return list(map(_view, records))
+            await _require_account(context.database, self.account_id)
+        scope = PayoutFilter(owner_id=self.account_id, currency=self.currency, before=self.before)
+        return await gateway_payouts.TABLE.list_page(context.reading, scope, self.limit)
 
 
-async def _paying_account(database: Executor, account_id: int) -> PayingAccount:
-    """Return an account whose payouts are entered; refuse a test account, which has no money."""
-    found = await _known_account(database, account_id)
-    if not found.livemode:
-        raise UnprocessableError("a test account pays nothing out")
-    return found
-
-
-async def _known_account(database: Executor, account_id: int) -> PayingAccount:
+async def _require_account(database: Executor, account_id: int) -> PayingAccount:
     is_id = is_database_id(account_id)
-    found = await gateway_payouts.find_paying_account(database, account_id) if is_id else None
-    if found is None:
+    account = await gateway_payouts.find_paying_account(database, account_id) if is_id else None
+    if account is None:
         raise NotFoundError(f"no account {account_id}")
-    return found
-
-
-def _view(record: PayoutRecord[GatewayPayout]) -> GatewayPayoutView:
-    payout = record.payout
-    return GatewayPayoutView(
-        id=payout.id,
-        account_id=payout.account_id,
-        merchant_id=payout.merchant_id,
-        amount=record.amount,
-        amount_minor=str(payout.amount_minor),
-        fee_minor=str(payout.fee_minor),
-        currency=payout.currency,
-        chain=payout.chain,
-        reference=record.reference,
-        paid_on=record.paid_on,
-        recorded_by=record.recorded_by,
-        created_at=record.created_at,
-        reversed_at=record.reversed_at,
-        reversed_by=record.reversed_by,
-        reversal_note=record.reversal_note,
-    )
+    return account

@@ -1,4 +1,4 @@
-"""Records what gateways paid out, with its entry in the ledger: once for each reference."""
+"""Recording and reversing gateway payouts, together with their ledger entries."""
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.ledger import GatewayPayout, gateway_payout_entries
@@ -8,40 +8,39 @@ from payintent.storage.payouts import NewPayout
 
 
 async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
-    """Record a payout and its entry; False where the same one was recorded before.
+    """Record a payout and its ledger entries; return False if it was recorded before.
 
-    Raises `CONFLICT` where its account's reference is recorded with another amount.
+    Raises `CONFLICT` if the account's reference is recorded with a different amount.
     """
     payout = new.payout
     if await gateway_payouts.add(tx, new):
         await ledger.add(tx, gateway_payout_entries(payout))
         return True
-    standing = await gateway_payouts.TABLE.find_standing(tx, payout.account_id, new.reference)
-    if standing is None or _amounts(standing.payout) != _amounts(payout):
+    active = await gateway_payouts.TABLE.find_active(tx, payout.account_id, new.reference)
+    if active is None or _amounts(active.payout) != _amounts(payout):
         raise RefusedError(
-            ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with another amount"
+            ErrorCode.CONFLICT, f"payout {new.reference!r} is recorded with a different amount"
         )
     return False
 
 
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, who: str) -> bool:
-    """Enter that a payout has come back; False where none of this reference stands.
+    """Reverse a returned payout; return False if no active payout has this reference.
 
-    A return is listed more than once, and entered once: what a person has recorded of the reference
-    since then stands.
+    A gateway lists a return repeatedly, but it is entered once: a payout that a person recorded
+    under the same reference afterwards is not reversed.
     """
     if await gateway_payouts.has_reversed(tx, account_id, reference, who):
         return False
     table = gateway_payouts.TABLE
-    standing = await table.find_standing(tx, account_id, reference)
-    if standing is None:
+    active = await table.find_active(tx, account_id, reference)
+    if active is None:
         return False
-    payout = standing.payout
-    await table.lock(tx, payout.id)
-    if await table.find_standing(tx, account_id, reference) is None:
+    await table.lock(tx, active.id)
+    if await table.find_active(tx, account_id, reference) is None:
         return False
-    await table.reverse(tx, payout.id, who, "the gateway lists it as come back")
-    await ledger.add(tx, gateway_payout_entries(payout, reversal=True))
+    await table.reverse(tx, active.id, who, "the gateway lists it as returned")
+    await ledger.add(tx, gateway_payout_entries(active.payout, reversal=True))
     return True
 
 

@@ -16,8 +16,8 @@ from payintent.payments.gateway_payouts import record_gateway_payout
 from payintent.storage import gateway_payouts
 from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
-from payintent.storage.gateway_payouts import PayoutSum
-from payintent.storage.payouts import NewPayout, PayoutRecord
+from payintent.storage.gateway_payouts import GatewayPayoutRecord, PayoutSum
+from payintent.storage.payouts import NewPayout
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
 #: Of a list. A gateway pays out daily at most, to each of some bank accounts.
@@ -108,7 +108,7 @@ async def sum_payouts(
     references = [payout.reference for payout in listed]
     standing = {
         found.currency: found
-        for found in await gateway_payouts.sum_standing(database, account_id, references)
+        for found in await gateway_payouts.sum_active(database, account_id, references)
     }
     amounts = defaultdict[str, list[int]](list)
     for payout in listed:
@@ -148,7 +148,7 @@ def _compare(
     settled: SettledPayouts,
     account: PayoutAccount,
     payout: ListedPayout,
-    found: PayoutRecord[GatewayPayout],
+    found: GatewayPayoutRecord,
 ) -> None:
     ours = found.payout
     if found.reversed_at is not None:

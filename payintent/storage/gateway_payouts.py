@@ -1,25 +1,43 @@
-"""Payouts of gateways: what each has paid out of its accounts, once for each of its references."""
+"""Payouts that gateways made from their accounts; a reference is recorded once per account."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payintent.domain.ledger import GatewayPayout, clearing
-from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.payouts import NewPayout, PayoutRecord, PayoutTable
-from payintent.storage.rows import build
+from payintent.storage import payouts
+from payintent.storage.database import Executor, Tx
+from payintent.storage.payouts import NewPayout, PayoutTable, RecordedPayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPayoutRecord(RecordedPayout):
+    account_id: int
+    merchant_id: int | None  # the account's owner; None: the operator
+    fee_minor: str
+
+    @property
+    def payout(self) -> GatewayPayout:
+        return GatewayPayout(
+            id=self.id,
+            account_id=self.account_id,
+            merchant_id=self.merchant_id,
+            amount_minor=int(self.amount_minor),
+            fee_minor=int(self.fee_minor),
+            currency=self.currency,
+            chain=self.chain,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayingAccount:
-    """A gateway's account as far as its payouts need it."""
+    """The properties of a gateway account that its payouts need."""
 
-    merchant_id: int | None  # None: the operator's
+    merchant_id: int | None  # None: the operator
     chain: str | None  # of a gateway contract
     livemode: bool
 
 
 async def find_paying_account(database: Executor, account_id: int) -> PayingAccount | None:
-    """Return the owner, chain and mode of an account."""
     row = await database.row(
         """
         SELECT a.merchant_id, k.chain, a.livemode
@@ -33,7 +51,7 @@ async def find_paying_account(database: Executor, account_id: int) -> PayingAcco
 
 
 async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
-    """Add a payout; return False if its account has one with its reference that is not reversed."""
+    """Add a payout; return False if its account has an active payout with its reference."""
     row = await tx.row(
         """
         INSERT INTO gateway_payout
@@ -58,7 +76,7 @@ async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 
 
 async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
-    """Return whether `who` has reversed a payout of an account with this reference."""
+    """Return whether `who` has reversed an account's payout with this reference."""
     row = await database.row(
         """
         SELECT FROM gateway_payout
@@ -74,8 +92,8 @@ async def has_reversed(database: Executor, account_id: int, reference: str, who:
 
 async def find_last(
     database: Executor, account_id: int, references: Sequence[str]
-) -> dict[str, PayoutRecord[GatewayPayout]]:
-    """Return an account's latest payout of each reference; one that is not reversed comes first."""
+) -> dict[str, GatewayPayoutRecord]:
+    """Return an account's latest payout by reference, preferably one that is not reversed."""
     rows = await database.fetch(
         TABLE.select
         + """
@@ -94,16 +112,16 @@ async def find_last(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutSum:
-    """Payouts of a gateway in one currency: how many, and how much in its minor units."""
+    """The number and sum of a gateway's payouts in one currency, in minor units."""
 
     currency: str
     payouts: int
     amount_minor: int
-    ledger_minor: int  # what the ledger has of them
-    merchants_minor: int  # and of it, of merchants
+    ledger_minor: int  # their sum in the ledger
+    merchants_minor: int  # the part of `ledger_minor` that belongs to merchants
 
 
-async def sum_standing(
+async def sum_active(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> list[PayoutSum]:
     """Sum the payouts of an account with these references that are not reversed."""
@@ -139,23 +157,13 @@ async def sum_standing(
     ]
 
 
-def _read_payout(row: Row) -> GatewayPayout:
-    amounts = {name: int(row[name]) for name in ("amount_minor", "fee_minor")}
-    return build(GatewayPayout, row, **amounts)
-
-
-#: The payouts of gateways.
 TABLE = PayoutTable(
     name="gateway_payout",
-    noun="payout of a gateway",
+    noun="gateway payout",
     owner="account_id",
-    select="""
-        SELECT p.id, p.account_id, a.merchant_id, p.currency, p.chain, p.amount_minor, p.fee_minor,
-            p.reference, p.paid_on, p.recorded_by, p.created_at, p.reversed_at, p.reversed_by,
-            p.reversal_note, t.decimals AS token_decimals
-        FROM gateway_payout p
-        JOIN provider_account a ON a.id = p.account_id
-        LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
-    """,
-    read_payout=_read_payout,
+    select="SELECT p.account_id, a.merchant_id, p.fee_minor::text AS fee_minor,"
+    + payouts.COLUMNS
+    + "FROM gateway_payout p JOIN provider_account a ON a.id = p.account_id"
+    + payouts.TOKENS,
+    record=GatewayPayoutRecord,
 )

@@ -1,9 +1,8 @@
-"""Recorded payouts: of the operator to its merchants, and what gateways' payouts share with them.
+"""Payouts to merchants, and the table operations that gateway payouts share.
 
 A merchant is never paid more than it is owed.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Generic, LiteralString, TypeVar
@@ -13,18 +12,23 @@ from payintent.domain.ledger import GatewayPayout, Payout
 from payintent.domain.money import format_smallest_units
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.lists import KeysetList
-from payintent.storage.rows import build
 
-#: The first number of our advisory locks on what merchants are owed; a trigger has it too.
+#: The first key of the advisory locks on merchants' payable balances; a trigger uses it too.
 _PAYABLE_LOCKS = 7_002
 
 AnyPayout = TypeVar("AnyPayout", Payout, GatewayPayout)
+AnyRecord = TypeVar("AnyRecord", bound="RecordedPayout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutRecord(Generic[AnyPayout]):
-    payout: AnyPayout
-    token_decimals: int | None
+class RecordedPayout:
+    """The fields that payouts to merchants and payouts of gateways share."""
+
+    id: UUID
+    amount: str | None  # in units of its currency; None: the decimals of its token are unknown
+    amount_minor: str
+    currency: str
+    chain: str | None
     reference: str
     paid_on: date
     recorded_by: str
@@ -33,13 +37,19 @@ class PayoutRecord(Generic[AnyPayout]):
     reversed_by: str | None
     reversal_note: str | None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayoutRecord(RecordedPayout):
+    merchant_id: int
+
     @property
-    def amount(self) -> str | None:
-        """The amount in units of its currency; None if the decimals of its token are unknown."""
-        payout = self.payout
-        on_chain = payout.chain is not None
-        return format_smallest_units(
-            payout.amount_minor, payout.currency, self.token_decimals, on_chain=on_chain
+    def payout(self) -> Payout:
+        return Payout(
+            id=self.id,
+            merchant_id=self.merchant_id,
+            amount_minor=int(self.amount_minor),
+            currency=self.currency,
+            chain=self.chain,
         )
 
 
@@ -53,7 +63,7 @@ class NewPayout(Generic[AnyPayout]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutFilter:
-    """Which payouts to list; `before` is where the last page ended."""
+    """Selects payouts; `before` is the last id of the page before."""
 
     owner_id: int | None = None
     currency: str | None = None
@@ -61,21 +71,21 @@ class PayoutFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayoutTable(Generic[AnyPayout]):
-    """A table of payouts; a reference of an owner stands in it once, unless it is reversed."""
+class PayoutTable(Generic[AnyRecord]):
+    """A table of payouts; an owner's reference is unique in it, except for reversed payouts."""
 
     name: LiteralString
     noun: str  # for messages
-    owner: LiteralString  # the column of the merchant, or of the gateway's account
-    select: LiteralString  # the columns of a record; the table is `p` in it
-    read_payout: Callable[[Row], AnyPayout]
+    owner: LiteralString  # the column of the merchant, or of the gateway account
+    select: LiteralString  # the columns of a record, of the table `p`
+    record: type[AnyRecord]
 
     @property
     def keyset(self) -> KeysetList:
         owner: LiteralString = "p." + self.owner + " = {}"
         return KeysetList(self.select, "p.id", owner_id=owner, currency="p.currency = {}")
 
-    async def get(self, database: Executor, payout_id: UUID) -> PayoutRecord[AnyPayout] | None:
+    async def get(self, database: Executor, payout_id: UUID) -> AnyRecord | None:
         row = await database.row(self.select + " WHERE p.id = $1", payout_id)
         return None if row is None else self.read(row)
 
@@ -91,9 +101,9 @@ class PayoutTable(Generic[AnyPayout]):
             note,
         )
 
-    async def find_standing(
+    async def find_active(
         self, database: Executor, owner_id: int, reference: str
-    ) -> PayoutRecord[AnyPayout] | None:
+    ) -> AnyRecord | None:
         """Return an owner's payout with this reference that is not reversed."""
         row = await database.row(
             f"{self.select}"
@@ -104,20 +114,26 @@ class PayoutTable(Generic[AnyPayout]):
         return None if row is None else self.read(row)
 
     async def list_page(
-        self, database: Executor, wanted: PayoutFilter, limit: int
-    ) -> list[PayoutRecord[AnyPayout]]:
+        self, database: Executor, scope: PayoutFilter, limit: int
+    ) -> list[AnyRecord]:
         """List payouts, newest first."""
-        rows = await self.keyset.page(database, wanted.before, limit, **asdict(wanted))
+        rows = await self.keyset.page(database, scope.before, limit, **asdict(scope))
         return [self.read(row) for row in rows]
 
-    def read(self, row: Row) -> PayoutRecord[AnyPayout]:
-        """Make a record of a row that `select` returned."""
-        record: PayoutRecord[AnyPayout] = build(PayoutRecord, row, payout=self.read_payout(row))
-        return record
+    def read(self, row: Row) -> AnyRecord:
+        """Build a record from a row of `select`."""
+        values = dict(row)
+        amount = format_smallest_units(
+            int(row["amount_minor"]),
+            row["currency"],
+            values.pop("token_decimals"),
+            on_chain=row["chain"] is not None,
+        )
+        return self.record(**values, amount=amount)
 
 
 async def lock_payable(tx: Tx, merchant_id: int) -> None:
-    """Let one transaction after the other record payouts of a merchant."""
+    """Serialize the transactions that record payouts to a merchant."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashint8($2))", _PAYABLE_LOCKS, merchant_id
     )
@@ -126,7 +142,7 @@ async def lock_payable(tx: Tx, merchant_id: int) -> None:
 async def get_payable(
     database: Executor, merchant_id: int, currency: str, chain: str | None
 ) -> int:
-    """Return what a merchant is owed, in smallest units; less than 0: it owes."""
+    """Return the amount that a merchant is owed, in smallest units; negative if it owes."""
     row = await database.row(
         "SELECT merchant_payable($1, $2, $3) AS payable", merchant_id, currency, chain
     )
@@ -143,7 +159,7 @@ async def find_token_decimals(database: Executor, chain: str, symbol: str) -> in
 
 
 async def add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout; its merchant is owed as much, or a constraint fails."""
+    """Add a payout; a constraint fails if its merchant is owed less."""
     await tx.fetch(
         """
         INSERT INTO payout
@@ -162,21 +178,18 @@ async def add(tx: Tx, new: NewPayout[Payout]) -> None:
     )
 
 
-def _read_payout(row: Row) -> Payout:
-    return build(Payout, row, amount_minor=int(row["amount_minor"]))
+#: The columns of `RecordedPayout`, and the table of tokens that they need.
+COLUMNS: LiteralString = """
+    p.id, p.currency, p.chain, p.amount_minor::text AS amount_minor, p.reference, p.paid_on,
+    p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,
+    t.decimals AS token_decimals
+"""
+TOKENS: LiteralString = " LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency "
 
-
-#: The payouts to merchants.
 TABLE = PayoutTable(
     name="payout",
     noun="payout",
     owner="merchant_id",
-    select="""
-        SELECT p.id, p.merchant_id, p.currency, p.chain, p.amount_minor, p.reference, p.paid_on,
-            p.recorded_by, p.created_at, p.reversed_at, p.reversed_by, p.reversal_note,
-            t.decimals AS token_decimals
-        FROM payout p
-        LEFT JOIN chain_token t ON t.chain = p.chain AND t.symbol = p.currency
-    """,
-    read_payout=_read_payout,
+    select="SELECT p.merchant_id," + COLUMNS + "FROM payout p" + TOKENS,
+    record=PayoutRecord,
 )

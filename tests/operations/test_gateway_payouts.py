@@ -7,7 +7,6 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.gateway_payouts import (
-    GatewayPayoutView,
     ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
@@ -15,6 +14,7 @@ from payintent.operations.gateway_payouts import (
 from payintent.operations.ledger import CheckLedger
 from payintent.storage import accounts, ledger_check
 from payintent.storage.accounts import NewAccount
+from payintent.storage.gateway_payouts import GatewayPayoutRecord
 from tests.operations.test_payouts import balance, owed, refusal
 from tests.payments.refunding import paid
 from tests.support.world import World
@@ -32,7 +32,7 @@ async def at_gateway(world: World) -> int:
 async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: World) -> None:
     await paid(world)
     took, income = await at_gateway(world), await balance(world, "fee_income")
-    recorded: GatewayPayoutView = await world.perform(
+    recorded: GatewayPayoutRecord = await world.perform(
         came(world, fee="30.00", paid_on="2026-11-23")
     )
     assert (recorded.amount, recorded.amount_minor, recorded.fee_minor) == (
@@ -51,7 +51,7 @@ async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: Wo
     assert await balance(world, "fee_income") == income
     assert await world.perform(CheckLedger()) == []
     again = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout is reversed already")
+    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
     await world.perform(came(world))  # its reference is free again
     listed = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
     assert [one.reversed_at is None for one in listed] == [True, False]

@@ -10,10 +10,10 @@ from payintent.operations.ledger import CheckLedger, ShowLedger
 from payintent.operations.payouts import (
     ImportPayouts,
     ListPayouts,
-    PayoutView,
     RecordPayout,
     ReversePayout,
 )
+from payintent.storage.payouts import PayoutRecord
 from tests.payments.refunding import asked, paid
 from tests.support.world import World
 
@@ -43,7 +43,7 @@ async def owed(world: World) -> int:
 async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(world: World) -> None:
     await paid(world)
     before = await owed(world)
-    recorded: PayoutView = await world.perform(payout(world, paid_on="2026-11-23"))
+    recorded: PayoutRecord = await world.perform(payout(world, paid_on="2026-11-23"))
     assert (recorded.amount, recorded.amount_minor) == ("100.00", "10000")
     assert str(recorded.paid_on) == "2026-11-23"
     assert await owed(world) == before - 10_000
@@ -54,7 +54,7 @@ async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(wo
     assert await balance(world, "bank") == 0
     assert await world.perform(CheckLedger()) == []
     again = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout is reversed already")
+    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
     await world.perform(payout(world))  # its reference is free again
     assert [one.reference for one in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 
@@ -77,7 +77,7 @@ async def test_a_file_that_has_a_payout_twice_is_refused_as_a_whole(world: World
     await paid(world)
     line = f"{world.merchant_id},100.00,THB,,transfer 1,2026-11-23"
     refused = await refusal(world, ImportPayouts(lines=[HEADER, line, line]))
-    assert refused == (ErrorCode.BAD_REQUEST, "line 3: it stands on line 2 already")
+    assert refused == (ErrorCode.BAD_REQUEST, "line 3: duplicate of line 2")
     assert await world.perform(ListPayouts()) == []
 
 

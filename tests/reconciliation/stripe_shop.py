@@ -14,12 +14,13 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.operations.accounts import AddAccount
 from payintent.operations.cases import ListCases
-from payintent.operations.gateway_payouts import GatewayPayoutView, ListGatewayPayouts
+from payintent.operations.gateway_payouts import ListGatewayPayouts
 from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.reconciliation_runs import ListReconciliationRuns
 from payintent.reconciliation.movements import MovementComparison, compare_movements
 from payintent.service import Service, open_service
 from payintent.storage import sessions
+from payintent.storage.gateway_payouts import GatewayPayoutRecord
 from payintent.storage.reconciliation_runs import RunRecord
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S
@@ -123,7 +124,7 @@ class Shop:
             service.settings, service.reconciliation_context, service.accounts
         )
 
-    async def payouts(self) -> list[GatewayPayoutView]:
+    async def payouts(self) -> list[GatewayPayoutRecord]:
         return await self.world.perform(ListGatewayPayouts())
 
     async def subjects(self) -> list[str]:

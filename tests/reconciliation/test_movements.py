@@ -12,7 +12,6 @@ from payintent.domain.gateway import GatewayRefundState, OutcomeUnknown, Verifie
 from payintent.domain.outside_reports import OutsideRefund
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.operations.gateway_payouts import (
-    GatewayPayoutView,
     RecordGatewayPayout,
     ReverseGatewayPayout,
 )
@@ -21,6 +20,7 @@ from payintent.operations.reconciliation_runs import ListReconciliationRuns, Sho
 from payintent.reconciliation.movements import compare_movements
 from payintent.service import Service
 from payintent.storage.advisory_lock import hold_advisory_lock
+from payintent.storage.gateway_payouts import GatewayPayoutRecord
 from payintent.worker_steps import reconcile_movements
 from tests.operations.test_payouts import balance
 from tests.payments.refunding import Books, asked, books, work
@@ -137,7 +137,7 @@ async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
     assert await shop.world.perform(CheckLedger()) == []
 
 
-async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutView:
+async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutRecord:
     return await shop.world.perform(
         RecordGatewayPayout(
             account_id=shop.account_id, amount=amount, currency="THB", reference=reference

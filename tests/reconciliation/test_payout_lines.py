@@ -9,10 +9,8 @@ from uuid import UUID
 import pytest
 
 from payintent.domain.errors import StorageUnavailableError
-from payintent.domain.ledger import GatewayPayout
 from payintent.operations.cases import ListCases
 from payintent.operations.gateway_payouts import (
-    GatewayPayoutView,
     ListGatewayPayouts,
     RecordGatewayPayout,
     ReverseGatewayPayout,
@@ -25,7 +23,7 @@ from payintent.reconciliation.intake import take_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import gateway_payouts, reconciliation_runs
 from payintent.storage.database import Executor, Tx
-from payintent.storage.payouts import PayoutRecord
+from payintent.storage.gateway_payouts import GatewayPayoutRecord
 from payintent.storage.reconciliation_runs import RunEnd, RunRecord
 from payintent.storage.reconciliation_sums import ReconciliationSum
 from tests.operations.test_payouts import balance
@@ -58,14 +56,14 @@ class Files:
         await take_files(context, FolderSource(str(self.folder)))
         return (await self.world.perform(ListReconciliationRuns()))[0]
 
-    async def payouts(self) -> list[GatewayPayoutView]:
+    async def payouts(self) -> list[GatewayPayoutRecord]:
         return await self.world.perform(ListGatewayPayouts())
 
     async def sums(self, run: RunRecord) -> dict[str, ReconciliationSum]:
         shown = await self.world.perform(ShowReconciliationRun(run_id=run.id))
         return {side.type: side for side in shown.sums}
 
-    async def record(self, amount: str, fee: str | None = None) -> GatewayPayoutView:
+    async def record(self, amount: str, fee: str | None = None) -> GatewayPayoutRecord:
         """Record the payout as a person does."""
         account_id = self.world.account_id
         return await self.world.perform(
@@ -235,7 +233,7 @@ async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
 
     async def look_before_it_is_recorded(
         database: Executor, account_id: int, references: Sequence[str]
-    ) -> dict[str, PayoutRecord[GatewayPayout]]:
+    ) -> dict[str, GatewayPayoutRecord]:
         monkeypatch.setattr(gateway_payouts, "find_last", find_last)
         found = await find_last(database, account_id, references)
         await files.record("1.00", "46.11")
