@@ -1,8 +1,8 @@
-"""Concurrent creates with one key: the first one works, the others of this process share it.
+"""Share the result of concurrent creates that have the same idempotency key.
 
-So many requests with one key cost the database one request at a time. They share a refusal as
-well as a payment; where the first one fails otherwise, the next one tries. Nothing is kept when
-the work is done: the result of a key is in the database, where every process finds it.
+Within a process, only the first request runs and the rest wait for its result, which is a payment
+or a refusal. If it fails for any other reason, the next request runs. Nothing is cached: later
+requests find the result in the database.
 """
 
 import asyncio
@@ -18,14 +18,11 @@ from payintent.payments.create import CreatedPayment
 _WAIT_S = 2.0
 
 _Key = tuple[int, UUID, bytes]
-_Outcome = (
-    CreatedPayment | RefusedError | FraudDeniedError | None
-)  # None: no result, the next caller must try
+#: None if the request failed without a result to share.
+_Outcome = CreatedPayment | RefusedError | FraudDeniedError | None
 
 
 class ConcurrentCreates:
-    """The creates that this process is working on."""
-
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
@@ -37,9 +34,9 @@ class ConcurrentCreates:
         request_hash: bytes,
         work: Callable[[], Awaitable[CreatedPayment]],
     ) -> CreatedPayment:
-        """Do the work, or share the result of the same request under way.
+        """Run `work`, or wait for the result of an identical request that is running.
 
-        Raises what the work raises, and `CONFLICT` after two seconds.
+        Raises `CONFLICT` if that request takes longer than two seconds.
         """
         name = (merchant_id, key, request_hash)
         deadline = self._monotonic() + _WAIT_S
@@ -50,10 +47,10 @@ class ConcurrentCreates:
             if isinstance(outcome, FraudDeniedError):
                 raise FraudDeniedError(outcome.denial, replayed=True)
             if outcome is not None:
-                raise outcome.with_traceback(None)  # it would grow with each raise
-        return await self._lead(name, work)
+                raise outcome.with_traceback(None)  # the traceback would grow with each raise
+        return await self._run(name, work)
 
-    async def _lead(
+    async def _run(
         self, name: _Key, work: Callable[[], Awaitable[CreatedPayment]]
     ) -> CreatedPayment:
         outcome: _Outcome = None
@@ -61,8 +58,8 @@ class ConcurrentCreates:
         self._running[name] = done
         try:
             created = outcome = await work()
-        except (RefusedError, FraudDeniedError) as declined:
-            outcome = declined
+        except (RefusedError, FraudDeniedError) as refusal:
+            outcome = refusal
             raise
         finally:
             del self._running[name]

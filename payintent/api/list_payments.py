@@ -1,49 +1,21 @@
-"""`GET /payments`: a merchant's payments, newest first, a page at a time."""
+"""The query parameters of `GET /payments`."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from payintent.api import schemas
-from payintent.api.context import AppContext
-from payintent.api.etag import json_response
-from payintent.api.merchant_access import merchant_route
-from payintent.api.pagination import read_limit, read_time_cursor, write_time_cursor
-from payintent.api.payments import payment_response_fields
+from payintent.api.pagination import read_limit, read_time_cursor
 from payintent.api.times import read_time
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
-from payintent.payments.lookup import list_merchant_payments
-from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payment_list import PaymentFilter
 
 _PAYER_UID_MAX = 255
 
 
-@merchant_route
-async def list_payments(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`.
-
-    `next_cursor` is in the answer while there are more.
-    """
-    wanted = read_payment_filter(request.query_params, merchant.merchant_id)
-    service = app.service
-    snapshots, following = await list_merchant_payments(service.database, service.reading, wanted)
-    answer: dict[str, object] = {
-        "data": [payment_response_fields(app, snapshot) for snapshot in snapshots]
-    }
-    if following is not None:
-        answer["next_cursor"] = write_time_cursor(*following)
-    return json_response(answer)
-
-
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
-    """Read which of a merchant's payments to list (`BAD_REQUEST`)."""
+    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
         raise RefusedError(

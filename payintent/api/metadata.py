@@ -1,4 +1,4 @@
-"""The metadata of a create: an opaque JSON object that is stored and returned byte for byte."""
+"""Payment metadata: an opaque JSON object that is stored and returned byte for byte."""
 
 import json
 from dataclasses import dataclass
@@ -10,23 +10,21 @@ from payintent.api.request_body import nesting_depth
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 
-#: Python's own parser refuses integers of more than 4,300 digits, and others have lower limits.
+#: Python's parser refuses integers of more than 4,300 digits; other parsers have lower limits.
 NUMBER_DIGITS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Metadata as it was sent, and in a form that is equal if the meaning is."""
-
-    text: str
-    canonical: str | None  # None: empty
+    text: str  # as received
+    canonical: str | None  # equal for metadata with the same meaning; None if empty
 
 
 _EMPTY = Metadata("{}", None)
 
 
 def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
-    """Check metadata; `{}` if it was not sent.
+    """Check metadata and return it; missing metadata counts as `{}`.
 
     Raises `BAD_REQUEST` unless it is an object of at most 16 KiB and 32 levels whose numbers have
     at most 1,000 digits each.
@@ -50,10 +48,10 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
 
 
 def _canonical(text: str) -> str | None:
-    """Write JSON without its order of keys, white space and escapes; numbers stay as written.
+    """Return JSON that does not depend on key order, white space and escapes.
 
-    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object of
-    the metadata itself can look like either.
+    Objects become `{"o": [[key, value], ...]}` and numbers `{"n": "1.50"}`, so that no object in
+    the metadata can be mistaken for either. Numbers are compared as text.
     """
     parsed = _PARSER.decode(text)
     return None if parsed == _NO_PAIRS else json.dumps(parsed, separators=(",", ":"))
@@ -82,7 +80,7 @@ def _digits(written: str) -> int:
 
 
 _NO_PAIRS = _tag_object([])
-# Its parse hooks get a number's text, before Python makes a number of it.
+# The parse hooks receive the text of a number before Python converts it.
 _PARSER = json.JSONDecoder(
     object_pairs_hook=_tag_object, parse_float=cast("Any", _tag_number), parse_int=_tag_number
 )

@@ -1,16 +1,27 @@
-"""Request bodies: their types, and the checks of their values. `null` is the same as not sent."""
+"""Request bodies and the checks of their values. A `null` field counts as missing."""
 
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
+from starlette.requests import Request
 
+from payintent.api.metadata import read_metadata
+from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.api.surrogates import MetadataDecoder
-from payintent.domain.currencies import CURRENCIES
+from payintent.config import Settings
+from payintent.domain.activation import require_in_service
+from payintent.domain.countries import require_supported_country_if_given
+from payintent.domain.currencies import CURRENCIES, require_payable_currency
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.money import is_plain_decimal, to_smallest_unit
+from payintent.domain.money import is_plain_decimal, parse_amount, to_smallest_unit, trim_zeros
+from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, PaymentTerms
+from payintent.payments.create import OPERATION, RefusedCreate
+from payintent.payments.idempotency import request_fingerprint
+from payintent.storage.api_keys import AuthenticatedMerchant
 
 EXPIRES_IN_MAX_S = 86_400
 EXPIRES_IN_DEFAULT_S = 1_800
@@ -19,8 +30,8 @@ _REASON_MAX = 500
 _DESTINATION_MAX = 100
 _EMAIL_MAX = 320
 _NO_ATOM = r"\x00-\x20\x7f-\xa0\u2028\u2029\"(),:;<>@\[\\\]"
-#: An address by its form: a local part, quoted or not, and a domain or an address literal. In any
-#: script (RFC 6531); whether mail reaches it is not known here.
+#: An address in any script (RFC 6531): a local part, quoted or not, and a domain or an address
+#: literal.
 _EMAIL = re.compile(
     rf"(?:[^{_NO_ATOM}]+|\"(?:[^\x00-\x1f\x7f\"\\]|\\[^\x00-\x1f\x7f])+\")"
     rf"@(?:[^{_NO_ATOM}.]+(?:\.[^{_NO_ATOM}.]+)*|\[[^{_NO_ATOM}]+(?::[^{_NO_ATOM}]*)*\])"
@@ -28,7 +39,7 @@ _EMAIL = re.compile(
 
 
 class CreatePaymentBody(msgspec.Struct):
-    """`CreatePaymentRequest` of spec section 2.2; unknown fields are ignored."""
+    """The body of `POST /payments` (spec section 2.2); unknown fields are ignored."""
 
     currency: str
     amount: msgspec.Raw
@@ -60,7 +71,7 @@ class PostTransactionBody(msgspec.Struct):
 
 
 class CreateRefundBody(msgspec.Struct):
-    """The body of `POST /payments/{id}/refunds`; without `amount`, all that is left."""
+    """The body of `POST /payments/{id}/refunds`; without `amount`, refund the remaining amount."""
 
     amount: msgspec.Raw = msgspec.Raw(b"")
     reason: str | None = None
@@ -68,9 +79,7 @@ class CreateRefundBody(msgspec.Struct):
 
 
 class OnrampOrderBody(msgspec.Struct):
-    """The body of `POST /onramp/orders`, only the fields that are used."""
-
-    country: str
+    country: str  # the only field that is used
 
 
 CREATE = MetadataDecoder(CreatePaymentBody)
@@ -86,8 +95,97 @@ _URL_MAX = 2_048
 _METHOD_ID_MAX = 2**63 - 1
 
 
-def check_create(body: CreatePaymentBody) -> None:
-    """Check the texts of a create (`BAD_REQUEST` with the field's name)."""
+async def read_create(
+    request: Request, merchant: AuthenticatedMerchant, settings: Settings
+) -> CreatePaymentRequest | RefusedCreate:
+    """Read and check the request of `POST /payments`.
+
+    Raises `BAD_REQUEST` for a malformed request. A well-formed request with unacceptable values is
+    returned as refused, because its key may already have a result.
+    """
+    key = read_idempotency_key(request.headers)
+    if key is None:
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+    body = await read_json(request, CREATE, settings.body_bytes_max)
+    return parse_create(key, body, merchant, settings)
+
+
+def parse_create(
+    key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
+) -> CreatePaymentRequest | RefusedCreate:
+    _check_create_texts(body)
+    metadata = read_metadata(body.metadata, settings)
+    amount = amount_value(body.amount)
+    expires_in_s = body.expires_in or EXPIRES_IN_DEFAULT_S
+    attempt = CreateAttempt(
+        merchant_id=merchant.merchant_id,
+        key=key,
+        request_hash=request_fingerprint(
+            OPERATION,
+            currency=body.currency,
+            amount=trim_zeros(amount),
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            expires_in=expires_in_s,
+            country=body.country,
+            include_pegged_assets=body.include_pegged_assets is not False,
+            metadata=metadata.canonical,
+        ),
+        as_sent=(
+            OPERATION,
+            body.currency,
+            amount,
+            body.payer_uid,
+            body.payer_email,
+            body.expires_in,
+            body.country,
+            body.include_pegged_assets,
+            metadata.text,
+        ),
+        expires_in_s=expires_in_s,
+    )
+    try:
+        return _check_create_values(attempt, body, amount, metadata.text, merchant, settings)
+    except RefusedError as refusal:
+        return RefusedCreate(attempt, refusal)
+
+
+def _check_create_values(
+    attempt: CreateAttempt,
+    body: CreatePaymentBody,
+    amount_text: str,
+    metadata: str,
+    merchant: AuthenticatedMerchant,
+    settings: Settings,
+) -> CreatePaymentRequest:
+    """Check a create in the order that decides which error is returned."""
+    payable, pegged = merchant.payable, body.include_pegged_assets is not False
+    require_in_service(merchant.activation)
+    require_payable_currency(body.currency, payable, pegged=pegged)
+    amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
+    _check_token_decimals(amount, body.currency, payable)
+    require_supported_country_if_given(body.country)
+    return CreatePaymentRequest(
+        merchant_id=attempt.merchant_id,
+        key=attempt.key,
+        request_hash=attempt.request_hash,
+        as_sent=attempt.as_sent,
+        expires_in_s=attempt.expires_in_s,
+        terms=PaymentTerms(
+            currency=body.currency,
+            amount=amount,
+            amount_text=amount_text,
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            include_pegged_assets=pegged,
+            metadata=metadata,
+            tax_manager=merchant.tax_manager,
+        ),
+        country=body.country,
+    )
+
+
+def _check_create_texts(body: CreatePaymentBody) -> None:
     check_text("currency", body.currency, 32)
     check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
     check_email(body.payer_email)
@@ -121,21 +219,21 @@ def check_refund(body: CreateRefundBody) -> None:
 
 
 def check_text(name: str, value: str, longest: int) -> None:
-    """Refuse (`BAD_REQUEST`) a text that is empty, too long, or that cannot be stored."""
+    """Raise `BAD_REQUEST` if a text is empty, too long or cannot be stored."""
     if not 1 <= len(value) <= longest:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {longest} characters")
     if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} holds characters that cannot be kept")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has characters that cannot be stored")
 
 
 def check_email(value: str | None) -> None:
-    """Refuse (`BAD_REQUEST`) a text that does not have the form of an e-mail address."""
+    """Raise `BAD_REQUEST` if a text is not an e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
 def read_expected_total(text: str | None) -> Decimal | None:
-    """Read `expected_total_amount`, which is compared by value (`BAD_REQUEST` if malformed)."""
+    """Parse `expected_total_amount`; raises `BAD_REQUEST` if it is malformed."""
     if text is None:
         return None
     if not is_plain_decimal(text):
@@ -145,10 +243,10 @@ def read_expected_total(text: str | None) -> Decimal | None:
     return Decimal(text)
 
 
-def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
-    """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can represent.
+def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
+    """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
 
-    `payable` has the most decimals that a method supports for each currency.
+    `payable` maps each currency to the highest number of decimals of the merchant's methods.
     """
     if not CURRENCIES[currency].crypto:
         return
@@ -160,7 +258,7 @@ def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> No
 
 
 def amount_value(raw: msgspec.Raw) -> Any:
-    """Return a JSON string's text, and a value that is no text for anything else."""
+    """Return the text of a JSON string, or None for any other JSON value."""
     encoded = bytes(raw)
     if not encoded.startswith(b'"'):
         return None
@@ -171,10 +269,10 @@ def amount_value(raw: msgspec.Raw) -> Any:
 
 
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
-    """Return the text of a refund's amount; None where it was not sent.
+    """Return the text of a refund amount, or None if the field is missing.
 
-    Raises `INVALID_AMOUNT` where it is no text. `null` is refused too, so that no mistake
-    refunds everything.
+    Raises `INVALID_AMOUNT` if it is not a string. This includes `null`, so that a mistake in the
+    client does not refund the whole payment.
     """
     if not bytes(raw):
         return None

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from payintent.api.context import AppContext
 from payintent.api.etag import REPLAYED, json_response
 from payintent.api.merchant_access import merchant_route
-from payintent.api.payments import payment_response_fields
 from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.api.test_clock import require_test_key
 from payintent.domain import ids
@@ -24,6 +23,7 @@ from payintent.payments.buyer_simulator import (
     enter_card,
     enter_declined_card,
 )
+from payintent.payments.serialization import merchant_payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payments import PaymentSnapshot
 
@@ -114,4 +114,5 @@ async def _answer(
     snapshot = await lookup.get_merchant_payment(merchant.merchant_id, payment_id)
     fresh = await take(snapshot, wanted)
     after = await lookup.get_merchant_payment(merchant.merchant_id, payment_id)
-    return json_response(payment_response_fields(app, after), headers=None if fresh else REPLAYED)
+    fields = merchant_payment_fields(after, app.service.settings.checkout_base)
+    return json_response(fields, headers=None if fresh else REPLAYED)

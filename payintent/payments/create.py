@@ -39,6 +39,14 @@ class CreatedPayment:
     replayed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedCreate:
+    """A well-formed create with unacceptable values; only an earlier result of its key counts."""
+
+    attempt: CreateAttempt
+    refusal: RefusedError
+
+
 class PaymentCreator:
     """Creates payments; concurrent requests share statements and commits."""
 
@@ -116,6 +124,14 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     assert snapshot is not None  # noqa: S101 - the key and its payment are one statement
     created = as_originally_created(snapshot.payment, request.expires_in_s)
     return CreatedPayment(created, first.country, replayed=True)
+
+
+async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPayment:
+    """Return the key's earlier result; raises the refusal if the key has none."""
+    created = await replay_create(database, create.attempt)
+    if created is None:
+        raise create.refusal
+    return created
 
 
 def decode_denial(text: str) -> FraudDenial:

@@ -17,6 +17,7 @@ from payintent.domain.payment import OPEN, Payment
 from payintent.domain.refund import Refund
 from payintent.domain.session import Session
 from payintent.json_format import encode_json, format_timestamp
+from payintent.storage.payments import PaymentSnapshot
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
@@ -42,6 +43,14 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     if session is not None:
         fields.update(_quote_fields(payment, session))
     fields["metadata"] = msgspec.Raw(payment.metadata.encode())
+    return fields
+
+
+def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:
+    """Return a payment as the merchant's API returns it."""
+    fields = payment_fields(snapshot.payment, snapshot.session)
+    if checkout_base:
+        fields["checkout_url"] = f"{checkout_base}/{snapshot.payment.checkout_id}"
     return fields
 
 
