@@ -195,7 +195,7 @@ async def test_where_the_provider_is_no_longer_installed_refunds_are_unavailable
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await paid(api)
-    monkeypatch.setattr(api.world.service.accounts, "_gateways", {})
+    monkeypatch.setattr(api.world.service.accounts, "gateways", {})
     assert refusal(await ask(api, created)) == (503, "REFUND_PROVIDER_UNAVAILABLE")
 
 
