@@ -1,22 +1,21 @@
-"""Members: the people of a merchant, what they may do in the merchant portal, and for how long."""
+"""Members: a merchant's staff, who use the merchant portal, and their rights."""
 
 from enum import StrEnum
 
-#: How long a link that signs a member in works, and a session.
-LINK_HOURS = 72
+LINK_HOURS = 72  # until a sign-in link expires
 SESSION_HOURS = 12
 EMAIL_MAX = 150  # so that a member's name in the audit log stays within its limit
 
 
 class MemberRole(StrEnum):
-    """What a member works on; neither role includes the other."""
+    """The work of a member; neither role includes the other."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"
 
 
 class MemberRight(StrEnum):
-    """What only some members may do. To look at payments and events is every member's."""
+    """A right that depends on the role. Every member may view payments and events."""
 
     REFUND = "refund"
     REPLAY = "replay"
@@ -46,13 +45,13 @@ def has_right(role: MemberRole, right: MemberRight) -> bool:
 
 
 def member_name(merchant_id: int, email: str) -> str:
-    """Name a member in the audit log and in refunds; no operator's name begins so."""
+    """Return the member's name for the audit log and refunds; no operator name has this prefix."""
     return f"merchant:{merchant_id}:{email}"
 
 
 def is_email(text: str) -> bool:
-    name, at, host = text.rpartition("@")
+    local_part, at, host = text.rpartition("@")
     is_short = len(text) <= EMAIL_MAX
     is_plain = text.isprintable() and not set(text) & set(' ,;<>"()[]\\')
     is_dotted = "." in host and not host.startswith(".") and not host.endswith(".")
-    return bool(name and at and is_dotted and "@" not in name and is_short and is_plain)
+    return bool(local_part and at and is_dotted and "@" not in local_part and is_short and is_plain)

@@ -1,4 +1,4 @@
-"""Gateway accounts, the platform's and the merchants' own, with encrypted credentials."""
+"""Gateway accounts of the platform and of merchants, with encrypted credentials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from payintent.domain.errors import BadRequestError, NotFoundError, RefusedError
+from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.gateway import GatewayAccount
 from payintent.domain.operator import Role
 from payintent.encryption import account_context
@@ -35,9 +35,9 @@ from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
 _CREDENTIALS_HELP = (
-    "A file with a JSON object of texts, or - for standard input: never on the command line."
+    "A file with a JSON object of strings, or - for standard input, never the values themselves."
 )
-_AccountId = Annotated[int, argument("The account's number.")]
+_AccountId = Annotated[int, argument("The number of the account.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,31 +55,33 @@ class AccountCheckResult:
 
 
 class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Add an account; its credentials are sealed and never shown again."""
+    """Add a gateway account. Its credentials are encrypted and never shown again."""
 
     action: ClassVar[str] = "account.add"
     hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
-    provider: Annotated[str, option("Such as simulator.")]
-    base_url: Annotated[str, option("Where the provider's API is.")]
+    provider: Annotated[str, option("The provider, such as simulator.")]
+    base_url: Annotated[str, option("The base URL of the provider's API.")]
     credentials: Annotated[dict[str, str], option(_CREDENTIALS_HELP)]
     merchant_id: OwnerId = None
     name: Purpose = ""
-    countries: Annotated[list[str] | None, option("With commas; left out: all of its gateway.")] = (
-        None
-    )
+    countries: Annotated[
+        list[str] | None, option("Separated by commas; default: all countries of the gateway.")
+    ] = None
 
-    test: Annotated[bool, option("Test credentials: for test merchants, and for no other.")] = False
+    test: Annotated[
+        bool, option("The credentials are test credentials, for test merchants only.")
+    ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: buyers' money goes where the credentials say."""
+        """Return True: the credentials decide where buyers' money goes."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         kind = "test account" if self.test else "account"
         return [
-            f"a new {kind} at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
-            f"it takes payments in {_country_words(self.countries)}",
-            *_credential_words(self.credentials),
+            f"a new {kind} at {self.provider}, of {_owner_name(self.merchant_id)}: {self.base_url}",
+            f"it accepts payments in {_describe_countries(self.countries)}",
+            *_describe_credentials(self.credentials),
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -104,7 +106,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_mode(context, account)
         await _check_owner(context, self.merchant_id, livemode=not self.test)
         if capabilities.test_only and not self.test:
-            raise BadRequestError(f"{self.provider} moves no money, and has test accounts alone")
+            raise BadRequestError(f"{self.provider} moves no money and can have only test accounts")
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         await ensure_writing_key(tx, context.encryption)
@@ -119,11 +121,11 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
         await seal_credentials(context, tx, account, self.credentials)
-        return _view(context, await _known(tx, account_id))
+        return _view(context, await _require_account(tx, account_id))
 
 
 class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
-    """List accounts."""
+    """List gateway accounts."""
 
     action: ClassVar[str] = "account.list"
     columns = (
@@ -144,25 +146,24 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
 
 
 class ShowAccount(ReadOperation[AccountView], frozen=True, kw_only=True):
-    """Show one account."""
+    """Show a gateway account."""
 
     action: ClassVar[str] = "account.show"
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountView:
-        return _view(context, await _known(context.database, self.account_id))
+        return _view(context, await _require_account(context.database, self.account_id))
 
 
 class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True):
-    """Ask an account's gateway something harmless, and say what is wrong."""
+    """Test an account with a harmless request to its gateway."""
 
     action: ClassVar[str] = "account.check"
     needs_role: ClassVar[Role] = Role.SUPPORT
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountCheckResult:
-        """Check the account, also a disabled one; `NOT_FOUND` if there is none of this id."""
-        account = await _known(context.database, self.account_id)
+        account = await _require_account(context.database, self.account_id)
         gateway_accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
         check = await gateway_accounts.check(account.id, account.provider)
         return AccountCheckResult(
@@ -175,44 +176,56 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
 
 
 class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Give an account another name, address, countries or credentials; what is not given stays."""
+    """Change the name, address, countries or credentials of an account.
+
+    Fields that are not given stay as they are.
+    """
 
     action: ClassVar[str] = "account.change"
     hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
     account_id: _AccountId
-    name: Annotated[str | None, option("What it is for.")] = None
-    base_url: Annotated[str | None, option("Where the provider's API is.")] = None
+    name: Annotated[str | None, option("A name for its purpose.")] = None
+    base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None
     credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
-    countries: Annotated[list[str] | None, option('With commas; "" is all of its gateway.')] = None
+    countries: Annotated[
+        list[str] | None, option('Separated by commas; "" means all countries.')
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for base URL and credentials: buyers' money goes where these say."""
+        """Return True for base URL and credentials: they decide where buyers' money goes."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        account = await _known(context.database, self.account_id)
-        words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
+        account = await _require_account(context.database, self.account_id)
+        changes = [
+            f"account {account.id} at {account.provider}, of {_owner_name(account.merchant_id)}"
+        ]
         if self.base_url is not None:
-            words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
+            changes.append(f"its address becomes {self.base_url}; it is {account.base_url}")
         if self.name is not None:
-            words.append(
+            changes.append(
                 f"its name becomes {quote_input(self.name)}; it is {quote_input(account.name)}"
             )
         if self.countries is not None:
-            after, before = _country_words(self.countries), _country_words(account.countries)
-            words.append(f"it takes payments in {after}; in {before} until now")
-        return words + _credential_words(self.credentials or {})
+            after, before = (
+                _describe_countries(self.countries),
+                _describe_countries(account.countries),
+            )
+            changes.append(f"it accepts payments in {after} instead of {before}")
+        return changes + _describe_credentials(self.credentials or {})
 
     async def check(self, context: OperationContext) -> None:
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
             check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
-        account = await _known(context.database, self.account_id)
+        account = await _require_account(context.database, self.account_id)
         _check_countries(context, account.provider, self.countries or None)
         if self.credentials is None:
             if self.base_url is not None:
-                raise BadRequestError("credentials are needed with base_url: they are bound to it")
+                raise BadRequestError(
+                    "base_url needs credentials too, because they are bound to it"
+                )
             return
         check_credentials(self.credentials)
         check_names(context, account.provider, self.credentials)
@@ -227,10 +240,9 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_mode(context, changed)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        """Update what was given; all processes use it within seconds."""
         if self.credentials is not None:
             await ensure_writing_key(tx, context.encryption)
-        before = await _locked(tx, self.account_id)
+        before = await _lock_account(tx, self.account_id)
         changed = replace(
             before,
             name=before.name if self.name is None else self.name,
@@ -245,30 +257,30 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
 
 class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Turn an account on."""
+    """Enable a gateway account."""
 
     action: ClassVar[str] = "account.enable"
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        return await _switch(context, tx, self.account_id, enabled=True)
+        return await _set_enabled(context, tx, self.account_id, enabled=True)
 
 
 class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Turn an account off: nothing new is offered through it, what runs there ends."""
+    """Disable a gateway account. It is not offered any more; open sessions continue."""
 
     action: ClassVar[str] = "account.disable"
     is_destructive: ClassVar[bool] = True
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
-        return await _switch(context, tx, self.account_id, enabled=False)
+        return await _set_enabled(context, tx, self.account_id, enabled=False)
 
 
-async def _switch(
+async def _set_enabled(
     context: OperationContext, tx: Tx, account_id: int, *, enabled: bool
 ) -> AccountView:
-    changed = replace(await _locked(tx, account_id), enabled=enabled)
+    changed = replace(await _lock_account(tx, account_id), enabled=enabled)
     await accounts.update(tx, changed)
     return _view(context, changed)
 
@@ -279,27 +291,23 @@ def _view(context: OperationContext, account: AccountRecord) -> AccountView:
     return AccountView(**values, callback_url=callback_url)
 
 
-async def _locked(tx: Tx, account_id: int) -> AccountRecord:
-    found = await accounts.lock(tx, account_id) if is_database_id(account_id) else None
-    if found is None:
-        raise _unknown(account_id)
-    return found
+async def _lock_account(tx: Tx, account_id: int) -> AccountRecord:
+    account = await accounts.lock(tx, account_id) if is_database_id(account_id) else None
+    if account is None:
+        raise NotFoundError(f"no account {account_id}")
+    return account
 
 
-async def _known(database: accounts.Executor, account_id: int) -> AccountRecord:
-    found = await accounts.get(database, account_id) if is_database_id(account_id) else None
-    if found is None:
-        raise _unknown(account_id)
-    return found
-
-
-def _unknown(account_id: int) -> RefusedError:
-    return NotFoundError(f"no account {account_id}")
+async def _require_account(database: accounts.Executor, account_id: int) -> AccountRecord:
+    account = await accounts.get(database, account_id) if is_database_id(account_id) else None
+    if account is None:
+        raise NotFoundError(f"no account {account_id}")
+    return account
 
 
 @dataclass(frozen=True, slots=True)
 class NewSeal:
-    """What an account's credentials are bound to by encryption."""
+    """The encryption context of an account's credentials."""
 
     account_id: int
     provider: str
@@ -309,7 +317,7 @@ class NewSeal:
 async def seal_credentials(
     context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
-    """Store an account's credentials, encrypted with its id, provider and base URL as context."""
+    """Store encrypted credentials, bound to the account's id, provider and base URL."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
         account_context(account.account_id, account.provider, account.base_url),
@@ -322,7 +330,7 @@ async def _check_owner(context: OperationContext, owner: int | None, *, livemode
         return
     if await accounts.find_merchant_mode(context.database, owner) is (not livemode):
         raise BadRequestError(
-            "a test merchant has test accounts alone, and no other merchant has them"
+            "test merchants can have only test accounts, and live merchants only live accounts"
         )
 
 
@@ -334,25 +342,25 @@ def _check_countries(
     allowed = capabilities and capabilities.countries
     if countries is None or allowed is None:
         return
-    if strangers := ", ".join(sorted(set(countries) - allowed)):
+    if unsupported := ", ".join(sorted(set(countries) - allowed)):
         raise BadRequestError(
-            f"countries: {provider} takes no payments in {quote_input(strangers)}"
+            f"countries: {provider} does not accept payments in {quote_input(unsupported)}"
         )
 
 
-def _country_words(countries: Sequence[str] | None) -> str:
-    return ", ".join(countries or ()) or "every country of its gateway"
+def _describe_countries(countries: Sequence[str] | None) -> str:
+    return ", ".join(countries or ()) or "all countries of its gateway"
 
 
-def _whose(merchant_id: int | None) -> str:
+def _owner_name(merchant_id: int | None) -> str:
     return "the platform" if merchant_id is None else f"merchant {merchant_id}"
 
 
-def _credential_words(credentials: Mapping[str, str]) -> list[str]:
-    """Describe the changed credentials; values are secret, except URLs."""
+def _describe_credentials(credentials: Mapping[str, str]) -> list[str]:
+    """Describe the changed credentials. Only URLs are not secret."""
     return [
         f"its {name} becomes {quote_input(value)}"
         if name.endswith("_url")
-        else f"its {name} becomes another secret"
+        else f"its {name} is replaced"
         for name, value in sorted(credentials.items())
     ]

@@ -1,4 +1,4 @@
-"""Proposals and refunds that wait for a second operator: approved or rejected."""
+"""Approval of proposals and refunds by a second operator."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import ConflictError, NotFoundError, RefusedError
+from payintent.domain.errors import ConflictError, NotFoundError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
 from payintent.domain.refund import RefundStep
 from payintent.encryption import proposal_context
@@ -41,7 +41,7 @@ _REFUND = "refund"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
-    """A proposal, or a refund that waits for a second operator, as an operator reads it."""
+    """A proposal, or a refund that needs approval."""
 
     id: str
     action: str
@@ -51,7 +51,7 @@ class ApprovalView:
     proposed_by: str
     why: str
     proposed_at: datetime
-    expires_at: datetime | None  # refunds wait until they are decided
+    expires_at: datetime | None  # None: refunds do not expire
     decided_by: str | None
     decided_at: datetime | None
     note: str
@@ -59,62 +59,63 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """An approved proposal with the result of its operation; secrets in it are shown only now."""
+    """An approved proposal and the result of its operation. Secrets in it are shown only here."""
 
     approval: ApprovalView
     result: Any
 
 
 _ApprovalId = Annotated[
-    str, argument("Such as appr_0351NDickobV3yYH8omp8v, or a refund that waits.")
+    str, argument("Such as appr_0351NDickobV3yYH8omp8v, or the id of a refund.")
 ]
 
 
 class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True):
-    """List what waits for another person, newest first or oldest first."""
+    """List proposals and refunds that need approval."""
 
     action: ClassVar[str] = "approval.list"
     columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
     status: Annotated[
-        Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
+        Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"],
+        option("The status of the proposals."),
     ] = "WAITING"
-    before: Annotated[
-        str | None, option("The next page: what is before this one, the last of a page.")
-    ] = None
+    before: Annotated[str | None, option("The last id of the previous page.")] = None
     order: ListOrder = "newest"
-    after: Annotated[str | None, option("The next page where the oldest come first.")] = None
+    after: Annotated[
+        str | None, option("The last id of the previous page, if the order is `oldest`.")
+    ] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
-        """Return proposals of a status, and where they may wait also refunds, newest first."""
+        """Return proposals, and refunds if the status includes pending approvals."""
         check_list_limit(self.limit)
         is_oldest_first = self.order == "oldest"
         check_order(self.order, "status WAITING", self.status == _WAITING)
         check_pages(self.order, self.before, self.after)
         status = None if self.status == "ALL" else self.status
-        before, after = _place("before", self.before), _place("after", self.after)
-        listed = (
+        before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
+        page = (
             await proposals.list_waiting(context.database, after, self.limit)
             if is_oldest_first
             else await proposals.list_proposals(context.database, status, before, self.limit)
         )
-        views = [proposal_view(proposal) for proposal in listed]
+        views = [proposal_view(proposal) for proposal in page]
         if self.status in (_WAITING, "ALL"):
-            waiting = await ListRefunds(
+            refunds = await ListRefunds(
                 step=RefundStep.APPROVAL,
                 before=before and ids.format_id(ids.REFUND, before),
                 order=self.order,
                 after=after and ids.format_id(ids.REFUND, after),
                 limit=self.limit,
             ).read(context)
-            views += map(_refund_view, waiting)
-        # Ids of both are by time: without their prefixes they are one order, that of pages.
+            views += map(_refund_view, refunds)
+        # Without their prefixes, the ids of both are ordered by creation time.
         views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
         return views[: self.limit]
 
 
 class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
-    """Show one, with what it would change, in words."""
+    """Show a proposal and the changes it would make."""
 
     action: ClassVar[str] = "approval.show"
     approval_id: _ApprovalId
@@ -122,22 +123,22 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> ApprovalView:
         if _is_refund(self.approval_id):
             return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
-        proposal = await _known(context.database, self.approval_id)
+        proposal = await _require_proposal(context.database, self.approval_id)
         view = proposal_view(proposal)
         if proposal.status != _WAITING:
             return view
-        operation = _open(context, proposal)
+        operation = _decrypt_operation(context, proposal)
         return replace(view, changes=await operation.changes(_as_proposer(context, proposal)))
 
 
 class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
-    """Approve it: it is done at once. A secret that it makes is printed, this once."""
+    """Approve and run the operation. A new secret is printed once."""
 
     action: ClassVar[str] = "approval.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
-    note: Annotated[str, option("Kept with it.")] = ""
+    note: Annotated[str, option("A note about the decision.")] = ""
 
     async def changes(self, context: OperationContext) -> list[str]:
         return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
@@ -146,24 +147,24 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         check_note(self.note, needed=False)
         if _is_refund(self.approval_id):
             return
-        proposal = await _known(context.database, self.approval_id)
-        _check_waiting(proposal)
-        operation = _open(context, proposal)
+        proposal = await _require_proposal(context.database, self.approval_id)
+        _check_undecided(proposal)
+        operation = _decrypt_operation(context, proposal)
         check_role(context, operation)
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
-        """Run the operation in the name of the operator who proposed it."""
+        """Run the operation on behalf of the operator who proposed it."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
-            refund = await run(context, tx, approval, {})
+            refund = await run(context, tx, approval)
             return Approved(approval=_refund_view(refund), result=to_json_value(refund))
-        proposal = await _waiting(tx, self.approval_id)
-        operation = _open(context, proposal)
-        await _check_second_person(context, tx, proposal, operation)
-        agreed = replace(_as_proposer(context, proposal), approved_by=context.who)
-        noted = {"approval_id": self.approval_id, "approved_by": context.who}
-        result = await run(agreed, tx, operation, noted)
+        proposal = await _lock_undecided(tx, self.approval_id)
+        operation = _decrypt_operation(context, proposal)
+        await _check_approver(context, tx, proposal, operation)
+        approved_context = replace(_as_proposer(context, proposal), approved_by=context.who)
+        approval = {"approval_id": self.approval_id, "approved_by": context.who}
+        result = await run(approved_context, tx, operation, approval)
         decided = await _decide(tx, proposal, "APPROVED", context.who, self.note)
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
@@ -171,32 +172,31 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         return result.approval.merchant_id
 
     def audit_details(self, result: Approved) -> dict[str, object]:
-        return _outcome(result.approval)
+        return _proposal_details(result.approval)
 
 
 class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
-    """Reject it; what you have proposed yourself you take back this way."""
+    """Reject a proposal, or withdraw your own."""
 
     action: ClassVar[str] = "approval.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
-    note: Annotated[str, option("Kept with it; left out: the reason.", or_reason=True)]
+    note: Annotated[str, option("A note about the decision; default: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
-        """Reject it; the operation's arguments are deleted."""
         if _is_refund(self.approval_id):
             rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
-            return _refund_view(await run(context, tx, rejection, {}))
-        proposal = await _waiting(tx, self.approval_id)
-        check_role(context, _open(context, proposal))
+            return _refund_view(await run(context, tx, rejection))
+        proposal = await _lock_undecided(tx, self.approval_id)
+        check_role(context, _decrypt_operation(context, proposal))
         return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
-        return _outcome(result)
+        return _proposal_details(result)
 
 
 def proposal_view(proposal: Proposal) -> ApprovalView:
@@ -224,7 +224,7 @@ def _refund_view(refund: RefundView) -> ApprovalView:
         id=refund.id,
         action=_REFUND,
         status=status,
-        changes=_refund_words(refund),
+        changes=_describe_refund(refund),
         merchant_id=refund.merchant_id,
         proposed_by=refund.requested_by,
         why=refund.reason or "",
@@ -236,19 +236,19 @@ def _refund_view(refund: RefundView) -> ApprovalView:
     )
 
 
-def _refund_words(refund: RefundView) -> list[str]:
+def _describe_refund(refund: RefundView) -> list[str]:
     amount = refund.amount or f"{refund.amount_minor} smallest units"
-    subject = refund.payment_id or refund.case_id or "money that names no payment"
-    words = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
+    subject = refund.payment_id or refund.case_id or "money without a payment"
+    changes = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
     if refund.destination is not None:
         payer = refund.payer or "whose address is not kept any more"
         whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
-        words.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
-    return words
+        changes.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
+    return changes
 
 
-def _place(name: str, text: str | None) -> UUID | None:
-    """Parse the id that the last page ended with: a proposal's, or a refund's."""
+def _parse_cursor(name: str, text: str | None) -> UUID | None:
+    """Parse the last id of a page: a proposal's or a refund's."""
     is_refund = text is not None and _is_refund(text)
     return parse_before(ids.REFUND if is_refund else ids.APPROVAL, text, name)
 
@@ -257,49 +257,51 @@ def _is_refund(approval_id: str) -> bool:
     return approval_id.startswith(f"{ids.REFUND}_")
 
 
-def _outcome(view: ApprovalView) -> dict[str, object]:
+def _proposal_details(view: ApprovalView) -> dict[str, object]:
     return {"action": view.action, "proposed_by": view.proposed_by}
 
 
-async def _known(database: Executor, approval_id: str) -> Proposal:
-    proposal_id = _parsed(approval_id)
+async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
+    proposal_id = ids.parse_id(ids.APPROVAL, approval_id)
     proposal = await proposals.get(database, proposal_id) if proposal_id else None
     if proposal is None:
-        raise _unknown(approval_id)
+        raise NotFoundError(f"no approval {quote_input(approval_id)}")
     return proposal
 
 
-async def _waiting(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; raise `CONFLICT` if it does not wait for a decision any more."""
-    proposal_id = _parsed(approval_id)
-    proposal = await proposals.lock(tx, proposal_id) if proposal_id else None
-    if proposal is None:
-        raise _unknown(approval_id)
-    _check_waiting(proposal)
+async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
+    """Lock a proposal; raise `CONFLICT` if it is already decided or has expired."""
+    proposal_id = (await _require_proposal(tx, approval_id)).id
+    proposal = await proposals.lock(tx, proposal_id)
+    assert proposal is not None  # noqa: S101 - proposals are never deleted
+    _check_undecided(proposal)
     return proposal
 
 
-def _check_waiting(proposal: Proposal) -> None:
+def _check_undecided(proposal: Proposal) -> None:
     if proposal.status == "LAPSED":
-        raise ConflictError(f"it was not approved within {PROPOSAL_HOURS} hours: propose it again")
+        raise ConflictError(f"the proposal expired after {PROPOSAL_HOURS} hours: propose it again")
     if proposal.status != _WAITING:
-        raise ConflictError(f"it is {proposal.status} already")
+        raise ConflictError(f"the proposal is already {proposal.status}")
 
 
-async def _check_second_person(
+async def _check_approver(
     context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
-    """Refuse the proposer, a lesser role, and a proposer who could not propose it any more."""
+    """Raise unless the actor's role includes the operation and the actor is not the proposer.
+
+    The proposer must still be allowed to propose it.
+    """
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_unbound:
         raise ConflictError(
-            f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
+            f"another operator than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve"
         )
     role = await operator_tokens.role_of(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise ConflictError(
-            f"{quote_input(proposal.proposed_by)} may not propose it any more: reject it"
+            f"{quote_input(proposal.proposed_by)} may no longer propose this operation: reject it"
         )
 
 
@@ -310,26 +312,19 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
     return decided
 
 
-def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
+def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     kind = context.operations.get(proposal.action)
+    unreadable = ConflictError("this version cannot run the proposal: propose it again")
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
-        raise ConflictError("this version cannot run it: propose it again")
+        raise unreadable
     encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=kind)
     except msgspec.ValidationError as error:
-        raise ConflictError("this version cannot run it: propose it again") from error
+        raise unreadable from error
 
 
 def _as_proposer(context: OperationContext, proposal: Proposal) -> OperationContext:
     actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
     return replace(context, actor=actor)
-
-
-def _parsed(approval_id: str) -> UUID | None:
-    return ids.parse_id(ids.APPROVAL, approval_id)
-
-
-def _unknown(approval_id: str) -> RefusedError:
-    return NotFoundError(f"no approval {quote_input(approval_id)}")

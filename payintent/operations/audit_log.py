@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and why."""
+"""The audit log."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -19,18 +19,20 @@ _WHO_MAX, _ACTION_MAX = 200, 100
 
 
 class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=True):
-    """List changes, newest first."""
+    """List audit log entries, newest first."""
 
     action: ClassVar[str] = "audit.list"
     columns = ("at", "who", "action", "merchant_id", "details", "why")
-    merchant_id: Annotated[int | None, option("About one merchant.", name="merchant")] = None
-    of: Annotated[str | None, option("Of a subject, `tax`, or an action, `tax.set`.")] = None
-    who: Annotated[str | None, option("By one operator.")] = None
-    since: Annotated[datetime | None, option("From this time on, UTC.")] = None
-    until: Annotated[datetime | None, option("Before this time, UTC.")] = None
-    before: Annotated[
-        UUID | None, option("The next page: changes before this one, the last of a page.")
+    merchant_id: Annotated[
+        int | None, option("Only entries about this merchant.", name="merchant")
     ] = None
+    of: Annotated[
+        str | None, option("A subject such as `tax`, or an action such as `tax.set`.")
+    ] = None
+    who: Annotated[str | None, option("Only entries of this operator.")] = None
+    since: Annotated[datetime | None, option("Only entries at or after this time (UTC).")] = None
+    until: Annotated[datetime | None, option("Only entries before this time (UTC).")] = None
+    before: Annotated[UUID | None, option("The last id of the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[AuditEntry]:

@@ -1,4 +1,4 @@
-"""Operations, and the context and actor that they run with."""
+"""The base classes of operations, and the context and actor that they run with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,20 +16,19 @@ from payintent.storage import audit
 from payintent.storage.database import Database, Executor, Tx
 
 R = TypeVar("R")
-#: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
+#: Prefixes of actor names in the audit log: a terminal, and an operator signed in with OpenID
+#: Connect.
 TERMINAL = "cli:"
-#: Prefix of an actor's name who signed in by OpenID Connect; no token's name begins so.
 IDENTITY = "oidc:"
-#: Prefixes that no token's name has: of terminals, of merchants' requests, of our own rules, and of
-#: those who sign in by OpenID Connect.
+#: The name of an operator token must not start with any of these prefixes.
 RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who runs an operation, and why; outside the sandbox a change needs a reason.
+    """The person who runs an operation, with a reason; changes need one outside the sandbox.
 
-    `role` is that of an operator's token; without a token, at a terminal, there is none.
+    `role` is None at a terminal without an operator token.
     """
 
     who: str
@@ -53,7 +52,6 @@ class OperationContext:
 
     @property
     def who(self) -> str:
-        """Return who runs the operation, or who proposed it."""
         return self.actor.who
 
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
@@ -63,80 +61,75 @@ class OperationContext:
 
     @property
     def is_unbound(self) -> bool:
-        """Tell whether the actor needs no approval for anything: a terminal of the sandbox."""
+        """Whether the actor never needs approval: a terminal of the sandbox."""
         return self.settings.sandbox and self.actor.role is None
 
     @property
     def is_agreed(self) -> bool:
-        """Tell whether no further approval is needed."""
+        """Whether no further approval is needed."""
         return self.is_unbound or self.approved_by is not None
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operation whose fields are its arguments, and whose result is an `R`."""
+    """An operation. Its fields are its arguments, and its result is an `R`."""
 
     action: ClassVar[str]
-    needs_role: ClassVar[Role]  # the least role that may run it
-    #: The columns of a list's table; JSON has all fields.
+    needs_role: ClassVar[Role]  # the lowest role that may run it
+    #: Columns of the table that the command prints; JSON has all fields.
     columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
-        """Return the least role that may run it with these fields."""
+        """Return the lowest role that may run the operation with these arguments."""
         return self.needs_role
 
 
 class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
-    """An operation that changes nothing."""
-
     needs_role: ClassVar[Role] = Role.VIEWER
 
     async def read(self, context: OperationContext) -> R:
-        """Return the result; raise `RefusedError` if the arguments allow none."""
+        """Return the result; raise `RefusedError` for invalid arguments."""
         raise NotImplementedError
 
 
 class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
-    """An operation that changes something."""
-
     needs_role: ClassVar[Role] = Role.ADMIN
-    #: Whether a terminal without a token may run it outside the sandbox; `apply` decides.
+    #: Whether a terminal without a token may submit it outside the sandbox; `apply` decides then.
     is_bootstrap: ClassVar[bool] = False
-    #: Whether a terminal asks first: the opposite command does not undo it, or payments stop.
+    #: Whether a terminal asks for confirmation: it cannot be undone, or it stops payments.
     is_destructive: ClassVar[bool] = False
-    #: Whether `foresee` counts what it would do, because it may touch many rows.
+    #: Whether `foresee` is implemented, because the operation may change many rows.
     has_dry_run: ClassVar[bool] = False
-    #: Fields that are secrets: neither shown again nor in the audit log.
+    #: Secret fields: never shown again and not written to the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
-    #: Fields that may be shown, but name a person who must not be in the audit log for ever.
+    #: Fields that identify a person, who must not stay in the audit log for ever.
     unrecorded: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Tell whether a second operator must approve: it can redirect money or show a secret."""
+        """Return True if the operation can redirect money or reveal a secret."""
         return False
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Describe what would change, for the operator who approves; never with a secret."""
-        shown = details(self)
-        return [f"{name}: {value}" for name, value in shown.items()] or [self.action]
+        """Describe the changes to the approver; secrets are never included."""
+        return [f"{name}: {value}" for name, value in details(self).items()] or [self.action]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what can be refused outside a transaction; only here network calls are allowed."""
+        """Validate outside a transaction; network calls are allowed only here."""
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
-        """Count what it would do, and change nothing."""
+        """Count the changes of a dry run, without making them."""
         raise NotImplementedError
 
     async def apply(self, context: OperationContext, tx: Tx) -> R:
-        """Make the change within the transaction of its audit entry; returns the result."""
+        """Make the change in the transaction that also writes its audit entry."""
         raise NotImplementedError
 
     def merchant_id_of(self, result: R) -> int | None:
-        """Return the merchant that the fields name, or else the result, if any."""
-        named: int | None = getattr(self, "merchant_id", None)
-        return getattr(result, "merchant_id", None) if named is None else named
+        """Return the merchant of the arguments, or else of the result, if any."""
+        merchant_id: int | None = getattr(self, "merchant_id", None)
+        return getattr(result, "merchant_id", None) if merchant_id is None else merchant_id
 
     def audit_details(self, result: R) -> Mapping[str, object]:
-        """Return what the audit entry has of the result, beside the fields."""
+        """Return the parts of the result that the audit entry records."""
         return {}
 
 
@@ -147,32 +140,33 @@ OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
 class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     """A change of any number of rows, in transactions of bounded size, each with an audit entry.
 
-    It needs no approval. Where it fails, the batches before it are done.
+    It needs no approval. If a batch fails, earlier batches stay committed.
     """
 
     batch_size: ClassVar[int]
 
     async def total(self, context: OperationContext) -> int:
-        """Count the rows of all batches before the first one, to show how far it is."""
+        """Count the rows of all batches, to show the progress."""
         raise NotImplementedError
 
-    def count(self, done: R) -> int:
-        """Return how many rows were changed."""
+    def count(self, batch: R) -> int:
         raise NotImplementedError
 
-    def combine(self, done: R, batch: R) -> R:
-        """Return the result of all batches so far, `batch` being the last."""
+    def combine(self, total: R, batch: R) -> R:
         raise NotImplementedError
 
     def following(self, batch: R) -> "BatchOperation[R] | None":
-        """Return the operation for the next batch, once `batch` is done; None after the last."""
+        """Return the operation of the next batch; None after the last one."""
         raise NotImplementedError
 
 
 async def run(
-    context: OperationContext, tx: Tx, change: ChangeOperation[R], noted: Mapping[str, object]
+    context: OperationContext,
+    tx: Tx,
+    change: ChangeOperation[R],
+    extra_details: Mapping[str, object] | None = None,
 ) -> R:
-    """Apply a change and write its audit entry, which also gets `noted`."""
+    """Apply a change and write its audit entry, with `extra_details` added."""
     result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
         id=tx.id_generator.new_id(),
@@ -182,14 +176,14 @@ async def run(
         merchant_id=change.merchant_id_of(result),
         details=details(change)
         | to_json_value(change.audit_details(result))
-        | to_json_value(noted),
+        | to_json_value(extra_details or {}),
     )
     await audit.add(tx, entry)
     return result
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return a change's fields as the audit entry has them: without those that it must not."""
+    """Return the fields for the audit entry; hidden and unrecorded values are masked."""
     return {
         name: "(hidden)" if name in change.hidden | change.unrecorded else to_json_value(value)
         for name in change.__struct_fields__
@@ -198,20 +192,19 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 
 
 def check_agreed(context: OperationContext, *, needs_approval: bool) -> None:
-    """Raise `CONFLICT` if an operation needs a second person only since it was submitted."""
+    """Raise `CONFLICT` if the operation has come to need approval since it was submitted."""
     if needs_approval and not context.is_agreed:
         raise ConflictError("this was changed just now; try again")
 
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:
-    """Raise `FORBIDDEN` for an operation that the actor's role does not include."""
+    """Raise `FORBIDDEN` if the actor's role does not include the operation."""
     role, required = context.actor.role, operation.required_role()
     if role is None:
         if not context.settings.sandbox:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
-                "outside the sandbox a terminal needs an operator's token,"
-                " in PAYINTENT_OPERATOR_TOKEN",
+                "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN to your operator token",
             )
     elif not role.includes(required):
         raise RefusedError(

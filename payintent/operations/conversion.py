@@ -1,4 +1,4 @@
-"""Operations made of fields that came from outside: of a query, of JSON, of a form."""
+"""Create operations from a query, a JSON body or a form."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -19,9 +19,9 @@ def find_operation(operations: Mapping[str, OperationType], action: str) -> Oper
 
 
 def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
-    """Make an operation of its fields (`BAD_REQUEST`, which names the field as `` `rate` ``).
+    """Create an operation; raise `BAD_REQUEST` that names a wrong field, such as `` `rate` ``.
 
-    Where it is not strict, numbers and the like may be texts.
+    If `strict` is false, numbers and booleans may be given as text.
     """
     try:
         return msgspec.convert(fields, operation, strict=strict)

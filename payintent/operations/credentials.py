@@ -1,4 +1,4 @@
-"""What an account's credentials and addresses may be, by its adapter's own declaration."""
+"""Check credentials and addresses of accounts against the adapter's capabilities."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -13,35 +13,34 @@ _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
 
 def check_credentials(credentials: Mapping[str, str]) -> None:
-    """Refuse too many credentials, and values that are empty or too long."""
+    """Check the number of credentials and the length of each."""
     if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
-        raise BadRequestError(f"there are 1 to {_CREDENTIALS_MAX} credentials")
+        raise BadRequestError(f"credentials must have 1 to {_CREDENTIALS_MAX} entries")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
         raise BadRequestError("a credential is empty or too long")
 
 
 def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
-    """Refuse names that the provider's adapter does not know, and a lack of those it needs."""
+    """Check that all credentials are known to the provider's adapter and none is missing."""
     capabilities = context.capabilities(provider)
     if capabilities is None:  # its adapter is not installed
         return
-    needed = capabilities.credentials
-    allowed = needed | capabilities.optional_credentials
+    required = capabilities.credentials
+    allowed = required | capabilities.optional_credentials
     if unknown := sorted(credentials.keys() - allowed):
         raise BadRequestError(
             f"credentials: an account at {provider} has no "
-            f"{', '.join(_named(name, allowed) for name in unknown)}; "
+            f"{', '.join(_suggest(name, allowed) for name in unknown)}; "
             f"it has {', '.join(sorted(allowed))}"
         )
-    if missing := needed - credentials.keys():
-        lacking = ", ".join(sorted(missing))
-        raise BadRequestError(f"credentials: an account at {provider} needs {lacking}")
+    if missing := ", ".join(sorted(required - credentials.keys())):
+        raise BadRequestError(f"credentials: an account at {provider} needs {missing}")
 
 
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
+    """Check that base URL and other addresses are on the gateway's origins or allowed ones."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)
@@ -56,18 +55,18 @@ def check_origins(
         origin = web_origin(url)
         if origin is None or origin not in allowed:
             raise BadRequestError(
-                f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
-                "others are named in PAYINTENT_GATEWAY_ORIGINS"
+                f"{name}: {quote_input(origin or url)} is not an origin of {provider}; "
+                "allow others in PAYINTENT_GATEWAY_ORIGINS"
             )
 
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
-    """Refuse test credentials in an account that should move money, and the reverse."""
+    """Reject test credentials in a live account, and live credentials in a test account."""
     capabilities = context.capabilities(account.provider)
     if capabilities and (mistake := capabilities.mistaken_mode(account)):
         raise BadRequestError(mistake)
 
 
-def _named(name: str, allowed: frozenset[str]) -> str:
+def _suggest(name: str, allowed: frozenset[str]) -> str:
     close = get_close_matches(name, sorted(allowed), n=1)
     return quote_input(name) + (f" (did you mean {close[0]}?)" if close else "")

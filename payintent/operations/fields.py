@@ -1,7 +1,7 @@
-"""What the fields of operations are on the command line and in forms: an argument or an option.
+"""Describe the fields of operations as command line arguments, options and form fields.
 
-A field says it beside its type: `position: Annotated[int, option("Lower ones are offered first.")]`
-is `--position`. A field that says nothing is a field of the operator's routes alone.
+A field is annotated: `position: Annotated[int, option("Lower values are offered first.")]` is the
+option `--position`. A field without an annotation exists only in the operator routes.
 """
 
 import inspect
@@ -16,21 +16,21 @@ from payintent.operations.validation import LISTED_MAX
 
 
 class ParameterForm(TypedDict, total=False):
-    """How a parameter differs from the name and the type of its field."""
+    """How a parameter differs from its field's name and type."""
 
     name: str  # such as `count` for the field `count_max`
     metavar: str  # an argument's name in the help
-    flags: str  # of a yes or no, such as `--enabled/--disabled`
+    flags: str  # for a boolean, such as `--enabled/--disabled`
     min: int
     max: int
-    repeated_as: str  # of a list: the option for each item; other lists are texts with commas
-    any_text: bool  # of a choice: its values are not in the help, others end with exit status 1
-    is_file: bool  # of a list: what is typed names a file with a line for each item
-    or_reason: bool  # left out, it is the reason
+    repeated_as: str  # for a list: the option of one item; other lists are separated by commas
+    any_text: bool  # for a choice: omit the values from the help; a wrong value exits with 1
+    is_file: bool  # for a list: the value is the path of a file with one item per line
+    or_reason: bool  # defaults to the reason of the change
 
 
 class Parameter(ParameterForm):
-    """What `msgspec.Meta.extra` of a field has."""
+    """The value of `msgspec.Meta.extra`."""
 
     positional: bool
 
@@ -45,7 +45,7 @@ def option(help_text: str, **form: Unpack[ParameterForm]) -> msgspec.Meta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationField:
-    """A field of an operation that is typed by a person; `type` is `int` for `int | None`."""
+    """A field that a person enters; `type` is `int` for `int | None`."""
 
     name: str
     type: Any
@@ -56,7 +56,7 @@ class OperationField:
 
 
 def list_fields(operation: type[msgspec.Struct]) -> Iterator[OperationField]:
-    """Give the fields of an operation that say what they are."""
+    """List the annotated fields of an operation."""
     for field in msgspec.structs.fields(operation):
         if get_origin(field.type) is not Annotated:
             continue
@@ -72,23 +72,25 @@ def list_fields(operation: type[msgspec.Struct]) -> Iterator[OperationField]:
 
 
 def summarize(operation: type[msgspec.Struct]) -> str:
-    """Return what an operation does: the first paragraph of its docstring."""
+    """Return the first paragraph of an operation's docstring."""
     return inspect.cleandoc(operation.__doc__ or "").partition("\n\n")[0]
 
 
 def _without_none(field_type: Any) -> Any:
     if get_origin(field_type) not in (Union, UnionType):
         return field_type
-    [given] = [member for member in get_args(field_type) if member is not NoneType]
-    return given
+    [member] = [member for member in get_args(field_type) if member is not NoneType]
+    return member
 
 
-MerchantId = Annotated[int, argument("The merchant's number.")]
-OfMerchantId = Annotated[int | None, option("Of one merchant.", name="merchant")]
-OwnerId = Annotated[int | None, option("Whose it is; left out: the platform's.", name="merchant")]
-Purpose = Annotated[str, option("What it is for.")]
+MerchantId = Annotated[int, argument("The number of the merchant.")]
+OfMerchantId = Annotated[int | None, option("Only of this merchant.", name="merchant")]
+OwnerId = Annotated[
+    int | None, option("The merchant who owns it; default: the platform.", name="merchant")
+]
+Purpose = Annotated[str, option("A name for its purpose.")]
 IsoCountry = Annotated[str, argument("Two capital letters.")]
 ViewerCountry = Annotated[
-    str, argument("Two capital letters; T1 is Tor, XX a country that the edge does not know.")
+    str, argument("Two capital letters. T1 is Tor, XX is an unknown country.")
 ]
-ListLimit = Annotated[int, option("How many at most.", min=1, max=LISTED_MAX)]
+ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LISTED_MAX)]

@@ -1,4 +1,4 @@
-"""People who sign in to the console by OpenID Connect: listed, blocked, let in again."""
+"""Operators who sign in to the console with OpenID Connect."""
 
 from typing import Annotated, ClassVar
 
@@ -10,11 +10,11 @@ from payintent.storage import operator_identities
 from payintent.storage.database import Tx
 from payintent.storage.operator_identities import OperatorIdentityRecord
 
-_Name = Annotated[str, argument("Its whole name, such as oidc:ada@example.com/3f0c9a1b7d2e.")]
+_Name = Annotated[str, argument("The full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")]
 
 
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
-    """List who has signed in by OpenID Connect."""
+    """List the operators who have signed in with OpenID Connect."""
 
     action: ClassVar[str] = "operator.identities"
     columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
@@ -26,38 +26,40 @@ class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, k
 
 
 class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
-    """Block somebody who signs in by OpenID Connect; the sessions end at once."""
+    """Block an operator who signs in with OpenID Connect, and end their sessions immediately."""
 
     action: ClassVar[str] = "operator.block"
     is_destructive: ClassVar[bool] = True
     name: _Name
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        return _known(await operator_identities.block(tx, self.name), self.name)
+        return _require(await operator_identities.block(tx, self.name), self.name)
 
 
 class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
-    """Let somebody sign in again by OpenID Connect."""
+    """Unblock an operator who signs in with OpenID Connect."""
 
     action: ClassVar[str] = "operator.unblock"
     name: _Name
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: it makes one more operator."""
+        """Return True: unblocking creates another operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"{quote_input(self.name)} may sign in again, in the role that its provider gives"]
+        return [
+            f"{quote_input(self.name)} may sign in again, with the role from the identity provider"
+        ]
 
     async def check(self, context: OperationContext) -> None:
-        _known(await operator_identities.get(context.database, self.name), self.name)
+        _require(await operator_identities.get(context.database, self.name), self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        """Let it sign in; sessions from before stay ended."""
-        return _known(await operator_identities.unblock(tx, self.name), self.name)
+        """Unblock the identity; its earlier sessions stay ended."""
+        return _require(await operator_identities.unblock(tx, self.name), self.name)
 
 
-def _known(found: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
-    if found is None:
-        raise NotFoundError(f"nobody signed in as {quote_input(name)}")
-    return found
+def _require(identity: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
+    if identity is None:
+        raise NotFoundError(f"nobody has signed in as {quote_input(name)}")
+    return identity

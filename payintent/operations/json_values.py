@@ -1,4 +1,4 @@
-"""Results of operations as JSON values: the same for the command line and the routes."""
+"""Convert results of operations to JSON values, for the command line and the routes."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -15,9 +15,9 @@ from payintent.json_format import format_timestamp
 
 
 def to_json_value(value: object) -> Any:
-    """Convert records, times, amounts and ids to JSON values; bytes of secrets are left out.
+    """Convert a value to JSON; fields of records without `repr`, such as secrets, are omitted.
 
-    JSON that is encoded already stays as it is.
+    Values that are already encoded stay as they are.
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
@@ -42,5 +42,4 @@ def _text(value: date | Decimal | UUID) -> str:
 
 
 def to_hex_or_none(value: bytes | None) -> str | None:
-    """Write an address or a hash as `0x…`; None stays None."""
     return None if value is None else to_hex(value)

@@ -1,4 +1,4 @@
-"""What comes first in a list: the newest, or of what waits also what has waited longest."""
+"""The order of a list: newest first, or oldest first for lists of pending work."""
 
 from typing import Annotated, Literal
 
@@ -7,18 +7,18 @@ from payintent.operations.fields import option
 
 ListOrder = Annotated[
     Literal["newest", "oldest"],
-    option("What comes first; `oldest`, what has waited longest, of what waits alone."),
+    option("`newest` first, or `oldest` first if the list has only pending entries."),
 ]
 
 
-def check_order(order: str, needs: str, given: object) -> None:
-    """Refuse (`BAD_REQUEST`) the oldest first where the list is not of what waits."""
-    if order == "oldest" and not given:
-        raise BadRequestError(f"order: the oldest first needs {needs}")
+def check_order(order: str, needs: str, is_pending: object) -> None:
+    """Raise `BAD_REQUEST` for the order `oldest` if the list has entries that are not pending."""
+    if order == "oldest" and not is_pending:
+        raise BadRequestError(f"order `oldest` needs {needs}")
 
 
 def check_pages(order: str, before: object, after: object) -> None:
-    """Refuse (`BAD_REQUEST`) the next page of the other order."""
-    name, unfit = ("before", before) if order == "oldest" else ("after", after)
-    if unfit is not None:
-        raise BadRequestError(f"{name}: does not go with the {order} first")
+    """Raise `BAD_REQUEST` if the cursor belongs to the opposite order."""
+    name, cursor = ("before", before) if order == "oldest" else ("after", after)
+    if cursor is not None:
+        raise BadRequestError(f"{name} cannot be combined with the order `{order}`")

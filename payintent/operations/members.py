@@ -1,6 +1,6 @@
-"""Members: the people of a merchant who use the merchant portal, invited, listed and removed."""
+"""Invite, list and remove the members of a merchant."""
 
-import secrets as chance
+import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -38,13 +38,13 @@ _Email = Annotated[str, argument("The person's e-mail address.")]
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """A member with a link that signs in once: it is mailed, or shown only now."""
+    """An invited member. The sign-in link is mailed, or returned only here."""
 
     merchant_id: int
     email: str
     role: MemberRole
     expires_at: datetime
-    link: str | None  # None: it is mailed
+    link: str | None  # None: mailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,21 @@ class RemovedMember:
 
 
 class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
-    """Invite a person of a merchant to the merchant portal; mails a link, or prints it, this once.
+    """Invite a person to the merchant portal. Mails a sign-in link, or prints it once.
 
-    It is mailed where there is a mail server. The link works once, for 72 hours. For somebody who
-    is a member already it is another link, and the one before works no more.
+    The link is mailed if a mail server is configured. It works once, within 72 hours. Inviting a
+    member again replaces the earlier link.
     """
 
     action: ClassVar[str] = "merchant.invite"
     merchant_id: MerchantId
     email: _Email
-    role: Annotated[MemberRole, option("developer: events, keys, calls; finance: refunds, events.")]
+    role: Annotated[
+        MemberRole, option("`developer` (events, keys, calls) or `finance` (refunds, events).")
+    ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, where the link would be shown to the holder of one token alone."""
+        """Return True over HTTP: the holder of a single token could read the link there."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -77,23 +79,21 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
                 f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
                 f"({quote_input(merchant.name)}) as {self.role}"
             ),
-            "the link is mailed there"
+            "the link is mailed to this address"
             if context.settings.sends_mail
-            else "the approver is shown the link, and hands it over",
+            else "the link is shown to the approver, who passes it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is no e-mail address, and another role than the member has."""
         await require_merchant(context.database, self.merchant_id)
         _check_email(self.email)
         if context.settings.sends_mail and not is_mail_address(self.email):
-            raise BadRequestError("email must be an address that mail reaches")
+            raise BadRequestError("email must be an address that can receive mail")
         member = await members.find_by_email(context.database, self.merchant_id, self.email)
         if member is not None:
             self._check_role(member)
 
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
-        """Add the member unless it is there, and store the digest of a new link."""
         if context.settings.sends_mail:
             await ensure_writing_key(tx, context.encryption)
         new = NewMember(
@@ -108,14 +108,15 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
         if member is None:
             raise ConflictError("the member was removed just now; try again")
         self._check_role(member)
-        token = chance.token_urlsafe(_LINK_BYTES)
+        token = secrets.token_urlsafe(_LINK_BYTES)
         expires_at = await members.set_link(tx, member.id, link_digest(context, token))
         return await hand_over_link(context, tx, member, token, expires_at)
 
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
             raise ConflictError(
-                f"{quote_input(member.email)} is a member as {member.role}: remove it first"
+                f"{quote_input(member.email)} is a member with the role {member.role}: "
+                "remove the member first"
             )
 
 
@@ -134,7 +135,7 @@ class ListMembers(ReadOperation[list[MemberRecord]], frozen=True, kw_only=True):
 
 
 class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
-    """Remove a member with its passkeys; its sessions end at once."""
+    """Remove a member with their passkeys, and end their sessions immediately."""
 
     action: ClassVar[str] = "merchant.remove-member"
     is_destructive: ClassVar[bool] = True
@@ -168,7 +169,7 @@ def link_digest(context: OperationContext, token: str) -> bytes:
 async def hand_over_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Mail a new link, or return it to be shown this once: here alone links leave the service."""
+    """Mail a new link, or return it to be shown once. No other function reveals links."""
     link: str | None = f"{context.settings.portal_address}/link/{token}"
     if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)

@@ -1,4 +1,4 @@
-"""Operators' tokens: each is one operator's, with a role and an end."""
+"""Operator tokens. Each belongs to one person, has a role, and expires."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -30,29 +30,29 @@ from payintent.storage.operator_tokens import OperatorTokenRecord
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """An operator's token, shown only now."""
-
     name: str
     role: Role
     expires_at: datetime
     token: str
 
 
-_PublicId = Annotated[str, argument("The public part: the eight characters after op_.")]
-_Days = Annotated[int, option("How long it works, from now on.")]
+_PublicId = Annotated[
+    str, argument("The public part of the token: the eight characters after op_.")
+]
+_Days = Annotated[int, option("Days until the token expires, from now.")]
 
 
 class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Issue a token to a person; the approver is shown it, once."""
+    """Issue a token to a person. It is shown once, to the approver."""
 
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
-    name: Annotated[str, argument("The person's name; it can never be used again.")]
-    role: Annotated[Role, option("What its holder may do.")] = Role.VIEWER
+    name: Annotated[str, argument("The person's name. It cannot be reused for another token.")]
+    role: Annotated[Role, option("The role of the operator.")] = Role.VIEWER
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: a token makes one more operator."""
+        """Return True: a token creates another operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -61,17 +61,17 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
                 f"for {self.days} days"
             ),
-            "the approver is shown the token, and hands it over",
+            "the token is shown to the approver, who passes it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
         _check_name(self.name)
         _check_days(self.days)
         if await operator_tokens.is_taken(context.database, self.name):
-            raise _taken(self.name)
+            raise _name_in_use(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        """Store the digest of a new token; the result has the token's text, this once."""
+        """Store the digest of a new token. The result is the only place with its text."""
         if context.actor.role is None and not context.settings.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
@@ -86,86 +86,84 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
             ),
         )
         if expires_at is None:
-            raise _taken(self.name)
+            raise _name_in_use(self.name)
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_first(self, tx: Tx) -> None:
-        """Allow a terminal without a token to issue the first two, who can approve each other."""
+        """Let a terminal without a token issue two tokens, whose holders can approve each other."""
         await operator_tokens.hold(tx)
         if await operator_tokens.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
-                "a terminal without a token issues the first two operators only",
+                "a terminal without a token can issue only the first two tokens",
             )
         if self.role is not Role.ADMIN:
-            raise BadRequestError("the first two operators have the role admin")
+            raise BadRequestError("the first two operators must have the role admin")
 
 
 class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Give an operator another role."""
+    """Change the role of an operator."""
 
     action: ClassVar[str] = "operator.set-role"
     public_id: _PublicId
-    role: Annotated[Role, argument("What its holder may do.")]
+    role: Annotated[Role, argument("The new role of the operator.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the role is raised."""
-        token = await _known(context, self.public_id)
+        """Return True if the new role has more rights."""
+        token = await _require_token(context, self.public_id)
         return not token.role.includes(self.role)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        token = await _known(context, self.public_id)
-        return [f"{quote_input(token.name)} gets the role {self.role}; it is {token.role}"]
+        token = await _require_token(context, self.public_id)
+        return [f"{quote_input(token.name)} gets the role {self.role} instead of {token.role}"]
 
     async def check(self, context: OperationContext) -> None:
-        await _known(context, self.public_id)
+        await _require_token(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Set the role; it applies from the next request on."""
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
-            raise _unknown(self.public_id)
+            raise _not_found(self.public_id)
         if not token.role.includes(self.role) and not context.is_agreed:
             raise ConflictError("the role was changed just now; try again")
         await operator_tokens.set_role(tx, self.public_id, self.role)
-        return await _reread(tx, self.public_id)
+        return await _get_changed(tx, self.public_id)
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Let a token work for so many days from now."""
+    """Extend a token: it expires this number of days from now."""
 
     action: ClassVar[str] = "operator.extend"
     public_id: _PublicId
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: it is equivalent to issuing a token."""
+        """Return True: extending a token is equivalent to issuing one."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        token = await _known(context, self.public_id)
+        token = await _require_token(context, self.public_id)
         return [
-            f"the token of {quote_input(token.name)}, {token.role}, works for {self.days} days more"
+            f"the token of {quote_input(token.name)}, {token.role}, expires in {self.days} days"
         ]
 
     async def check(self, context: OperationContext) -> None:
         _check_days(self.days)
-        _check_live(await _known(context, self.public_id))
+        _check_live(await _require_token(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Extend the token from now; refuse a revoked or expired one."""
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
-            raise _unknown(self.public_id)
+            raise _not_found(self.public_id)
         _check_live(token)
         await operator_tokens.extend(tx, self.public_id, self.days)
-        return await _reread(tx, self.public_id)
+        return await _get_changed(tx, self.public_id)
 
 
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Replace the token that you act with by another, which is printed this once.
+    """Replace the token that you use now. The new token is printed once.
 
-    The other one has the same name, role and end.
+    Its name, role and expiry stay the same.
     """
 
     action: ClassVar[str] = "operator.replace"
@@ -175,7 +173,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         token = await operator_tokens.lock_named(tx, context.who)
         if token is None or context.actor.role is None:
-            raise NotFoundError("only an operator's token can be replaced, by itself")
+            raise NotFoundError("operator replace needs to run with the token that it replaces")
         new = generate_key_text(api_key.OPERATOR)
         digest = context.encryption.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
@@ -183,7 +181,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
 
 
 class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, kw_only=True):
-    """List tokens by their public part."""
+    """List tokens, newest first."""
 
     action: ClassVar[str] = "operator.list"
     columns = ("public_id", "name", "role", "expires_at", "last_used_at", "revoked_at")
@@ -195,27 +193,26 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
 
 
 class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Revoke a token for good, at once."""
+    """Revoke a token immediately and permanently."""
 
     action: ClassVar[str] = "operator.revoke"
     is_destructive: ClassVar[bool] = True
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Revoke the token; revoking it again keeps the time of the first."""
         token = await operator_tokens.revoke(tx, self.public_id)
         if token is None:
-            raise _unknown(self.public_id)
+            raise _not_found(self.public_id)
         return token
 
 
 def _check_name(name: str) -> None:
     check_name("name", name)
     if name != unicodedata.normalize("NFKC", name).strip():
-        raise BadRequestError("name has plain letters, and no space at its ends")
+        raise BadRequestError("name must be in normalized form (NFKC), without spaces around it")
     for prefix in RESERVED_PREFIXES:
         if name.lower().startswith(prefix):
-            raise BadRequestError(f"a name does not start with {prefix}")
+            raise BadRequestError(f"name must not start with {prefix}")
 
 
 def _check_days(days: int) -> None:
@@ -225,25 +222,27 @@ def _check_days(days: int) -> None:
 
 def _check_live(token: OperatorTokenRecord) -> None:
     if token.revoked_at is not None:
-        raise ConflictError("the token was revoked, which is for good")
+        raise ConflictError("the token is revoked and cannot be extended")
 
 
-async def _known(context: OperationContext, public_id: str) -> OperatorTokenRecord:
+async def _require_token(context: OperationContext, public_id: str) -> OperatorTokenRecord:
     token = await operator_tokens.get(context.database, public_id)
     if token is None:
-        raise _unknown(public_id)
+        raise _not_found(public_id)
     return token
 
 
-async def _reread(tx: Tx, public_id: str) -> OperatorTokenRecord:
+async def _get_changed(tx: Tx, public_id: str) -> OperatorTokenRecord:
     token = await operator_tokens.get(tx, public_id)
     assert token is not None  # noqa: S101 - tokens are never deleted
     return token
 
 
-def _unknown(public_id: str) -> RefusedError:
+def _not_found(public_id: str) -> RefusedError:
     return NotFoundError(f"no operator token {quote_input(public_id)}")
 
 
-def _taken(name: str) -> RefusedError:
-    return ConflictError(f"{quote_input(name)} is or was an operator's name: take another")
+def _name_in_use(name: str) -> RefusedError:
+    return ConflictError(
+        f"{quote_input(name)} is or was the name of an operator: choose another name"
+    )

@@ -1,4 +1,4 @@
-"""Providers: enabled or not for all merchants, and their names in the API."""
+"""Providers: their state, names, outages and failed requests."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,11 +16,11 @@ from payintent.storage.database import Tx
 from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
 
-_Provider = Annotated[str, argument("As `provider list` shows it, such as stripe.", name="name")]
+_Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
 
 
 class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
-    """List providers, and whether they are on."""
+    """List providers and whether they are enabled."""
 
     action: ClassVar[str] = "provider.list"
     columns = ("name", "wire_name", "enabled", "changed_at")
@@ -30,19 +30,18 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
-    """List accounts whose gateway does not answer, and until when none is called."""
+    """List accounts with an open circuit breaker, and when each may be tried again."""
 
     action: ClassVar[str] = "provider.health"
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
-        """Return the outages, oldest first; none where every gateway answers."""
         return await gateway_outages.list_outages(context.database)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayErrorView:
-    """A request that a gateway did not do: rejected, throttled, without an answer, or not sent."""
+    """A request that was rejected, throttled, unanswered or not sent."""
 
     at: datetime
     account_id: int
@@ -50,17 +49,17 @@ class GatewayErrorView:
     request: str
     payment_id: str | None
     outcome: str
-    detail: str  # the status and the gateway's own code, or why there is no answer
+    detail: str  # status and gateway code, or the reason for the missing answer
     duration_ms: int
 
 
 class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_only=True):
-    """List the last requests that gateways rejected, throttled or did not answer."""
+    """List the latest requests that a gateway rejected, throttled or did not answer."""
 
     action: ClassVar[str] = "provider.errors"
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
-    account_id: Annotated[int | None, option("Only this account's.", name="account")] = None
-    limit: Annotated[int, option("How many of each account.", min=1, max=LISTED_MAX)] = 20
+    account_id: Annotated[int | None, option("Only of this account.", name="account")] = None
+    limit: Annotated[int, option("Maximum number per account.", min=1, max=LISTED_MAX)] = 20
 
     async def read(self, context: OperationContext) -> list[GatewayErrorView]:
         check_list_limit(self.limit)
@@ -82,46 +81,45 @@ def _view(error: FailedGatewayCall) -> GatewayErrorView:
 
 
 class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Turn a provider on."""
+    """Enable a provider."""
 
     action: ClassVar[str] = "provider.enable"
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        return await _switch(tx, self.provider, enabled=True)
+        provider = await accounts.set_provider_enabled(tx, self.provider, enabled=True)
+        return _require_provider(provider, self.provider)
 
 
 class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Turn a provider off: no method of it is offered, what runs there ends."""
+    """Disable a provider. Its methods are not offered any more; open sessions continue."""
 
     action: ClassVar[str] = "provider.disable"
     is_destructive: ClassVar[bool] = True
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        return await _switch(tx, self.provider, enabled=False)
+        provider = await accounts.set_provider_enabled(tx, self.provider, enabled=False)
+        return _require_provider(provider, self.provider)
 
 
 class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Give a provider another name outside; selections that were made keep the old one."""
+    """Change the public name of a provider. Existing selections keep the old name."""
 
     action: ClassVar[str] = "provider.rename"
     provider: _Provider
-    wire_name: Annotated[str, argument("What merchants and buyers are shown from now on.")]
+    wire_name: Annotated[str, argument("The new name for merchants and buyers.")]
 
     async def check(self, context: OperationContext) -> None:
         if not PROVIDER_NAME.fullmatch(self.wire_name):
-            raise BadRequestError(f"wire_name has {PROVIDER_NAME_FORM}")
+            raise BadRequestError(f"wire_name must have {PROVIDER_NAME_FORM}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        found = await accounts.rename_provider(tx, self.provider, self.wire_name)
-        if found is None:
-            raise NotFoundError(f"no provider {quote_input(self.provider)}")
-        return found
+        provider = await accounts.rename_provider(tx, self.provider, self.wire_name)
+        return _require_provider(provider, self.provider)
 
 
-async def _switch(tx: Tx, name: str, *, enabled: bool) -> Provider:
-    found = await accounts.set_provider_enabled(tx, name, enabled=enabled)
-    if found is None:
+def _require_provider(provider: Provider | None, name: str) -> Provider:
+    if provider is None:
         raise NotFoundError(f"no provider {quote_input(name)}")
-    return found
+    return provider

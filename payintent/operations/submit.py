@@ -1,4 +1,4 @@
-"""Runs operations: directly, or as a proposal that a second operator must approve."""
+"""Run operations directly, or store them as proposals for a second operator."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +27,8 @@ from payintent.storage import audit, proposals
 from payintent.storage.proposals import NewProposal, Proposal
 
 R = TypeVar("R")
-#: Opens a display for an action and the count of its rows; it is told the count of each batch.
+#: Opens a progress display for an action and its number of rows; the display is called with the
+#: number of rows of each batch.
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _WHO_MAX, _WHY_MAX = 200, 500
 
@@ -40,10 +41,10 @@ async def submit(
 ) -> R | Proposal:
     """Run an operation, or store it as a proposal if a second operator must approve it.
 
-    A change and its audit entry are one transaction; a batch operation has one for each batch, and
-    reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role does not include
-    the operation, `BAD_REQUEST` if a reason is missing outside the sandbox, and what the operation
-    raises.
+    A change and its audit entry are one transaction. A batch operation uses a transaction for each
+    batch and reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role does
+    not include the operation, `BAD_REQUEST` if a reason is missing outside the sandbox, and the
+    errors of the operation.
     """
     context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
@@ -55,13 +56,13 @@ async def submit(
     if isinstance(operation, BatchOperation):
         return await _run_batches(context, operation, show_progress)
     async with context.database.transaction() as tx:
-        return await run(context, tx, operation, {})
+        return await run(context, tx, operation)
 
 
 async def describe(
     context: OperationContext, operation: ChangeOperation[Any], actor: Actor
 ) -> list[str]:
-    """Describe what an operation would change; raises where `submit` would refuse it."""
+    """Describe the changes of an operation; raises the errors of `submit`."""
     context = replace(context, actor=actor)
     await _check(context, operation)
     return await operation.changes(context)
@@ -72,9 +73,9 @@ async def foresee(
     operation: AnyOperation[Any],
     actor: Actor,
 ) -> dict[str, object]:
-    """Count what an operation would do, and change nothing; it needs no reason and no approval.
+    """Count the changes of an operation without making them; needs no reason and no approval.
 
-    Raises `BAD_REQUEST` for an operation that has no dry run.
+    Raises `BAD_REQUEST` if the operation has no dry run.
     """
     context = replace(context, actor=actor)
     check_role(context, operation)
@@ -91,14 +92,13 @@ async def run_operation(context: OperationContext, operation: AnyOperation[R], a
         and actor.role is not None
         and await operation.needs_approval(replace(context, actor=actor))
     ):
-        raise ConflictError(f"another person must approve {operation.action}")
+        raise ConflictError(f"another operator must approve {operation.action}")
     result = await submit(context, operation, actor)
     assert not isinstance(result, Proposal)  # noqa: S101 - no approval is needed
     return result
 
 
 async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> None:
-    """Refuse what can be refused before anything is changed."""
     if not (operation.is_bootstrap and context.actor.role is None):
         check_role(context, operation)
     _check_actor(context, context.actor)
@@ -108,21 +108,21 @@ async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> 
 async def _run_batches(
     context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
 ) -> R:
-    """Run all batches; a display shows their progress if there is more than one."""
+    """Run all batches, with a progress display if there is more than one."""
     display: AbstractContextManager[Callable[[int], None]] = nullcontext(lambda _: None)
     if show_progress is not None:
         total = await operation.total(context)
         if total > operation.batch_size:
             display = show_progress(operation.action, total)
     result: R | None = None
-    following: BatchOperation[R] | None = operation
+    next_operation: BatchOperation[R] | None = operation
     with display as advance:
-        while following is not None:
+        while next_operation is not None:
             async with context.database.transaction() as tx:
-                batch = await run(context, tx, following, {})
-            advance(following.count(batch))
-            result = batch if result is None else following.combine(result, batch)
-            following = following.following(batch)
+                batch = await run(context, tx, next_operation)
+            advance(next_operation.count(batch))
+            result = batch if result is None else next_operation.combine(result, batch)
+            next_operation = next_operation.following(batch)
     assert result is not None  # noqa: S101 - there is a first batch
     return result
 
@@ -130,9 +130,9 @@ async def _run_batches(
 def _check_actor(context: OperationContext, actor: Actor) -> None:
     for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > longest or "\x00" in value:
-            raise BadRequestError(f"{name} has at most {longest} characters")
+            raise BadRequestError(f"{name} must have at most {longest} characters")
     if not context.settings.sandbox and not actor.why.strip():
-        raise BadRequestError("say why: the audit log needs a reason")
+        raise BadRequestError("why is required: the audit log needs a reason")
 
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:

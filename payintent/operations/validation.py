@@ -1,4 +1,4 @@
-"""Checks that several operations share: names, countries, currencies, rates, URLs."""
+"""Input checks that several operations share. All raise `BAD_REQUEST` unless noted."""
 
 import re
 from collections.abc import Sequence
@@ -29,38 +29,38 @@ _ID_MAX = 2**63 - 1
 
 
 def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
-    """Refuse a name that is empty, too long, or that cannot be printed."""
+    """Check a name: its length, and that it is printable."""
     if not 1 <= len(name) <= longest or not name.isprintable():
-        raise BadRequestError(f"{what} has 1 to {longest} printable characters")
+        raise BadRequestError(f"{what} must have 1 to {longest} printable characters")
 
 
 def check_note(note: str, *, needed: bool = True) -> None:
-    """Refuse a note that is too long or cannot be stored, and a missing one that is needed."""
-    empty = needed and not note.strip()
-    if empty or len(note.strip()) > _NOTE_MAX or "\x00" in note:
-        raise BadRequestError(f"note has 1 to {_NOTE_MAX} characters")
+    """Check the length of a note; if `needed`, it must not be blank."""
+    is_missing = needed and not note.strip()
+    if is_missing or len(note.strip()) > _NOTE_MAX or "\x00" in note:
+        raise BadRequestError(f"note must have 1 to {_NOTE_MAX} characters")
 
 
 def check_text_if_given(name: str, text: str | None, longest: int) -> None:
-    """Refuse a text that is empty, too long or cannot be stored; None passes."""
+    """Check the length of an optional text."""
     if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
-        raise BadRequestError(f"{name} has 1 to {longest} characters")
+        raise BadRequestError(f"{name} must have 1 to {longest} characters")
 
 
 def check_iso_country(country: str) -> None:
-    """Refuse what has not the form of ISO 3166-1 alpha-2; any country may be named."""
+    """Check the form of an ISO 3166-1 alpha-2 code; the country need not exist."""
     if not _ISO_COUNTRY.fullmatch(country):
         raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
 
 
 def check_viewer_country(country: str) -> None:
-    """Refuse what no edge network sends; it may be `T1`, which Cloudflare sends for Tor."""
+    """Check a country code from the edge network; Cloudflare sends `T1` for Tor."""
     if country != TOR:
         check_iso_country(country)
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
-    """Refuse unsupported countries and currencies, and empty lists."""
+    """Check that countries and currencies are supported, and that no list is empty."""
     for what, values, allowed in (
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, TENDER),
@@ -68,76 +68,75 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
         if values is None:
             continue
         if not values:
-            raise BadRequestError(f"{what} must name one at least")
-        if strangers := ", ".join(sorted(set(values) - allowed.keys())):
-            raise BadRequestError(f"{what} must be known ones, not {quote_input(strangers)}")
+            raise BadRequestError(f"{what} must not be empty")
+        if unsupported := ", ".join(sorted(set(values) - allowed.keys())):
+            raise BadRequestError(f"{what} are not supported: {quote_input(unsupported)}")
 
 
 def check_rate(what: str, rate: Decimal) -> None:
-    """Refuse a rate outside 0 to 1, or finer than eight decimals; `0.07` is 7 %."""
+    """Check a rate from 0 to 1 with at most eight decimals; `0.07` is 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
         raise BadRequestError(f"{what} must be from 0 to 1, such as 0.07 for 7 %")
     if rate != round(rate, _RATE_DECIMALS_MAX):
-        raise BadRequestError(f"{what} has at most {_RATE_DECIMALS_MAX} decimals")
+        raise BadRequestError(f"{what} must have at most {_RATE_DECIMALS_MAX} decimals")
 
 
 def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
-    """Refuse an invalid URL, and outside the sandbox one that is not https."""
+    """Check a URL; outside the sandbox it must use https."""
     if not _is_url(url, sandbox=sandbox):
-        raise BadRequestError(f"{what} must be an https address")
+        raise BadRequestError(f"{what} must be an https URL")
 
 
 def check_colour(what: str, colour: str) -> None:
-    """Refuse what is no colour of a number sign and six hexadecimal digits."""
     if not _COLOUR.fullmatch(colour):
         raise BadRequestError(f"{what} {quote_input(colour)} is not a colour such as #0b5bd3")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
-    """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
+    """Check an origin: scheme and host without a path, such as `https://shop.example.com`."""
     if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
         raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
 
 
 async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
-    found = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
-    if found is None:
+    merchant = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
+    if merchant is None:
         raise NotFoundError(f"no merchant {merchant_id}")
-    return found
+    return merchant
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
-    """Raise `NOT_FOUND` for an unknown merchant; None passes."""
+    """Raise `NOT_FOUND` if the merchant does not exist; None passes."""
     if merchant_id is not None:
         await require_merchant(database, merchant_id)
 
 
 async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:
-    """Return a payment with its session; raise `NOT_FOUND` if there is none of this id."""
-    parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    snapshot = await payments.get(database, parsed) if parsed else None
+    """Return a payment with its session; raise `NOT_FOUND` if it does not exist."""
+    uuid = ids.parse_id(ids.PAYMENT, payment_id)
+    snapshot = await payments.get(database, uuid) if uuid else None
     if snapshot is None:
         raise NotFoundError(f"no payment {quote_input(payment_id)}")
     return snapshot
 
 
 def is_database_id(number: int) -> bool:
-    """Tell whether this number is in the range of the database's ids."""
+    """Return True if a number is in the range of the database's ids."""
     return 0 < number <= _ID_MAX
 
 
 def parse_before(prefix: str, text: str | None, name: str = "before") -> UUID | None:
-    """Parse the id that the last page of a list ended with; raise `BAD_REQUEST` for another."""
+    """Parse the last id of a list page; None stays None."""
     if text is None:
         return None
-    parsed = ids.parse_id(prefix, text)
-    if parsed is None:
-        raise BadRequestError(f"{name}: {quote_input(text)} is no {prefix}_…")
-    return parsed
+    uuid = ids.parse_id(prefix, text)
+    if uuid is None:
+        raise BadRequestError(f"{name}: {quote_input(text)} is not an id such as {prefix}_…")
+    return uuid
 
 
 def read_day(what: str, text: str | None) -> date | None:
-    """Read a day such as 2026-01-31; raise `BAD_REQUEST` for what is none. None passes."""
+    """Parse a day such as 2026-01-31; None stays None."""
     if text is None:
         return None
     try:
@@ -149,13 +148,12 @@ def read_day(what: str, text: str | None) -> date | None:
 
 
 def check_after(merchant_id: int) -> None:
-    """Refuse what no merchant's number can be to list those after it; 0 is before all."""
+    """Check a merchant number as a list cursor; 0 precedes all merchants."""
     if not 0 <= merchant_id <= _ID_MAX:
-        raise BadRequestError("after is a merchant's number")
+        raise BadRequestError("after must be the number of a merchant")
 
 
 def check_list_limit(limit: int) -> None:
-    """Refuse a list's limit outside 1 to 1,000."""
     if not 1 <= limit <= LISTED_MAX:
         raise BadRequestError(f"limit must be from 1 to {LISTED_MAX}")
 
@@ -173,10 +171,10 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
 
 
 def as_utc(name: str, moment: datetime | None) -> datetime | None:
-    """Give a moment in UTC, which is meant where it has no zone; refused out of range."""
+    """Convert a time to UTC; a time without a zone is UTC already."""
     if moment is None:
         return None
     try:
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
-        raise BadRequestError(f"{name} is beyond the range of times in UTC") from error
+        raise BadRequestError(f"{name} is out of range in UTC") from error

@@ -1,10 +1,10 @@
-"""Gateway calls that buyers cause: a token bucket for each account, and bounds on who waits.
+"""Limit the gateway calls that buyers cause: a token bucket per account, and bounds on waiting.
 
-A gateway counts our calls by account, and every buyer has the address of a checkout. The bucket is
-shared by all processes, and fairly by merchants and checkouts: the more a merchant or checkout has
-lately used, the fuller the bucket must be for its next call. So a crowd leaves room for others, and
-a merchant without competition has nearly all of it. Calls of workers are not counted: they pace
-themselves.
+A gateway counts our calls per account, and any buyer can open a checkout page. All processes share
+the bucket, and merchants and checkouts share it fairly: the more calls a merchant or checkout has
+used recently, the fuller the bucket must be for its next call. A crowd therefore leaves room for
+others, and a merchant without competition gets nearly the whole bucket. Calls of workers are not
+counted, because workers pace themselves.
 """
 
 import math
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 RETRY_AFTER_S = 1
-#: Buyers that may wait for the gateway of one account in this process, and those of one merchant.
-#: They hold no slot: without these bounds nothing would limit how many a slow gateway piles up.
+#: Buyers that may wait for a gateway in this process, per account and per merchant. They hold no
+#: request slot, so without these bounds a slow gateway could pile up any number of them.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # whose recent use is remembered
+_USERS_MAX = 20_000  # in memory
 
 REFUSED = Counter(
     "payintent_buyer_calls_refused_total",
-    "Calls of gateways that buyers wanted, and that their account had no room for",
+    "Gateway calls for buyers that were refused because the account had no capacity left",
 )
 
 
@@ -49,30 +49,30 @@ class BuyerCall:
 
 
 class RecentUse:
-    """How much each user has used lately: use fades by a factor of e in `fades_s`."""
+    """The recent use of each user, which decays by a factor of e in `decay_s`."""
 
-    def __init__(self, fades_s: float, monotonic: Callable[[], float]) -> None:
-        self._fades_s = fades_s
+    def __init__(self, decay_s: float, monotonic: Callable[[], float]) -> None:
+        self._decay_s = decay_s
         self._monotonic = monotonic
-        self._used: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # how much, when
+        self._use: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # amount, time
 
     def of(self, user: Hashable) -> float:
-        used, at = self._used.get(user, (0.0, 0.0))
-        return used * math.exp((at - self._monotonic()) / self._fades_s) if used else 0.0
+        amount, at = self._use.get(user, (0.0, 0.0))
+        return amount * math.exp((at - self._monotonic()) / self._decay_s) if amount else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add to a user's use, or subtract; too many users drop the least recently active one."""
-        used = max(0.0, self.of(user) + count)
-        self._used[user] = used, self._monotonic()
-        self._used.move_to_end(user)
-        if len(self._used) > _USERS_MAX:
-            self._used.popitem(last=False)
+        """Change a user's use; the least recently active users are dropped."""
+        amount = max(0.0, self.of(user) + count)
+        self._use[user] = amount, self._monotonic()
+        self._use.move_to_end(user)
+        if len(self._use) > _USERS_MAX:
+            self._use.popitem(last=False)
 
 
 class BuyerCalls:
-    """Spends gateway calls from the accounts' buckets, and bounds the buyers who wait.
+    """Spends gateway calls from the accounts' buckets, and bounds the number of waiting buyers.
 
-    `limit` None means an unlimited bucket; accounts at `local` providers need no network calls.
+    A `limit` of None means unlimited. Accounts at `local` providers need no network calls.
     """
 
     def __init__(
@@ -86,32 +86,32 @@ class BuyerCalls:
         self._limit = limit
         self._local = local
         self._waiters = Waiters()
-        fades_s = limit.burst / limit.per_s if limit else 1.0
-        self._used = RecentUse(fades_s, monotonic)
+        decay_s = limit.burst / limit.per_s if limit else 1.0
+        self._recent_use = RecentUse(decay_s, monotonic)
 
     async def allow(self, call: BuyerCall) -> bool:
-        """Spend one call; False if its account has none left for this merchant and checkout."""
+        """Spend one call; False if the bucket is too empty for this merchant and checkout."""
         if self._limit is None or call.provider in self._local:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # With this rule all users that want more than their share get the same: each is admitted
-        # until its use reaches the bucket's level. One merchant's crowd leaves a third of a burst.
-        needed = max(1.0, sum(self._used.of(user) for user in users) / len(users))
+        # Users that exceed their share all get the same: each is admitted until its use reaches
+        # the level of the bucket. A single merchant's crowd leaves a third of the burst.
+        needed = max(1.0, sum(self._recent_use.of(user) for user in users) / len(users))
         for user in users:
-            self._used.add(user, 1)
+            self._recent_use.add(user, 1)
         if await buyer_calls.take(self._database, call.account_id, self._limit, needed):
             return True
         for user in users:
-            self._used.add(user, -1)
+            self._recent_use.add(user, -1)
         REFUSED.inc()
         return False
 
     @asynccontextmanager
     async def enter(self, call: BuyerCall) -> "AsyncGenerator[None]":
-        """Spend one call, and wait for its answer inside the block.
+        """Spend one call, and count the caller as waiting inside the block.
 
-        Raises `RATE_LIMITED` if the account has no call left, or too many buyers of it or of the
-        merchant are waiting.
+        Raises `RATE_LIMITED` if the bucket is too empty, or too many buyers of the account or of
+        the merchant are waiting.
         """
         if call.provider in self._local:
             yield
@@ -123,16 +123,16 @@ class BuyerCalls:
         )
         if is_full:
             REFUSED.inc()
-            raise _too_many()
+            raise _rate_limited()
         with self._waiters.count(account, merchant):
             if not await self.allow(call):
-                raise _too_many()
+                raise _rate_limited()
             yield
 
 
-def _too_many() -> RefusedError:
+def _rate_limited() -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
-        "too many buyers are at this payment method",
+        "too many buyers are using this payment method",
         retry_after_s=RETRY_AFTER_S,
     )

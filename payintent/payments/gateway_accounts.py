@@ -1,4 +1,4 @@
-"""Gateway accounts with their credentials, which only this module decrypts, and calls by them."""
+"""Gateway accounts with their credentials, which only this module decrypts, and gateway calls."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,20 +28,20 @@ from payintent.storage.database import Database
 from payintent.ttl_cache import TtlMap
 
 R = TypeVar("R")
-_KEPT_S = 5.0
-_KEPT_MAX = 1_000
+_CACHED_S = 5.0
+_CACHED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConnection:
-    """An account with its credentials, and the adapter that speaks to its gateway."""
+    """An account with its decrypted credentials, and the adapter of its gateway."""
 
     account: GatewayAccount
     gateway: Gateway
 
 
 class GatewayAccounts:
-    """Finds accounts and their adapters, calls gateways, and records which of them answer."""
+    """Finds accounts and adapters, calls gateways, and records the outcome of each call."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class GatewayAccounts:
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
         self.buyer_calls = BuyerCalls(database, calls, local, monotonic)
         self._waiters = Waiters()
-        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
+        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_CACHED_S, _CACHED_MAX, monotonic)
 
     @property
     def providers(self) -> frozenset[str]:
@@ -82,7 +82,7 @@ class GatewayAccounts:
         return capabilities.layouts if capabilities else ()
 
     async def unavailable(self) -> frozenset[int]:
-        """Return the accounts whose gateways do not answer, so that no session can be opened."""
+        """Return the accounts whose circuit breaker is open for new sessions."""
         return frozenset(
             account_id
             for account_id, channel in await self.health.unavailable_channels()
@@ -90,7 +90,7 @@ class GatewayAccounts:
         )
 
     async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:
-        """Find an account of a provider, and its adapter; None without one of them."""
+        """Find an account of a provider and its adapter; None if either is missing."""
         account, gateway = await self.get(account_id), self.gateway(provider)
         if account is None or gateway is None or account.provider != provider:
             return None
@@ -101,32 +101,33 @@ class GatewayAccounts:
         call: GatewayCall,
         request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
     ) -> R | OutcomeUnknown:
-        """Make a request of a gateway, and record for every process whether it answered.
+        """Call a gateway, and record for all processes whether it answered.
 
-        Where an adapter asks nobody outside (`remote`, `remote_refunds`), nothing is logged.
+        Calls of adapters without a network (`remote`, `remote_refunds`) are not logged.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
         channel = call.kind.channel
-        can, of_refunds = connection.gateway.capabilities, channel is GatewayChannel.REFUNDS
-        is_remote = can.remote_refunds if of_refunds else can.remote
+        capabilities = connection.gateway.capabilities
+        is_refund = channel is GatewayChannel.REFUNDS
+        is_remote = capabilities.remote_refunds if is_refund else capabilities.remote
         if is_remote:
             release_slot()
-        began_s = self.log.now_s()
-        with self._waiters.count(call.account_id) as others:
+        started_s = self.log.now_s()
+        with self._waiters.count(call.account_id) as other_callers:
             answer = await request(connection.gateway, connection.account)
         if is_remote:
-            self.log.note(call, answer, began_s)
-        took_s = self.log.now_s() - began_s
-        # Nobody waits at a page for a refund, nor for an adapter that calls no server.
-        is_slow = is_remote and not of_refunds and is_too_slow(took_s, others)
+            self.log.add(call, answer, started_s)
+        took_s = self.log.now_s() - started_s
+        # No buyer waits on a page for a refund.
+        is_slow = is_remote and not is_refund and is_too_slow(took_s, other_callers)
         slow_s = took_s if is_slow else None
         await self.health.record_answer(call.account_id, channel, answer, slow_s)
         return answer
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
-        """Have an adapter ask its gateway something harmless; this opens and closes no breaker."""
+        """Test an account with a harmless request, which never affects the circuit breaker."""
         connection = await self.connect(account_id, provider)
         if connection is None:
             return AccountCheck(
@@ -145,7 +146,7 @@ class GatewayAccounts:
         return gateway.capabilities.mistaken_mode(account) if gateway else None
 
     async def page_origin(self, account_id: int) -> str | None:
-        """Return the origin where an account's buyers are sent; None for an unknown account."""
+        """Return the origin of the account's payment pages; None for an unknown account."""
         account = await self.get(account_id)
         gateway = account and self.gateway(account.provider)
         return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
@@ -157,10 +158,10 @@ class GatewayAccounts:
         record = await accounts.get(self._database, account_id)
         if record is None:
             return None
-        opened, _ = open_account(
+        decrypted, _ = open_account(
             self._encryption, account_id, record.provider, record.base_url, record.sealed
         )
-        credentials = msgspec.json.decode(opened, type=dict[str, str])
+        credentials = msgspec.json.decode(decrypted, type=dict[str, str])
         account = GatewayAccount(
             id=record.id,
             provider=record.provider,

@@ -1,7 +1,6 @@
-"""The log of requests of gateways: collected by this process, and written apart from any payment.
+"""The log of gateway requests, collected in memory and written once per second.
 
-What a process noted in its last second is lost if it is killed. Its memory is bounded, and so is
-what it writes.
+A process that is killed loses the requests of its last second. Memory and writes are bounded.
 """
 
 import asyncio
@@ -30,11 +29,10 @@ from payintent.storage.gateway_calls import NewGatewayCall
 from payintent.tracing import SpanKind
 
 EVERY_S = 1.0
-NOTED_MAX = 5_000  # between two writes
+PENDING_MAX = 5_000  # between two writes
 DROPPED = Counter(
     "payintent_gateway_calls_dropped_total",
-    "Requests of gateways that are not in their log, because there were too many, or because "
-    "they could not be stored",
+    "Gateway requests missing from the log, because there were too many or the database failed",
 )
 
 
@@ -47,71 +45,71 @@ class GatewayRequestKind(StrEnum):
 
     @property
     def channel(self) -> GatewayChannel:
-        return GatewayChannel.REFUNDS if self in _OF_REFUNDS else GatewayChannel.SESSIONS
+        return GatewayChannel.REFUNDS if self in _REFUND_KINDS else GatewayChannel.SESSIONS
 
 
-_OF_REFUNDS = frozenset({GatewayRequestKind.REFUND, GatewayRequestKind.INQUIRE_REFUND})
+_REFUND_KINDS = frozenset({GatewayRequestKind.REFUND, GatewayRequestKind.INQUIRE_REFUND})
 
 
 class CallOutcome(StrEnum):
     ANSWERED = "answered"
-    REJECTED = "rejected"  # the gateway understood it, and does not do it
+    REJECTED = "rejected"  # the gateway refused it
     THROTTLED = "throttled"  # the gateway limits our requests
-    UNKNOWN = "unknown"  # no usable answer: it may have been carried out
-    NOT_CONTACTED = "not_contacted"  # it surely never left
+    UNKNOWN = "unknown"  # no usable answer: the request may have succeeded
+    NOT_CONTACTED = "not_contacted"  # the request was certainly not sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCall:
-    """A request of a gateway by an account: what is asked, and about which session or refund."""
+    """A gateway request about a session or a refund."""
 
     account_id: int
     provider: str
     kind: GatewayRequestKind
     subject_id: UUID
-    payment_id: UUID | None  # None: a refund of money that came for no payment
+    payment_id: UUID | None  # None: a refund of money without a payment
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _CompletedCall:
     call: GatewayCall
     outcome: CallOutcome
     detail: str
-    began_s: float
+    started_s: float
     ended_s: float
 
 
 class GatewayCallLog:
-    """The requests that this process has made since the last write."""
+    """Collects the requests of this process until the next write."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._monotonic = monotonic
-        self._noted: list[_Noted] = []
+        self._pending: list[_CompletedCall] = []
 
     def now_s(self) -> float:
         return self._monotonic()
 
-    def note(self, call: GatewayCall, answer: object, began_s: float) -> None:
+    def add(self, call: GatewayCall, answer: object, started_s: float) -> None:
         ended_s = self._monotonic()
         outcome, detail = describe_answer(answer)
         if call.payment_id is not None:
-            _trace(call, call.payment_id, outcome, ended_s - began_s)
-        if len(self._noted) >= NOTED_MAX:
+            _trace(call, call.payment_id, outcome, ended_s - started_s)
+        if len(self._pending) >= PENDING_MAX:
             DROPPED.inc()
             return
-        self._noted.append(_Noted(call, outcome, detail, began_s, ended_s))
+        self._pending.append(_CompletedCall(call, outcome, detail, started_s, ended_s))
 
     async def flush(self) -> None:
-        """Write the collected requests in one statement; drop them if the database cannot store."""
-        noted, self._noted = self._noted, []
-        if not noted:
+        """Write the collected requests in one statement; drop them if the database fails."""
+        pending, self._pending = self._pending, []
+        if not pending:
             return
         now_s = self._monotonic()
         try:
-            await gateway_calls.add(self._database, [_record(call, now_s) for call in noted])
+            await gateway_calls.add(self._database, [_record(call, now_s) for call in pending])
         except (StorageUnavailableError, LockTimeoutError):
-            DROPPED.inc(len(noted))
+            DROPPED.inc(len(pending))
 
     async def run(self) -> None:
         while True:
@@ -119,35 +117,35 @@ class GatewayCallLog:
             await self.flush()
 
 
-def _record(noted: _Noted, now_s: float) -> NewGatewayCall:
-    call, of_refund = noted.call, noted.call.kind in _OF_REFUNDS
+def _record(completed: _CompletedCall, now_s: float) -> NewGatewayCall:
+    call, is_refund = completed.call, completed.call.kind in _REFUND_KINDS
     return NewGatewayCall(
         account_id=call.account_id,
         request=call.kind,
         payment_id=call.payment_id,
-        session_id=None if of_refund else call.subject_id,
-        refund_id=call.subject_id if of_refund else None,
-        outcome=noted.outcome,
-        detail=storable_detail(noted.detail),
-        duration_ms=round((noted.ended_s - noted.began_s) * 1000),
-        age_s=now_s - noted.began_s,
+        session_id=None if is_refund else call.subject_id,
+        refund_id=call.subject_id if is_refund else None,
+        outcome=completed.outcome,
+        detail=storable_detail(completed.detail),
+        duration_ms=round((completed.ended_s - completed.started_s) * 1000),
+        age_s=now_s - completed.started_s,
     )
 
 
 def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, took_s: float) -> None:
-    facts = {"payintent.provider": call.provider, "payintent.outcome": outcome.value}
+    attributes = {"payintent.provider": call.provider, "payintent.outcome": outcome.value}
     tracing.record(
         f"gateway {call.kind}",
         payment_id,
         took_s,
-        facts,
+        attributes,
         kind=SpanKind.CLIENT,
         failed=outcome is not CallOutcome.ANSWERED,
     )
 
 
 def describe_answer(answer: object) -> tuple[CallOutcome, str]:
-    """Say what came of a request, and the state that was reported or why there is none."""
+    """Return the outcome of an answer, and the reported state or the reason for failure."""
     match answer:
         case NotContacted():
             return CallOutcome.NOT_CONTACTED, answer.detail
@@ -157,9 +155,9 @@ def describe_answer(answer: object) -> tuple[CallOutcome, str]:
         case SessionRejected():
             return CallOutcome.REJECTED, answer.detail
         case RefundReport():
-            declined = answer.state is GatewayRefundState.DECLINED
-            said = ": ".join(filter(None, (answer.state.value, answer.detail)))
-            return CallOutcome.REJECTED if declined else CallOutcome.ANSWERED, said
+            is_declined = answer.state is GatewayRefundState.DECLINED
+            detail = ": ".join(filter(None, (answer.state.value, answer.detail)))
+            return CallOutcome.REJECTED if is_declined else CallOutcome.ANSWERED, detail
         case SessionReport():
             return CallOutcome.ANSWERED, answer.state.value
         case _:

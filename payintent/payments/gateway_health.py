@@ -1,8 +1,8 @@
 """The circuit breaker of each gateway account and channel, shared by all processes.
 
-The circuit opens after five consecutive failures within 60 seconds: requests without an answer, or
-with one that came too late. After a pause one request may probe; any answer in time, to any
-request, closes the circuit for all processes.
+The circuit opens after five consecutive failures within 60 seconds. A missing answer is a failure,
+and so is a late one. After a pause a single request may probe the gateway. Any answer in time, to
+any request, closes the circuit for all processes.
 """
 
 import time
@@ -21,33 +21,33 @@ from payintent.ttl_cache import TtlCache
 _log = get_logger("health")
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
-#: An answer is too slow after so long while so many other callers wait for the same account: there
-#: callers pile up. A gateway that is slow and has few callers still sells.
+#: An answer is too slow after `SLOW_S` if `CROWD` other callers wait for the same account, because
+#: callers pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
+#: buyers have left.
 SLOW_S = 3.0
 CROWD = 16
-#: And after so long however few wait: hardly a buyer is still there.
 SLOW_ALONE_S = 10.0
 PAUSE_S = 15
 _LONGEST_PAUSE_S = 300
 _PAUSES = gateway_outages.CircuitPauses(PAUSE_S, _LONGEST_PAUSE_S)
 _DETAIL_CHARS_MAX = 300
-_DETAIL_READ_CHARS_MAX = 1_000  # more than is kept: no number is cut before it is masked
-_KEPT_S = 1.0
+_DETAIL_READ_CHARS_MAX = 1_000  # longer, so that no card number is cut before it is masked
+_CACHED_S = 1.0
 
 OUTAGES = Counter(
     "payintent_gateway_outages_total",
-    "Times that a gateway's channel was given a rest",
+    "Number of times the circuit breaker of a channel opened",
     ["channel"],
 )
 
 THROTTLED = Counter(
     "payintent_gateway_throttled_total",
-    "Calls that a gateway answered with 403 or 429 because there are too many",
+    "Calls that a gateway rejected with 403 or 429 because of its rate limit",
     ["channel"],
 )
 SLOW = Counter(
     "payintent_gateway_slow_answers_total",
-    "Answers of a gateway that counted as failures because they took too long",
+    "Answers that came too late and counted as failures",
     ["channel"],
 )
 
@@ -58,28 +58,28 @@ class GatewayChannel(StrEnum):
 
 
 _Key = tuple[int, GatewayChannel]
-_Known = Mapping[_Key, bool]  # True: no request may be made yet
+_OpenCircuits = Mapping[_Key, bool]  # False: a probe is allowed
 
 
 class GatewayHealth:
-    """What this process counts of gateways' failures, and the outages that all share."""
+    """Counts the failures of this process, and opens and closes the shared circuits."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._channels: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
+        self._channels: TtlCache[_OpenCircuits] = TtlCache(self._read, {}, _CACHED_S, monotonic)
 
     async def unavailable_channels(self) -> frozenset[_Key]:
-        """Return the channels whose circuit is open; a second old at most."""
-        return frozenset(key for key, shut in (await self._channels.get()).items() if shut)
+        """Return the channels with an open circuit; the result is up to one second old."""
+        return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
 
     async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
-        """Tell whether to make a request now; after an outage, one probe at a time."""
-        shut = (await self._channels.get()).get((account_id, channel))
-        if shut is None:
+        """Return True if a request may be made now; during an outage, one probe at a time."""
+        is_open = (await self._channels.get()).get((account_id, channel))
+        if is_open is None:
             return True
-        return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
+        return not is_open and await gateway_outages.try_probe(self._database, account_id, channel)
 
     async def record_answer(
         self,
@@ -88,11 +88,11 @@ class GatewayHealth:
         answer: object,
         slow_s: float | None = None,
     ) -> None:
-        """Count an answer or its absence; a gateway that limits our requests is no outage.
+        """Count an answer or its absence; throttling and neutral outcomes are not counted.
 
-        An authentic answer counts as one even if it decides nothing: otherwise buyers who cancel
-        could switch a gateway off. A neutral outcome counts as neither. `slow_s` is how long an
-        answer took that came too late (`is_too_slow`): it counts as a failure.
+        An authentic answer counts as success even if it is inconclusive. Otherwise buyers who
+        cancel could open the circuit. `slow_s` is the duration of an answer that came too late
+        (`is_too_slow`), which counts as a failure.
         """
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.neutral:
@@ -102,11 +102,11 @@ class GatewayHealth:
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
         if isinstance(answer, OutcomeUnknown) and not answer.answered:
-            await self._failed(key, answer.detail)
+            await self._count_failure(key, answer.detail)
             return
         if slow_s is not None:
             SLOW.labels(channel).inc()
-            await self._failed(key, f"answered after {slow_s:.1f} s")
+            await self._count_failure(key, f"answered after {slow_s:.1f} s")
             return
         self._failures.pop(key, None)
         if key in await self._channels.get():
@@ -114,13 +114,13 @@ class GatewayHealth:
             self._channels.invalidate()
             _log.warning("gateway_back", account=account_id, channel=channel)
 
-    async def _failed(self, key: _Key, detail: str) -> None:
+    async def _count_failure(self, key: _Key, detail: str) -> None:
         now = self._monotonic()
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
         channels = await self._channels.get()
-        counted = len(self._failures.get(key, ()))  # other calls may have begun anew
-        if counted < FAILURES_MAX and key not in channels:
+        count = len(self._failures.get(key, ()))  # read again: concurrent calls may have cleared it
+        if count < FAILURES_MAX and key not in channels:
             return
         account_id, channel = key
         self._failures.pop(key, None)
@@ -132,28 +132,28 @@ class GatewayHealth:
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
 
-    async def _read(self, previous: _Known) -> _Known:
+    async def _read(self, previous: _OpenCircuits) -> _OpenCircuits:
         del previous
         return await _read_channels(self._database)
 
 
 def is_too_slow(took_s: float, other_callers: int) -> bool:
-    """Tell whether an answer counts as a failure, by how many others waited when it was begun."""
+    """Return True if an answer counts as a failure; `other_callers` waited when it started."""
     return took_s >= SLOW_ALONE_S or (took_s >= SLOW_S and other_callers >= CROWD)
 
 
 def storable_detail(detail: str) -> str:
-    """Shorten what may be a gateway's own words, without card data and what PostgreSQL refuses."""
-    read = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
-    masked = mask_card_data(read).decode(errors="replace")
+    """Shorten a gateway's message, and mask card data and unprintable characters."""
+    raw = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
+    masked = mask_card_data(raw).decode(errors="replace")
     return "".join(char if char.isprintable() else "?" for char in masked[:_DETAIL_CHARS_MAX])
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
-    """Read the channels whose circuit is open now; for use within a transaction."""
-    return frozenset(key for key, shut in (await _read_channels(database)).items() if shut)
+    """Read the channels with an open circuit within a transaction."""
+    return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
 
 
-async def _read_channels(database: Executor) -> _Known:
-    found = await gateway_outages.list_channel_states(database)
-    return {(state.account_id, GatewayChannel(state.channel)): state.open for state in found}
+async def _read_channels(database: Executor) -> _OpenCircuits:
+    states = await gateway_outages.list_channel_states(database)
+    return {(state.account_id, GatewayChannel(state.channel)): state.open for state in states}

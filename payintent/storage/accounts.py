@@ -1,4 +1,4 @@
-"""Providers, and gateway accounts: the platform's and the merchants' own."""
+"""Providers and gateway accounts (tables `provider`, `provider_account`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,12 @@ _PROVIDERS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRecord:
-    """A gateway account as it is stored."""
-
     id: int
     provider: str
     merchant_id: int | None  # None: the platform's
     name: str
     base_url: str
-    countries: tuple[str, ...] | None  # where it takes payments; None: all of its adapter's
+    countries: tuple[str, ...] | None  # None: all countries of its adapter
     sealed: bytes = field(repr=False)
     enabled: bool
     livemode: bool  # False: test credentials, for test merchants alone
@@ -27,7 +25,7 @@ class AccountRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider, enabled or not for all merchants."""
+    """A provider; disabling it applies to all merchants."""
 
     name: str
     wire_name: str  # the name that merchants and buyers see
@@ -37,8 +35,6 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAccount:
-    """A gateway account to add, without its credentials."""
-
     provider: str
     merchant_id: int | None
     name: str
@@ -47,8 +43,14 @@ class NewAccount:
     livemode: bool = True
 
 
+_ACCOUNT = """
+    SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
+    FROM provider_account
+"""
+
+
 async def add(tx: Tx, account: NewAccount) -> int:
-    """Add an account; its credentials are then encrypted with the returned id as context."""
+    """Add an account; the returned id is needed to encrypt its credentials."""
     row = await tx.row(
         """
         WITH known AS (
@@ -70,12 +72,10 @@ async def add(tx: Tx, account: NewAccount) -> int:
 
 
 async def set_credentials(tx: Tx, account_id: int, sealed: bytes) -> None:
-    """Store an account's encrypted credentials."""
     await tx.fetch("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 
 async def update(tx: Tx, account: AccountRecord) -> None:
-    """Update an account's name, base URL, countries and whether it is enabled."""
     await tx.fetch(
         """
         UPDATE provider_account
@@ -92,34 +92,20 @@ async def update(tx: Tx, account: AccountRecord) -> None:
 
 
 async def get(database: Executor, account_id: int) -> AccountRecord | None:
-    """Read an account without its credentials; None where there is none of this id."""
-    row = await database.row(
-        """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
-        FROM provider_account
-        WHERE id = $1 AND sealed IS NOT NULL
-        """,
-        account_id,
-    )
+    """Read an account; None if it does not exist or has no credentials yet."""
+    row = await database.row(_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL", account_id)
     return _account(row) if row else None
 
 
 async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
-    """Lock an account that is about to be changed."""
     row = await tx.row(
-        """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
-        FROM provider_account
-        WHERE id = $1 AND sealed IS NOT NULL
-        FOR NO KEY UPDATE
-        """,
-        account_id,
+        _ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL FOR NO KEY UPDATE", account_id
     )
     return _account(row) if row else None
 
 
 async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
-    """Tell whether a merchant has an account of its own at a provider."""
+    """Return True if a merchant owns an account at a provider."""
     row = await database.row(
         "SELECT 1 AS found FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
         merchant_id,
@@ -135,11 +121,10 @@ async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | Non
 
 
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
-    """List the platform's enabled accounts of a mode, for methods of any merchant of it."""
+    """List the platform's enabled accounts in live or test mode."""
     rows = await database.fetch(
-        """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
-        FROM provider_account
+        _ACCOUNT
+        + """
         WHERE merchant_id IS NULL AND sealed IS NOT NULL AND enabled AND livemode = $1
         ORDER BY id
         LIMIT 100
@@ -150,22 +135,12 @@ async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[
 
 
 async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
-    """List the accounts that have credentials, the platform's and merchants', by id."""
-    rows = await database.fetch(
-        """
-        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
-        FROM provider_account
-        WHERE sealed IS NOT NULL
-        ORDER BY id
-        LIMIT $1
-        """,
-        limit,
-    )
+    """List accounts that have credentials, by id."""
+    rows = await database.fetch(_ACCOUNT + "WHERE sealed IS NOT NULL ORDER BY id LIMIT $1", limit)
     return [_account(row) for row in rows]
 
 
 async def list_providers(database: Executor) -> list[Provider]:
-    """List the providers of this installation."""
     rows = await database.fetch(
         "SELECT name, wire_name, enabled, changed_at FROM provider ORDER BY name LIMIT $1",
         _PROVIDERS_MAX,
@@ -174,7 +149,6 @@ async def list_providers(database: Executor) -> list[Provider]:
 
 
 async def set_provider_enabled(tx: Tx, name: str, *, enabled: bool) -> Provider | None:
-    """Enable or disable a provider for all merchants; None where there is no such provider."""
     row = await tx.row(
         """
         UPDATE provider
@@ -189,7 +163,6 @@ async def set_provider_enabled(tx: Tx, name: str, *, enabled: bool) -> Provider 
 
 
 async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
-    """Change the name that merchants see of a provider; None where there is no such provider."""
     row = await tx.row(
         """
         UPDATE provider

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and why; entries are only ever added."""
+"""The audit log. Entries are only ever added."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditScope:
-    """Which entries are listed; None means all, and `before` is the last entry of a page."""
+    """A filter; None matches every entry. `before` is the last id of a page."""
 
     merchant_id: int | None
     action: str | None
@@ -47,7 +47,7 @@ class AuditScope:
 
 
 async def add(tx: Tx, entry: NewAuditEntry) -> None:
-    """Record a change in the transaction that makes it."""
+    """Record a change in the same transaction."""
     await tx.fetch(
         """
         INSERT INTO audit (id, who, why, action, merchant_id, details)
@@ -79,7 +79,7 @@ async def list_entries(database: Executor, scope: AuditScope) -> list[AuditEntry
 
 
 async def is_writable(database: Executor) -> bool:
-    """Tell whether PostgreSQL lets the role of this connection change or delete entries."""
+    """Return True if PostgreSQL lets the role of this connection change or delete entries."""
     row = await database.row(
         "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
     )

@@ -1,11 +1,11 @@
-"""The rate limit of gateway calls that buyers cause, for each gateway account (GCRA)."""
+"""The rate limit (GCRA) of gateway calls that buyers cause, per gateway account."""
 
 from payintent.domain.rate_limit import RateLimit
 from payintent.storage.database import Executor
 
 
 async def take(database: Executor, account_id: int, limit: RateLimit, needed: float = 1.0) -> bool:
-    """Take one call out of an account's bucket; False if it has fewer than `needed` left.
+    """Take one call from an account's bucket; False if it has fewer than `needed` left.
 
     The bucket is stored as the time at which it will be full, as in `storage/rate_limits.py`.
     """
@@ -14,8 +14,8 @@ async def take(database: Executor, account_id: int, limit: RateLimit, needed: fl
         INSERT INTO buyer_call_state AS s (account_id, full_at)
         VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
         ON CONFLICT (account_id) DO UPDATE
-        -- `excluded.full_at` is one call after now. Never emptier than empty, though the clock was
-        -- set back or the limit was another.
+        -- `excluded.full_at` is one call after now. The bound keeps the bucket at empty at worst if
+        -- the clock was set back or the limit was changed.
         SET full_at = least(
             greatest(s.full_at + 1::numeric / $2, excluded.full_at),
             excluded.full_at + $3::numeric / $2

@@ -1,4 +1,4 @@
-"""The last requests of gateways (table `gateway_call`): no bodies, no secrets."""
+"""Recent gateway requests (table `gateway_call`), without bodies and secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.storage.database import Executor
 
-#: Entries of a payment's history ($1), the newest $3: see `payment_history`.
+#: The latest $3 entries of a payment's ($1) history, see `payment_history`.
 CALL_ENTRIES: LiteralString = """
     (
         SELECT at, 11, CASE WHEN session_id IS NULL THEN 'refund-call' ELSE 'gateway-call' END,
@@ -25,7 +25,7 @@ CALL_ENTRIES: LiteralString = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGatewayCall:
-    """A request that began `age_s` seconds ago, and what came of it."""
+    """A request that started `age_s` seconds ago, and its outcome."""
 
     account_id: int
     request: str  # the name of the port's method
@@ -40,7 +40,7 @@ class NewGatewayCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedGatewayCall:
-    """A request that a gateway did not do: rejected, throttled, without an answer, or not sent."""
+    """A request that was rejected, throttled, unanswered or not sent."""
 
     at: datetime
     account_id: int
@@ -53,7 +53,7 @@ class FailedGatewayCall:
 
 
 async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
-    """Store calls, of any payments, in one statement."""
+    """Store calls in one statement."""
     await database.fetch(
         """
         INSERT INTO gateway_call
@@ -81,7 +81,7 @@ async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
 async def list_errors(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List the last `limit` errors of each account, or of one, newest first."""
+    """List the last `limit` errors of one account or of each, newest first."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,
@@ -104,7 +104,7 @@ async def list_errors(
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:
-    """Delete calls of more than `days` days ago, at most `limit`; returns how many."""
+    """Delete up to `limit` calls that are more than `days` days old; returns their number."""
     rows = await database.fetch(
         """
         DELETE FROM gateway_call c

@@ -1,4 +1,4 @@
-"""Outages of gateways, shared by all processes."""
+"""Gateway outages: open circuit breakers, shared by all processes."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,48 +6,43 @@ from uuid import UUID
 
 from payintent.storage.database import Executor
 
-_KNOWN_MAX = 10_000
-_PROBE_S = 20.0  # longer than a gateway may take
+_OUTAGES_MAX = 10_000
+_PROBE_S = 20.0  # longer than any gateway timeout
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """The circuit breaker of one channel of one account, with its state in the database."""
+    """The state of an account's channel whose circuit has opened."""
 
     account_id: int
     channel: str
-    open: bool  # no request may be made yet
+    open: bool  # False: a probe is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOutage:
-    """An outage as an operator reads it."""
-
     account_id: int
     provider: str
     name: str  # of the account
     channel: str
     since: datetime
     until: datetime  # a probe is allowed from then on
-    trips: int  # how often the circuit opened in a row
-    detail: str  # of the last request that had no answer
+    trips: int  # consecutive openings
+    detail: str  # of the last failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAbsence:
-    """What tells that a session's gateway is gone: turned off, or not answering."""
+    """Whether a session's gateway is disabled or unresponsive."""
 
     account_enabled: bool
     provider_enabled: bool
-    outage_since: datetime | None  # of the account's channel of sessions
-    silent_since: datetime | None  # it was asked to close the session
+    outage_since: datetime | None  # of the session channel
+    silent_since: datetime | None  # the first unanswered request to close the session
 
 
 async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | None:
-    """Read what tells that a session's gateway is gone; None where its account has no credentials.
-
-    An account is never deleted.
-    """
+    """Read the state of a session's gateway; None if the account has no credentials."""
     row = await database.row(
         """
         SELECT a.enabled AS account_enabled, coalesce(p.enabled, false) AS provider_enabled,
@@ -64,7 +59,7 @@ async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | 
 
 
 async def list_outages(database: Executor) -> list[GatewayOutage]:
-    """List outages for the operator, the oldest first."""
+    """List outages, oldest first."""
     rows = await database.fetch(
         """
         SELECT o.account_id, a.provider, a.name, o.channel, o.since, o.until, o.trips,
@@ -74,13 +69,13 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
         ORDER BY o.since, o.account_id, o.channel
         LIMIT $1
         """,
-        _KNOWN_MAX,
+        _OUTAGES_MAX,
     )
     return [GatewayOutage(**row) for row in rows]
 
 
 async def list_channel_states(database: Executor) -> list[ChannelState]:
-    """List the channels whose circuit has opened; a row stays until a request succeeds."""
+    """List circuits that have opened; they are stored until a request succeeds."""
     rows = await database.fetch(
         """
         SELECT account_id, channel,
@@ -89,7 +84,7 @@ async def list_channel_states(database: Executor) -> list[ChannelState]:
         FROM gateway_outage
         LIMIT $1
         """,
-        _KNOWN_MAX,
+        _OUTAGES_MAX,
         _PROBE_S,
     )
     return [ChannelState(**row) for row in rows]
@@ -97,7 +92,7 @@ async def list_channel_states(database: Executor) -> list[ChannelState]:
 
 @dataclass(frozen=True, slots=True)
 class CircuitPauses:
-    """How long a circuit stays open: the first time, and at most."""
+    """The length of the first pause, and the maximum after repeated failures."""
 
     first_s: float
     longest_s: float
@@ -106,9 +101,9 @@ class CircuitPauses:
 async def open_circuit(
     database: Executor, account_id: int, channel: str, pauses: CircuitPauses, detail: str
 ) -> bool:
-    """Open a channel's circuit, twice as long each time; `detail` says what was wrong.
+    """Open a circuit; each pause is twice as long as the one before. `detail` is the last failure.
 
-    False where another process has just opened it.
+    False if another process has just opened it.
     """
     row = await database.row(
         """
@@ -145,7 +140,7 @@ async def open_circuit(
 
 
 async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
-    """Claim the probe of a channel; False where another process has it, or it is too early."""
+    """Claim the probe of a channel; False if another process has it, or it is too early."""
     row = await database.row(
         """
         UPDATE gateway_outage
@@ -162,7 +157,7 @@ async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
 
 
 async def close_circuit(database: Executor, account_id: int, channel: str) -> None:
-    """Close a channel's circuit after a successful request."""
+    """Close a circuit after a successful request."""
     await database.fetch(
         "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel
     )

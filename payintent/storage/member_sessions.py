@@ -1,4 +1,4 @@
-"""Sessions of members in the merchant portal (table `member_session`): digests of their cookies."""
+"""Members' sessions in the merchant portal (table `member_session`), by cookie digest."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,15 +8,15 @@ from payintent.domain.activation import ActivationStatus
 from payintent.domain.member import SESSION_HOURS, MemberRole
 from payintent.storage.database import Executor, Tx
 
-_KEPT_MAX = 10  # sessions of one member: devices that are used side by side
+_SESSIONS_MAX = 10  # of one member, on different devices
 _ROTATED_AFTER_S = 3_600
-#: Requests that were sent before an answer with the next cookie came carry the one before.
+#: Concurrent requests may still carry the previous cookie.
 _PREVIOUS_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
-    """The member of a session, and whether its cookie is due to be replaced."""
+    """A session and its member; `is_due` if the cookie must be replaced."""
 
     id: UUID
     is_due: bool
@@ -29,7 +29,7 @@ class MemberSession:
 
 
 async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
-    """Store a session of a member who signs in; old ones beyond ten end."""
+    """Store a session at sign-in, and delete the oldest ones beyond ten."""
     await tx.fetch("UPDATE member SET last_signed_in_at = clock() WHERE id = $1", member_id)
     await tx.fetch(
         """
@@ -43,7 +43,7 @@ async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
         )
         """,
         member_id,
-        _KEPT_MAX - 1,
+        _SESSIONS_MAX - 1,
     )
     await tx.fetch(
         """
@@ -58,7 +58,7 @@ async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
 
 
 async def find(database: Executor, digest: bytes) -> MemberSession | None:
-    """Find the session of a cookie, that of before its last rotation included for a minute."""
+    """Find a session by its cookie, or for a minute by the cookie before its last rotation."""
     row = await database.row(
         """
         SELECT s.id,
@@ -83,7 +83,7 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
 
 
 async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:
-    """Replace the digest of a session's cookie; False where another request has done so."""
+    """Replace the digest of a session cookie; False if a concurrent request did so first."""
     row = await database.row(
         """
         UPDATE member_session
@@ -99,10 +99,8 @@ async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -
 
 
 async def end(database: Executor, session_id: UUID) -> None:
-    """End one session, whose cookie is of no use from now on."""
     await database.fetch("DELETE FROM member_session WHERE id = $1", session_id)
 
 
 async def end_all(database: Executor, member_id: UUID) -> None:
-    """End every session of a member, on all devices."""
     await database.fetch("DELETE FROM member_session WHERE member_id = $1", member_id)

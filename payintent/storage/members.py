@@ -1,4 +1,4 @@
-"""Members of merchants (tables `member`, `member_link`, `member_passkey`)."""
+"""Members, their sign-in links and passkeys (tables `member`, `member_link`, `member_passkey`)."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,8 +13,6 @@ _PASSKEYS_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMember:
-    """A member that is being invited."""
-
     id: UUID
     merchant_id: int
     email: str
@@ -24,8 +22,6 @@ class NewMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """A member as operators see it."""
-
     id: UUID
     merchant_id: int
     email: str
@@ -38,7 +34,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passkey:
-    """A passkey of a member: its public half."""
+    """A member's passkey, with its public key."""
 
     id: UUID
     member_id: UUID
@@ -51,15 +47,15 @@ class Passkey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasskeyUse:
-    """What a successful check of a passkey says of it."""
+    """The result of a successful passkey check."""
 
     credential_id: bytes
     sign_count: int
-    challenged_at: datetime  # when its challenge was made
+    challenged_at: datetime  # creation of its challenge
 
 
 async def add(tx: Tx, new: NewMember) -> bool:
-    """Store a new member; False where the merchant has a member of this e-mail address."""
+    """Store a new member; False if the merchant already has a member with this address."""
     row = await tx.row(
         """
         INSERT INTO member (id, merchant_id, email, role, invited_by)
@@ -77,7 +73,7 @@ async def add(tx: Tx, new: NewMember) -> bool:
 
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
-    """Store the digest of a member's link in place of an earlier one; returns its end."""
+    """Replace a member's link by a new digest; returns the expiry of the link."""
     row = await tx.row(
         """
         INSERT INTO member_link (member_id, digest, expires_at)
@@ -95,7 +91,7 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
 
 
 async def use_link(tx: Tx, digest: bytes) -> UUID | None:
-    """Use a link up and return its member; None where it was used, replaced or has lapsed."""
+    """Delete a link and return its member; None if it was used, replaced or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link
@@ -115,7 +111,7 @@ _SELECT = """
 
 
 async def find_by_email(database: Executor, merchant_id: int, email: str) -> MemberRecord | None:
-    """Find a merchant's member by e-mail address, in capital letters or not."""
+    """Find a member by e-mail address, ignoring case."""
     row = await database.row(
         _SELECT + "WHERE m.merchant_id = $1 AND lower(m.email) = lower($2)", merchant_id, email
     )
@@ -123,7 +119,6 @@ async def find_by_email(database: Executor, merchant_id: int, email: str) -> Mem
 
 
 async def list_members(database: Executor, merchant_id: int, limit: int) -> list[MemberRecord]:
-    """List a merchant's members, newest first."""
     rows = await database.fetch(
         _SELECT + "WHERE m.merchant_id = $1 ORDER BY m.id DESC LIMIT $2", merchant_id, limit
     )
@@ -131,7 +126,7 @@ async def list_members(database: Executor, merchant_id: int, limit: int) -> list
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
-    """Remove a member with its link, passkeys and sessions; False where there is none."""
+    """Remove a member with its link, passkeys and sessions; False if there is no such member."""
     row = await tx.row(
         """
         DELETE FROM member
@@ -145,7 +140,6 @@ async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
 
 
 async def list_passkeys(database: Executor, member_id: UUID) -> list[Passkey]:
-    """List a member's passkeys, oldest first."""
     rows = await database.fetch(
         _PASSKEY + "WHERE member_id = $1 ORDER BY id LIMIT $2", member_id, _PASSKEYS_MAX
     )
@@ -153,7 +147,7 @@ async def list_passkeys(database: Executor, member_id: UUID) -> list[Passkey]:
 
 
 async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | None:
-    """Find a passkey by the id that its device gave it."""
+    """Find a passkey by the id that the device assigned."""
     row = await database.row(_PASSKEY + "WHERE credential_id = $1", credential_id)
     return Passkey(**row) if row else None
 
@@ -161,9 +155,9 @@ async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | No
 async def add_passkey(
     tx: Tx, passkey_id: UUID, member_id: UUID, public_key: bytes, use: PasskeyUse
 ) -> bool:
-    """Store a member's passkey; False where it is stored, or the member has as many as may be.
+    """Store a passkey; False if it is stored already or the member has too many.
 
-    A challenge is of no use twice: what was registered with it is stored.
+    A challenge is accepted only once, because the registration stores it.
     """
     row = await tx.row(
         """
@@ -192,7 +186,7 @@ async def add_passkey(
 
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
-    """Record a use and return the member; None for a challenge or a count that was used before."""
+    """Record a use and return the member; None if the challenge or the counter was used before."""
     row = await tx.row(
         """
         UPDATE member_passkey
@@ -209,7 +203,6 @@ async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
 
 
 async def remove_passkey(tx: Tx, member_id: UUID, passkey_id: UUID) -> bool:
-    """Remove a passkey of a member; False where the member has none of this id."""
     row = await tx.row(
         "DELETE FROM member_passkey WHERE id = $2 AND member_id = $1 RETURNING id",
         member_id,

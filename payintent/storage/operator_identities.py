@@ -1,4 +1,7 @@
-"""People who sign in by OpenID Connect: issuer and subject, a name for ever, the last role."""
+"""Operators who sign in with OpenID Connect (tables `operator_identity`, `completed_sign_in`).
+
+An identity is an issuer and a subject. Its name never changes.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +14,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorIdentityRecord:
-    """A person as it is stored; the role counts until `expires_at`, unless it is blocked."""
+    """A stored identity. Its role is valid until `expires_at`, unless the identity is blocked."""
 
     name: str
     role: Role
@@ -25,7 +28,7 @@ class OperatorIdentityRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignIn:
-    """Who signs in, as a provider said it; the name counts at the first sign-in alone."""
+    """The claims of a sign-in. `name` is used only for the first sign-in of an identity."""
 
     id: UUID
     issuer: str
@@ -36,7 +39,7 @@ class NewSignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedIn:
-    """Whoever has signed in; `role_before` is None at the first time."""
+    """The identity after a sign-in; `role_before` is None for the first sign-in."""
 
     id: UUID
     name: str
@@ -45,7 +48,7 @@ class SignedIn:
 
 
 async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
-    """Record that a sign-in is completed; False where it was before."""
+    """Record that a sign-in is completed; False if it was completed before."""
     await tx.fetch(
         """
         DELETE FROM completed_sign_in
@@ -73,7 +76,7 @@ async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
 
 
 async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
-    """Add a person or give it the role of now; None where it is blocked."""
+    """Add an identity or update its role; None if the identity is blocked."""
     before = await tx.row(
         "SELECT role FROM operator_identity WHERE issuer = $1 AND subject = $2 FOR UPDATE",
         new.issuer,
@@ -102,7 +105,7 @@ async def sign_in(tx: Tx, new: NewSignIn) -> SignedIn | None:
 
 
 async def end_role(tx: Tx, issuer: str, subject: str) -> None:
-    """End the role of a person whom the provider gives none any more, and so its sessions."""
+    """End the role and the sessions of an identity that has no role at its provider any more."""
     await tx.fetch(
         """
         WITH ended AS (
@@ -121,19 +124,18 @@ async def end_role(tx: Tx, issuer: str, subject: str) -> None:
 
 
 async def list_identities(database: Executor, limit: int) -> list[OperatorIdentityRecord]:
-    """List people, those who signed in last first."""
+    """List identities, the latest sign-in first."""
     rows = await database.fetch(_SELECT + "ORDER BY signed_in_at DESC, name LIMIT $1", limit)
     return [_identity(row) for row in rows]
 
 
 async def get(database: Executor, name: str) -> OperatorIdentityRecord | None:
-    """Read a person by its name; None where there is none."""
     row = await database.row(_SELECT + "WHERE lower(name) = lower($1)", name)
     return _identity(row) if row else None
 
 
 async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
-    """Block a person and end its sessions; blocking again keeps the time of the first."""
+    """Block an identity and end its sessions. A second call keeps the first time."""
     row = await tx.row(
         """
         WITH blocked AS (
@@ -156,7 +158,6 @@ async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
 
 
 async def unblock(tx: Tx, name: str) -> OperatorIdentityRecord | None:
-    """Let a person sign in again; no session comes back. None where there is none."""
     row = await tx.row(
         """
         UPDATE operator_identity

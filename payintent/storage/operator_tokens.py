@@ -1,4 +1,4 @@
-"""Operators' tokens: a name for ever, a role and an end, stored as digests."""
+"""Operator tokens, stored as digests. A name is never reused."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedOperator:
-    """The operator of a token, its role, and the digest that the token's text must have."""
+    """The holder of a token, and the digest that the token text must match."""
 
     name: str
     role: Role
@@ -20,8 +20,6 @@ class AuthenticatedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTokenRecord:
-    """A token as it is stored: its digest, never the token itself."""
-
     public_id: str
     name: str
     role: Role
@@ -33,8 +31,6 @@ class OperatorTokenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token that is being issued."""
-
     public_id: str
     name: str
     role: Role
@@ -43,7 +39,7 @@ class NewToken:
 
 
 async def add(tx: Tx, new: NewToken) -> datetime | None:
-    """Store a new token; returns its end, or None where the name is or was taken."""
+    """Store a new token and return its expiry; None if the name is or was in use."""
     row = await tx.row(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
@@ -61,25 +57,24 @@ async def add(tx: Tx, new: NewToken) -> datetime | None:
 
 
 async def hold(tx: Tx) -> None:
-    """Block other issues of tokens until this transaction ends."""
+    """Block concurrent issues of tokens until this transaction ends."""
     await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
 
 
 async def count(tx: Tx) -> int:
-    """Count the tokens that were ever issued."""
+    """Count all tokens, including revoked and expired tokens."""
     row = await tx.row("SELECT count(*) AS n FROM operator_token")
     assert row is not None  # noqa: S101 - a count is one row
     return row["n"]
 
 
 async def is_readable(database: Executor) -> bool:
-    """Tell whether PostgreSQL lets the role of this connection read tokens."""
+    """Return True if PostgreSQL lets the role of this connection read tokens."""
     row = await database.row("SELECT has_table_privilege('operator_token', 'SELECT') AS readable")
     return row is not None and row["readable"]
 
 
 async def count_live(database: Executor, role: Role) -> int:
-    """Count the tokens of a role that are valid: not revoked, not expired."""
     row = await database.row(
         """
         SELECT count(*) AS n
@@ -93,7 +88,7 @@ async def count_live(database: Executor, role: Role) -> int:
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
-    """Find a token that is valid: not revoked, not expired."""
+    """Find a token that is neither revoked nor expired."""
     row = await database.row(
         """
         SELECT name, role, digest,
@@ -109,14 +104,13 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
 
 
 async def note_use(database: Executor, public_id: str) -> None:
-    """Record that a token is used now."""
     await database.fetch(
         "UPDATE operator_token SET last_used_at = clock() WHERE public_id = $1", public_id
     )
 
 
 async def role_of(database: Executor, name: str) -> Role | None:
-    """Return the role of the operator of this name, by a valid token or as a valid identity."""
+    """Return the role of the operator with a valid token or a valid identity of this name."""
     row = await database.row(
         """
         SELECT role
@@ -133,25 +127,22 @@ async def role_of(database: Executor, name: str) -> Role | None:
 
 
 async def is_taken(database: Executor, name: str) -> bool:
-    """Tell whether a name is or was in use."""
+    """Return True if a token has or had this name."""
     row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
     return row is not None
 
 
 async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Lock a token that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
     return _token(row) if row else None
 
 
 async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
-    """Lock the token of a name that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
     return _token(row) if row else None
 
 
 async def get(database: Executor, public_id: str) -> OperatorTokenRecord | None:
-    """Read a token by its public id; None where there is none."""
     row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
     return _token(row) if row else None
 
@@ -163,12 +154,11 @@ async def list_tokens(database: Executor, limit: int) -> list[OperatorTokenRecor
 
 
 async def set_role(tx: Tx, public_id: str, role: Role) -> None:
-    """Give a locked token another role."""
     await tx.fetch("UPDATE operator_token SET role = $2 WHERE public_id = $1", public_id, role)
 
 
 async def extend(tx: Tx, public_id: str, days: int) -> None:
-    """Extend a locked token: it is valid for `days` days from now."""
+    """Let a locked token expire `days` days from now."""
     await tx.fetch(
         """
         UPDATE operator_token
@@ -181,7 +171,7 @@ async def extend(tx: Tx, public_id: str, days: int) -> None:
 
 
 async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
-    """Replace the secret of a locked token; name, role and end stay."""
+    """Replace the secret of a locked token; name, role and expiry stay."""
     await tx.fetch(
         "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
         old,
@@ -191,7 +181,7 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
 
 
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Revoke a token for good; revoking it again keeps the time of the first."""
+    """Revoke a token permanently. A second call keeps the first time."""
     row = await tx.row(
         """
         UPDATE operator_token

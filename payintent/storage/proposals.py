@@ -1,4 +1,4 @@
-"""Operations that wait for a second operator: who proposed what, and the decision."""
+"""Proposed operations that need a second operator, and the decisions about them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +21,7 @@ class NewProposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A proposal as it is stored; `status` is LAPSED where its time ran out."""
+    """A stored proposal; `status` is LAPSED if it expired without a decision."""
 
     id: UUID
     action: str
@@ -69,7 +69,6 @@ async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
 
 
 async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
-    """Lock a proposal that is about to be decided."""
     row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
     return Proposal(**row) if row else None
 
@@ -88,19 +87,19 @@ _WAITING = KeysetList(
 async def list_proposals(
     database: Executor, status: str | None, before: UUID | None, limit: int
 ) -> list[Proposal]:
-    """List proposals, newest first; `None` for the status means all, `before` ended a page."""
+    """List proposals, newest first; `status` None lists all. `before` is the last id of a page."""
     rows = await _PROPOSALS.page(database, before, limit, status=status)
     return [Proposal(**row) for row in rows]
 
 
 async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
-    """List proposals that wait, what has waited longest first; `after` ended the last page."""
+    """List undecided proposals, oldest first. `after` is the last id of a page."""
     rows = await _WAITING.page(database, after, limit)
     return [Proposal(**row) for row in rows]
 
 
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
-    """Write who approved or rejected a locked proposal, and delete its arguments."""
+    """Record the decision about a locked proposal, and delete its arguments."""
     await tx.fetch(
         """
         UPDATE proposal
@@ -115,7 +114,7 @@ async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: s
 
 
 async def forget_lapsed(database: Executor, limit: int) -> int:
-    """Delete the arguments of proposals whose time ran out; returns how many."""
+    """Delete the arguments of expired proposals; returns their number."""
     rows = await database.fetch(
         """
         UPDATE proposal
@@ -135,7 +134,7 @@ async def forget_lapsed(database: Executor, limit: int) -> int:
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
-    """Lock proposals with encrypted arguments in the order of their ids, a batch at a time."""
+    """Lock a batch of proposals that have encrypted arguments, ordered by id."""
     rows = await tx.fetch(
         _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
         after,

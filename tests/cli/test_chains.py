@@ -100,7 +100,7 @@ def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: 
         ("case list --status LOST", 2, "'LOST' is not one of 'OPEN', 'ACCEPTED'"),
         ("case list --merchant 9", 1, "no merchant 9"),
         ("case resolve case_x keep", 2, "'keep' is not one of 'accept', 'dismiss'"),
-        ("case resolve case_x accept", 1, "note has 1 to 500 characters"),
+        ("case resolve case_x accept", 1, "note must have 1 to 500 characters"),
     ],
 )
 def test_what_is_wrong_is_one_line(terminal: Terminal, words: str, status: int, line: str) -> None:

@@ -152,7 +152,7 @@ def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
         terminal.bootstrap()
         said = terminal.run("tax", "set", "TH", "0.07")
         assert (said.status, said.err) == (
-            *(1, "payintent: say why: the audit log needs a reason\n"),
+            *(1, "payintent: why is required: the audit log needs a reason\n"),
         )
         assert terminal.run("tax", "set", "TH", "0.07", "--why", "ticket 1").status == 0
 

@@ -84,13 +84,13 @@ def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
     for words in (_TAX, ("tax", "list"), ("payment", "show", "pay_x"), ("webhooks", "list")):
         said = terminal.run(*words)
         assert (said.status, said.out) == (1, "")
-        assert "outside the sandbox a terminal needs an operator's token" in said.err
+        assert "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN" in said.err
     event = ("webhooks", "show", "00000000-0000-0000-0000-000000000000")
     assert "needs an operator's token" in terminal.run(*event).err
     terminal.bootstrap()
     terminal.become(None)
     third = terminal.run("operator", "issue", "Eve", "--role", "admin", "--why", "a third")
-    assert "issues the first two operators only" in third.err
+    assert "can issue only the first two tokens" in third.err
 
 
 def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> None:
@@ -132,7 +132,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
     terminal.become(None)
     assert "needs an operator's token" in terminal.run(*approve).err
     terminal.become(ada)
-    assert "another person than 'Ada'" in terminal.run(*approve).err
+    assert "another operator than 'Ada'" in terminal.run(*approve).err
     terminal.become(alan)
     approved = terminal.run(*approve, "--json").json
     assert (approved["approved_by"], approved["step"]) == ("Alan", "queued")

@@ -135,7 +135,7 @@ def test_what_would_be_refused_is_not_asked_about(settings: Settings) -> None:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         terminal.bootstrap()
         said = terminal.run("key", "revoke", "AAAAAAAA", typed="y\n")
-    assert said.err == "payintent: say why: the audit log needs a reason\n"
+    assert said.err == "payintent: why is required: the audit log needs a reason\n"
 
 
 def test_a_dry_run_of_a_replay_counts_and_changes_nothing(

@@ -161,7 +161,7 @@ async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visi
     assert f"{page}/approve" not in shown
     refused = await ada.post(f"{page}/approve", note="I am sure")
     assert refused.status == 409
-    assert "another person than 'Ada'" in words(refused)
+    assert "another operator than 'Ada'" in words(refused)
     assert 'value="I am sure"' in refused.body.decode()
     assert (await ada.post(f"{page}/reject", note="a mistake")).status == 200
     assert "REJECTED" in words(await ada.get(page))

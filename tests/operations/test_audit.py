@@ -147,7 +147,7 @@ async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
     ],
 )
 async def test_who_and_why_have_a_length(world: World, actor: Actor, field: str) -> None:
-    with pytest.raises(RefusedError, match=f"{field} has at most") as refused:
+    with pytest.raises(RefusedError, match=f"{field} must have at most") as refused:
         await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal(0)), actor)
     assert refused.value.code is ErrorCode.BAD_REQUEST
 

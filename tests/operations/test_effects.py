@@ -316,7 +316,7 @@ async def test_an_account_takes_payments_in_its_countries_alone(
     )
     assert {code for code, taken in (await _catalog(api)).items() if taken} == {"TH", "JP"}
     change = ChangeAccount(account_id=world.account_id, countries=["TH", "US"])
-    with pytest.raises(RefusedError, match="fake takes no payments in 'US'") as refused:
+    with pytest.raises(RefusedError, match="fake does not accept payments in 'US'") as refused:
         await world.perform(change)
     assert refused.value.code is ErrorCode.BAD_REQUEST
     new = AddAccount(
@@ -325,7 +325,7 @@ async def test_an_account_takes_payments_in_its_countries_alone(
         credentials={"signing_secret": "theirs"},
         countries=["US"],
     )
-    with pytest.raises(RefusedError, match="fake takes no payments in 'US'"):
+    with pytest.raises(RefusedError, match="fake does not accept payments in 'US'"):
         await world.perform(new)
     for countries, kept, payable in (
         (["TH"], ("TH",), {"TH"}),

@@ -82,7 +82,7 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     payment, session = stranded
     waiting = await propose(world, payment)
     assert await world.status(payment) == "PROCESSING"
-    with pytest.raises(RefusedError, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
     shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)

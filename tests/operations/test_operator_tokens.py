@@ -143,11 +143,11 @@ async def test_a_name_is_nobody_elses_for_ever(world: World) -> None:
         if revoke:
             await world.rows("UPDATE operator_token SET revoked_at = clock()")
         for name in ("Grace", "grace", "GRACE"):
-            with pytest.raises(RefusedError, match="is or was an operator's name") as refused:
+            with pytest.raises(RefusedError, match="is or was the name of an operator") as refused:
                 await world.perform(IssueOperatorToken(name=name))
             assert refused.value.code is ErrorCode.CONFLICT
     [row] = await world.rows("SELECT public_id FROM operator_token")
-    with pytest.raises(RefusedError, match="revoked, which is for good"):
+    with pytest.raises(RefusedError, match="is revoked and cannot be extended"):
         await world.perform(ExtendToken(public_id=row["public_id"]))
     assert token.split("_")[1] == row["public_id"]
     assert service.settings.sandbox

@@ -168,7 +168,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
     await world.operator_token("Ada")
     await world.operator_token("Alan")
     await world.move_clock(2 * DAY_S)
-    with pytest.raises(RefusedError, match="another person must approve payer"):
+    with pytest.raises(RefusedError, match="another operator must approve payer"):
         await world.service.run_operation(erasure(world), ADA)
     proposal = proposal_view(await world.service.submit(erasure(world), ADA))
     named = ids.format_id(ids.PAYMENT, payment.id)
@@ -178,7 +178,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
     shown = await world.perform(ShowApproval(approval_id=proposal.id))
     assert shown.changes == proposal.changes
     assert {"proposal", "audit"}.isdisjoint((await found(world))["zora-17"])
-    with pytest.raises(RefusedError, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ADA)
     await world.service.run_operation(Reject(approval_id=proposal.id, note="not theirs"), ALAN)
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}

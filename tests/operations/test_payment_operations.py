@@ -137,7 +137,7 @@ async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World)
     payment = await paid(world)
     made = await refund(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
-    with pytest.raises(RefusedError, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=made.id), ADA)
     approved = await world.service.run_operation(Approve(approval_id=made.id), ALAN)
     assert approved.result["approved_by"] == "Alan"

@@ -145,8 +145,8 @@ async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(wo
         ({"amount": "1.001"}, "at most 2 decimals"),
         ({"currency": "XXX"}, "'XXX' is not known"),
         ({"currency": "USDT", "chain": "nowhere"}, "'USDT' on 'nowhere' is not known"),
-        ({"reference": ""}, "reference has 1 to 200"),
-        ({"reference": "x" * 201}, "reference has 1 to 200"),
+        ({"reference": ""}, "reference must have 1 to 200"),
+        ({"reference": "x" * 201}, "reference must have 1 to 200"),
         ({"paid_on": "2026-02-30"}, "paid_on must be a day"),
     ],
 )

@@ -115,7 +115,7 @@ async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
     raised = SetRole(public_id=eve, role=Role.SUPPORT)
     proposal = await stage.service.submit(raised, ADA)
     assert isinstance(proposal, Proposal)
-    assert proposal.changes == ["'Eve' gets the role support; it is viewer"]
+    assert proposal.changes == ["'Eve' gets the role support instead of viewer"]
     approved = await stage.perform(raised)
     assert approved.role == "support"
 
@@ -137,7 +137,9 @@ async def test_nothing_is_changed_until_another_person_approves(stage: Stage) ->
     )
     assert (await _account(stage)).base_url == "https://gateway.example.com/v2"
     again = Approve(approval_id=waiting.id)
-    assert await _refused(stage, again, ALAN, "it is APPROVED already") is ErrorCode.CONFLICT
+    assert (
+        await _refused(stage, again, ALAN, "the proposal is already APPROVED") is ErrorCode.CONFLICT
+    )
 
 
 async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage) -> None:
@@ -147,8 +149,8 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
         f"account {account} at fake, of merchant {merchant}",
         "its address becomes https://gateway.example.com/v2; it is https://gateway.example.com",
         "its name becomes 'theirs'; it is ''",
-        "it takes payments in TH; in every country of its gateway until now",
-        "its signing_secret becomes another secret",
+        "it accepts payments in TH instead of all countries of its gateway",
+        "its signing_secret is replaced",
     ]
     rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")
     lines = await stage.world.rows("SELECT details::text AS row FROM audit")
@@ -181,14 +183,14 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     for actor, words, code in (
-        (ADA, "another person than 'Ada', who proposed it", ErrorCode.CONFLICT),
+        (ADA, "another operator than 'Ada', who proposed it", ErrorCode.CONFLICT),
         (
             replace(ALAN, role=Role.FINANCE),
             "account.change needs the role admin",
             ErrorCode.FORBIDDEN,
         ),
         (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", ErrorCode.FORBIDDEN),
-        (_TERMINAL, "a terminal needs an operator's token", ErrorCode.FORBIDDEN),
+        (_TERMINAL, "set PAYINTENT_OPERATOR_TOKEN", ErrorCode.FORBIDDEN),
     ):
         assert await _refused(stage, approval, actor, words) is code
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
@@ -212,7 +214,7 @@ async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
 
 async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change", replace(ADA, who="Eve"))
-    eve, words = stage.known["token"], "'Eve' may not propose it any more"
+    eve, words = stage.known["token"], "'Eve' may no longer propose this"
     approval = Approve(approval_id=waiting.id)
     whole = "role = 'admin', expires_at = clock() + interval '1 day', revoked_at = NULL"
     for change in ("role = 'finance'", "expires_at = clock()", "revoked_at = clock()"):
@@ -233,7 +235,10 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
             *("REJECTED", actor.who, "not theirs"),
         )
         approval = Approve(approval_id=waiting.id)
-        assert await _refused(stage, approval, ALAN, "it is REJECTED already") is ErrorCode.CONFLICT
+        assert (
+            await _refused(stage, approval, ALAN, "the proposal is already REJECTED")
+            is ErrorCode.CONFLICT
+        )
     assert await _account(stage) == before
     assert {one.status for one in await stage.perform(ListApprovals(status="REJECTED"))} == {
         "REJECTED"
@@ -249,7 +254,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
         Approve(approval_id=waiting.id),
         Reject(approval_id=waiting.id, note="too late"),
     ):
-        words = "it was not approved within 24 hours"
+        words = "the proposal expired after 24 hours"
         assert await _refused(stage, operation, ALAN, words) is ErrorCode.CONFLICT
     lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed
@@ -301,7 +306,7 @@ async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
         issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
         await until_waiting(stage.world, issue)
         await first.commit()
-        with pytest.raises(RefusedError, match="is or was an operator's name") as refused:
+        with pytest.raises(RefusedError, match="is or was the name of an operator") as refused:
             await issue
     assert refused.value.code is ErrorCode.CONFLICT
 
@@ -335,7 +340,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     assert "name: Third Shop" in waiting.changes
     assert "is shown its API key and its callback secret" in waiting.changes[-1]
     approval = Approve(approval_id=waiting.id)
-    words = "another person than 'Ada', who proposed it"
+    words = "another operator than 'Ada', who proposed it"
     assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
     assert await stage.world.rows(count) == [before]
     made = (await stage.service.run_operation(approval, ALAN)).result
@@ -390,7 +395,10 @@ async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage)
 
 async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stage) -> None:
     retired = IssueOperatorToken(name="Ada", role=Role.ADMIN)
-    assert await _refused(stage, retired, ADA, "is or was an operator's name") is ErrorCode.CONFLICT
+    assert (
+        await _refused(stage, retired, ADA, "is or was the name of an operator")
+        is ErrorCode.CONFLICT
+    )
     [before] = await stage.world.rows("SELECT count(*) AS n FROM proposal")
     await _refused(
         stage,
@@ -427,7 +435,7 @@ async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: 
     waiting = await world.service.submit(change, ADA)
     assert isinstance(waiting, Proposal)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, waiting.id))
-    with pytest.raises(RefusedError, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another operator than 'Ada'"):
         await world.service.run_operation(approval, ADA)
     approved = await world.service.run_operation(approval, _TERMINAL)
     assert approved.approval.decided_by == "cli:ada"
@@ -439,7 +447,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     await stage.world.rows("DELETE FROM operator_token")
     issue = IssueOperatorToken(name="Grace", role=Role.ADMIN)
     viewer = IssueOperatorToken(name="Grace")
-    words = "the first two operators have the role admin"
+    words = "the first two operators must have the role admin"
     assert await _refused(stage, viewer, _TERMINAL, words) is ErrorCode.BAD_REQUEST
     done = await asyncio.gather(
         *(
@@ -449,7 +457,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
         return_exceptions=True,
     )
     [refused] = [one for one in done if isinstance(one, RefusedError)]
-    assert (refused.code, "the first two operators only" in refused.message) == (
+    assert (refused.code, "only the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
     tokens = await stage.perform(ListOperatorTokens())
@@ -457,11 +465,11 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     assert len(tokens) == 2
     await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
     third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
-    words = "the first two operators only"
+    words = "only the first two tokens"
     assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
     for action in OPERATIONS:
         if action != "operator.issue":
-            words = "outside the sandbox a terminal needs an operator's token"
+            words = "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN"
             code = await _refused(stage, stage.example(action), _TERMINAL, words)
             assert code is ErrorCode.FORBIDDEN, action
 
@@ -479,7 +487,7 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
         asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(RefusedError, match="the first two operators only"):
+        with pytest.raises(RefusedError, match="only the first two tokens"):
             await asked
     assert len(await stage.perform(ListOperatorTokens())) == 2
 
@@ -511,9 +519,9 @@ async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is no appr_"),
-        (ListApprovals(before="ref_"), "is no ref_"),
-        (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "does not go with"),
+        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is not an id such as appr_"),
+        (ListApprovals(before="ref_"), "is not an id such as ref_"),
+        (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "cannot be combined with"),
     ],
 )
 async def test_a_place_that_is_none_in_the_list_is_refused(

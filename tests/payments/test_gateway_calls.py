@@ -25,7 +25,7 @@ from payintent.operations.providers import GatewayErrorView, ListGatewayErrors
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_calls import (
     DROPPED,
-    NOTED_MAX,
+    PENDING_MAX,
     GatewayCall,
     GatewayCallLog,
     GatewayRequestKind,
@@ -126,11 +126,11 @@ async def test_the_last_errors_of_each_account_are_listed_newest_first(
         second = await ask(world, accounts, payment, url)
         await accounts.log.flush()
     assert [error.account_id for error in await errors(world)] == [second, first]
-    accounts.log.note(about(payment, first), None, accounts.log.now_s())  # it answers
+    accounts.log.add(about(payment, first), None, accounts.log.now_s())  # it answers
     await accounts.log.flush()
     assert len(await errors(world)) == 2
     await world.move_clock(2)
-    accounts.log.note(about(payment, first), _declined(), accounts.log.now_s())
+    accounts.log.add(about(payment, first), _declined(), accounts.log.now_s())
     await accounts.log.flush()
     assert [e.outcome for e in await errors(world, limit=1)] == ["rejected", "unknown"]
 
@@ -153,7 +153,7 @@ async def test_the_words_of_a_gateway_are_kept_without_the_card_that_they_name(
 ) -> None:
     payment, log = await world.create(), world.service.accounts.log
     said = f"{'-' * padding} card 4242 4242 4242 4242 is \0 refused"
-    log.note(about(payment, world.account_id), SessionRejected(detail=said), log.now_s())
+    log.add(about(payment, world.account_id), SessionRejected(detail=said), log.now_s())
     await log.flush()
     [error] = await errors(world)
     assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]
@@ -169,13 +169,13 @@ async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: W
             return await world.rows(query, *args)
 
     log = GatewayCallLog(Counting())
-    for _ in range(NOTED_MAX + 10):
-        log.note(about(payment, world.account_id), None, log.now_s())
+    for _ in range(PENDING_MAX + 10):
+        log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     await log.flush()
     assert statements == 1
     [row] = await world.rows("SELECT count(*) AS n FROM gateway_call")
-    assert row["n"] == NOTED_MAX
+    assert row["n"] == PENDING_MAX
 
 
 async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: World) -> None:
@@ -185,7 +185,7 @@ async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: Wor
     await closed.close()
     log, before = GatewayCallLog(closed), DROPPED._value.get()
     for _ in range(3):
-        log.note(about(payment, world.account_id), None, log.now_s())
+        log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     assert DROPPED._value.get() == before + 3
 
@@ -193,7 +193,7 @@ async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: Wor
 async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> None:
     payment, log = await world.create(), world.service.accounts.log
     for _ in range(3):
-        log.note(about(payment, world.account_id), None, log.now_s())
+        log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     await world.move_clock(30 * 86_400 - 60)
     assert await gateway_calls.delete_old(world.database, 30, 2) == 0
@@ -221,10 +221,10 @@ async def test_a_worker_writes_what_it_noted_every_second_and_when_it_ends(world
     call = about(payment, world.account_id)
     stop = asyncio.Event()
     running = asyncio.create_task(run_loops(service, stop))
-    service.accounts.log.note(call, OutcomeUnknown(detail="first"), service.accounts.log.now_s())
+    service.accounts.log.add(call, OutcomeUnknown(detail="first"), service.accounts.log.now_s())
     while await _kept(world) != ["first"]:
         await asyncio.sleep(0.01)
-    service.accounts.log.note(call, OutcomeUnknown(detail="last"), service.accounts.log.now_s())
+    service.accounts.log.add(call, OutcomeUnknown(detail="last"), service.accounts.log.now_s())
     stop.set()
     await running
     assert await _kept(world) == ["first", "last"]
@@ -236,7 +236,7 @@ async def test_a_log_that_cannot_be_written_leaves_no_connection_open(
     service = await open_service(settings, {"fake": FakeGateway()})
     payment = await world.create()
     call = about(payment, world.account_id)
-    service.accounts.log.note(call, OutcomeUnknown(detail="x"), service.accounts.log.now_s())
+    service.accounts.log.add(call, OutcomeUnknown(detail="x"), service.accounts.log.now_s())
     await world.rows("ALTER TABLE gateway_call ADD CHECK (false) NOT VALID")
     with pytest.raises(CheckViolationError):
         await service.close()
