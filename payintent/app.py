@@ -165,12 +165,12 @@ def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppCon
         ChangeFeed(
             partial(payment_changes.change_markers, service.database),
             service.event_notifier,
-            of_one_max=CHECKOUT_STREAMS_MAX,
+            per_key_max=CHECKOUT_STREAMS_MAX,
         ),
         ChangeFeed(
             partial(event_feed.change_markers, service.database),
             service.event_notifier,
-            of_one_max=FEED_WAITS_MAX,
+            per_key_max=FEED_WAITS_MAX,
         ),
         Readiness(settings),
     )

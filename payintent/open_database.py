@@ -1,4 +1,4 @@
-"""Opens the database of an installation."""
+"""Open the database of an installation."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ async def open_database(
     wait_s: float | None,
     notice: Callable[[], None] | None = None,
 ) -> Database:
-    """Wait for the database, and check that it is used with our secrets (`EncryptionKeyError`)."""
+    """Wait for the database, and check that it belongs to our secrets (`EncryptionKeyError`)."""
     database = Database(settings, process)
     await wait_for_database(database.open, wait_s, notice)
     try:

@@ -70,7 +70,7 @@ async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: Adv
     next_at = 0.0
     loop = asyncio.get_running_loop()
     try:
-        while lock.held and not stop.is_set():
+        while lock.is_held and not stop.is_set():
             if loop.time() >= next_at:
                 next_at = loop.time() + await _look(context, view)
             elif await _is_awaited(context, view):

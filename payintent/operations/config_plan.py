@@ -94,7 +94,7 @@ async def apply_plan(
     if the plan has changed since the steps were shown.
     """
     async with hold_advisory_lock(url, _LOCK) as lock:
-        if not lock.held:
+        if not lock.is_held:
             raise RefusedError(ErrorCode.CONFLICT, "another `config apply` is running")
         if await submit(plan) != steps:
             raise RefusedError(

@@ -65,7 +65,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
     try:
         async with hold_advisory_lock(url, f"compare:{slug}") as lock:
             chain = await chains.get_chain(context.database, slug)
-            if not lock.held or chain is None:
+            if not lock.is_held or chain is None:
                 return
             guarded = replace(context, database=context.database.guarded_by(lock.prove))
             await compare_contracts(guarded, chain)

@@ -122,7 +122,7 @@ async def _compare_alone(
     url = settings.direct_url
     try:
         async with hold_advisory_lock(url, f"movements:{account.account_id}") as lock:
-            return lock.held and await _compare(comparison, account, day)
+            return lock.is_held and await _compare(comparison, account, day)
     except (UnlistedError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
         _log.warning(

@@ -1,4 +1,4 @@
-"""Waiting for a database that is away; one that refuses for good is not waited for."""
+"""Wait for an unreachable database; a final refusal ends the wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,9 +9,7 @@ from payintent.log import get_logger
 from payintent.storage.connect_errors import storage_error
 from payintent.storage.driver import GONE, connect
 
-#: How long a command waits; services wait as long as it takes.
-COMMAND_WAIT_S = 5.0
-#: After so long a command says what it waits for.
+COMMAND_WAIT_S = 5.0  # services wait without a limit
 NOTICE_AFTER_S = 2.0
 _RETRY_S = 0.5
 _LINE_EVERY_S = 5.0
@@ -24,9 +22,9 @@ async def wait_for_database(
     wait_s: float | None,
     notice: Callable[[], None] | None = None,
 ) -> None:
-    """Repeat `reach` until it works; None waits for ever, with a line in the log every 5 s.
+    """Repeat `reach` until it succeeds; None waits for ever and logs a line every 5 s.
 
-    `notice` is called once where that takes 2 s. Raises `DatabaseRefusedError` at once, and
+    Calls `notice` once if this takes 2 s. Raises `DatabaseRefusedError` at once, and
     `StorageUnavailableError` after `wait_s`.
     """
     timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
@@ -40,7 +38,7 @@ async def wait_for_database(
 async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
     started = monotonic()
     next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
-    why = "the database cannot be reached: no answer in time"
+    why = "the database cannot be reached: it did not respond in time"
     while True:
         try:
             async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
@@ -49,7 +47,7 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
             raise
         except (StorageUnavailableError, TimeoutError) as error:
             waited_s = monotonic() - started
-            why = str(error) or why  # the last try may be cut short: an earlier one knew more
+            why = str(error) or why  # a timeout has no message, but an earlier attempt may have
             if wait_s is not None and waited_s + _RETRY_S > wait_s:
                 raise StorageUnavailableError(why) from error
             if waited_s >= next_line_s:
@@ -61,7 +59,7 @@ async def _repeat(reach: Callable[[], Awaitable[None]], wait_s: float | None) ->
 
 
 async def reach_database(url: str) -> None:
-    """Connect and close again (`StorageUnavailableError`, `DatabaseRefusedError`)."""
+    """Connect and disconnect (`StorageUnavailableError`, `DatabaseRefusedError`)."""
     try:
         connection = await connect(url)
     except GONE as error:

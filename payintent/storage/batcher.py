@@ -1,9 +1,9 @@
-"""Natural batching: what arrives while a statement is under way shares the next one.
+"""Natural batching: requests that arrive while a statement is running share the next statement.
 
-A request that finds nothing under way is run at once and alone. Requests that arrive meanwhile
-gather, and share one statement or transaction: a second one in the next turn of the loop, the
-others when one of the two ends. So the size of a batch follows the load, and nothing ever waits for
-a batch to fill.
+An idle batcher runs a request at once and alone. Requests that arrive while it is running are
+collected into a second batch, which starts in the next turn of the event loop. Later requests start
+when either batch finishes. The batch size follows the load, and no request waits for a batch to
+fill.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from typing import Generic, TypeVar
 
 from payintent.domain.errors import StorageUnavailableError
 
-#: How long a batch waits for a row that another transaction holds, before it is taken apart.
+#: How long a batch waits for a locked row before its items are run separately.
 LOCK_TIMEOUT_MS = 50
 _SIZE_MAX = 100
 _LATE_S = 0.02
-#: With two, the database works on a batch while this process reads the answers of the other, and
-#: of two callers none waits.
-_UNDER_WAY_MAX = 2
+#: With two, the database executes a batch while this process reads the results of the previous
+#: batch, and neither of two concurrent callers waits.
+_RUNNING_MAX = 2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class _Member(Generic[Item, Result]):
-    """An item that waits for its batch, and its caller's future."""
+    """A queued item and its caller's future."""
 
     __slots__ = ("future", "item")
 
@@ -36,7 +36,7 @@ class _Member(Generic[Item, Result]):
         self.future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def succeed(self, result: Result) -> None:
-        if not self.future.done():  # a caller that has gone has cancelled it
+        if not self.future.done():  # cancelled if the caller has disconnected
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
@@ -45,16 +45,15 @@ class _Member(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs items of one kind, alone or in batches; each has an outcome of its own.
+    """Runs items of one kind, alone or in batches, with a separate result for each.
 
-    `together` returns a result for each of its items, in their order. If it fails, it must have
-    done nothing, and each item is run again by itself, so that only a bad item fails. The exception
-    is `StorageUnavailableError`, after which it is not known what was done: every caller gets it.
-    `alone` is a cheaper way to run a single item, if there is one.
+    `together` returns the results in the order of the items. If it fails, it must have changed
+    nothing: each item is then run again alone, so that only a bad item fails. After
+    `StorageUnavailableError` the outcome is unknown, so every caller gets this error. `alone` is an
+    optional cheaper way to run a single item.
 
-    `identities` of an item are what it shares with no other one of its batch. What takes longer
-    than `late_s`, such as what waits for a lock, holds up those behind it no more: the next batch
-    starts beside it.
+    Two items that share one of their `identities` are never in the same batch. If a batch takes
+    longer than `late_s`, for example because it waits for a lock, the next batch starts beside it.
     """
 
     def __init__(
@@ -70,22 +69,23 @@ class Batcher(Generic[Item, Result]):
         self._identities = identities
         self._size_max = size_max
         self._late_s = late_s
-        self._waiting: deque[_Member[Item, Result]] = deque()
-        self._under_way: set[asyncio.TimerHandle] = set()  # what those that wait, wait for
+        self._queue: deque[_Member[Item, Result]] = deque()
+        self._running: set[asyncio.TimerHandle] = set()  # batches that are not late yet
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, item: Item) -> Result:
-        """Run an item now, or in the next batch; raises what running it raises."""
-        if not self._under_way:
+        """Run an item now or in the next batch; exceptions of `alone` and `together` propagate."""
+        if not self._running:
             turn = self._begin()
             try:
                 return await self._alone(item)
             finally:
                 self._end(turn)
         member: _Member[Item, Result] = _Member(item)
-        if not self._waiting and len(self._under_way) < _UNDER_WAY_MAX:
-            asyncio.get_running_loop().call_soon(self._start_next)  # with all that arrive now
-        self._waiting.append(member)
+        if not self._queue and len(self._running) < _RUNNING_MAX:
+            # In the next turn, so that all requests of this turn share the batch.
+            asyncio.get_running_loop().call_soon(self._start_next)
+        self._queue.append(member)
         return await member.future
 
     async def _run_batch_of_one(self, item: Item) -> Result:
@@ -93,68 +93,69 @@ class Batcher(Generic[Item, Result]):
         return result
 
     async def close(self) -> None:
-        """Wait for the batches whose callers have gone."""
+        """Wait for the batches whose callers have disconnected."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def _begin(self) -> asyncio.TimerHandle:
         turn = asyncio.get_running_loop().call_later(self._late_s, lambda: self._end(turn))
-        self._under_way.add(turn)
+        self._running.add(turn)
         return turn
 
     def _end(self, turn: asyncio.TimerHandle) -> None:
-        """Let the next batch begin, unless it has since this one was late."""
-        if turn in self._under_way:
+        """Start the next batch, unless it was started when this one became late."""
+        if turn in self._running:
             turn.cancel()
-            self._under_way.remove(turn)
+            self._running.remove(turn)
             self._start_next()
 
     def _start_next(self) -> None:
-        if len(self._under_way) < _UNDER_WAY_MAX and (batch := self._take()):
-            # No request's log fields, and no transaction, belong to a batch.
+        if len(self._running) < _RUNNING_MAX and (batch := self._next_batch()):
+            # A batch must not inherit the log fields or the transaction of a single request.
             task = asyncio.get_running_loop().create_task(
-                self._run(batch, self._begin()), context=Context()
+                self._run_batch(batch, self._begin()), context=Context()
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _take(self) -> list[_Member[Item, Result]]:
-        """Take the next batch; what has an identity of another member stays for a later one."""
+    def _next_batch(self) -> list[_Member[Item, Result]]:
         batch: list[_Member[Item, Result]] = []
         later: list[_Member[Item, Result]] = []
-        taken: set[Hashable] = set()
-        while self._waiting and len(batch) < self._size_max:
-            member = self._waiting.popleft()
-            if member.future.done():  # its caller has gone: it is not begun
+        batch_identities: set[Hashable] = set()
+        while self._queue and len(batch) < self._size_max:
+            member = self._queue.popleft()
+            if member.future.done():  # its caller has disconnected
                 continue
             identities = self._identities(member.item)
-            if taken.isdisjoint(identities):
-                taken.update(identities)
+            if batch_identities.isdisjoint(identities):
+                batch_identities.update(identities)
                 batch.append(member)
             else:
                 later.append(member)
-        self._waiting.extendleft(reversed(later))
+        self._queue.extendleft(reversed(later))
         return batch
 
-    async def _run(self, batch: list[_Member[Item, Result]], turn: asyncio.TimerHandle) -> None:
+    async def _run_batch(
+        self, batch: list[_Member[Item, Result]], turn: asyncio.TimerHandle
+    ) -> None:
         try:
             if len(batch) == 1:
                 await self._run_alone(batch[0])
                 return
-            done = await self._run_together(batch)
+            is_done = await self._run_together(batch)
         finally:
             self._end(turn)
-        if not done:
+        if not is_done:
             await asyncio.gather(*map(self._run_alone, batch))
 
     async def _run_together(self, batch: list[_Member[Item, Result]]) -> bool:
-        """Run a batch; False where it failed, so that its items must be run alone."""
+        """Run a batch; False if it failed, so that its items must be run alone."""
         try:
             results = await self._together([member.item for member in batch])
         except StorageUnavailableError as error:
             for member in batch:
                 member.fail(type(error)(*error.args))
-        except Exception:  # noqa: BLE001 - the item at fault raises it again, alone
+        except Exception:  # noqa: BLE001 - the bad item raises it again when it runs alone
             return False
         else:
             for member, result in zip(batch, results, strict=True):
@@ -162,9 +163,9 @@ class Batcher(Generic[Item, Result]):
         return True
 
     async def _run_alone(self, member: _Member[Item, Result]) -> None:
-        if member.future.done():  # its caller has gone since its batch was taken
+        if member.future.done():  # its caller has disconnected since the batch was formed
             return
         try:
             member.succeed(await self._alone(member.item))
-        except Exception as error:  # noqa: BLE001 - it is its caller's
+        except Exception as error:  # noqa: BLE001 - raised to the caller
             member.fail(error)

@@ -8,7 +8,7 @@ from uuid import UUID
 from payintent.domain.case import CaseKind
 from payintent.storage.cases import COLUMNS, SOURCES, CaseRecord, from_row
 from payintent.storage.database import Executor
-from payintent.storage.lists import LOOKED_MAX, KeysetList
+from payintent.storage.lists import SCANNED_MAX, KeysetList
 from payintent.storage.rows import build
 
 
@@ -36,7 +36,7 @@ def _cases(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
         )
         .within(
             "first AS MATERIALIZED",
-            LOOKED_MAX,
+            SCANNED_MAX,
             "SELECT id FROM first",
             "id",
             merchant_id="merchant_id = {}",
@@ -109,7 +109,7 @@ class DisputeRecord:
 def _disputes(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
     return KeysetList("SELECT id FROM dispute", "id", *index, oldest_first=oldest_first).within(
         "first AS",
-        LOOKED_MAX,
+        SCANNED_MAX,
         """
         SELECT d.id, d.case_id, m.status AS case_status, m.merchant_id, m.payment_id,
             d.account_id, d.reference, d.state, d.funds, d.amount_minor::text AS amount_minor,

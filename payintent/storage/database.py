@@ -1,4 +1,4 @@
-"""Access to PostgreSQL: a pool, transactions, and the driver's errors as our own classes."""
+"""Access to PostgreSQL: pooled statements, transactions, and our own exception classes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -37,26 +37,22 @@ from payintent.storage.payer_sealing import PayerSealing
 
 __all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
 
-#: True inside a transaction; ports assert that it is not, since no network is used inside one.
+#: True inside a transaction. Ports assert that it is False: transactions must not use the network.
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
-_ANSWER_S = 1.0  # beyond the time that the server gives a statement
+_ANSWER_S = 1.0  # added to the server's statement timeout
 
 _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
 class Executor(Protocol):
-    """Runs a query: the database for a statement of its own, or a transaction."""
+    """Runs a query, either in its own transaction (`Database`) or in an open one (`Tx`)."""
 
     @property
-    def payer_sealing(self) -> PayerSealing:
-        """Return what seals and opens the values of payers."""
-        ...
+    def payer_sealing(self) -> PayerSealing: ...
 
-    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Return all rows of a query."""
-        ...
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]: ...
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row, or None."""
@@ -71,7 +67,7 @@ async def current_time(database: Executor) -> datetime:
 
 
 class Tx:
-    """One open transaction. Its holder must not use the network."""
+    """An open transaction. Its holder must not use the network."""
 
     def __init__(
         self,
@@ -84,27 +80,25 @@ class Tx:
         self._pool = pool
         self.payer_sealing = payer_sealing
         self.id_generator = id_generator
-        self.wakes_delivery = False  # set where an event is recorded
-        self.after_commit: list[Callable[[], None]] = []  # called once it has committed
+        self.wakes_delivery = False  # True if an event was recorded
+        self.after_commit: list[Callable[[], None]] = []
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Return all rows of a query within this transaction."""
         return await self._connection.fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Return the first row, or None."""
         return await self._connection.fetchrow(query, *args)
 
     async def copy(
         self, table: LiteralString, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """Write rows into a table by COPY, which costs a fraction of an INSERT of arrays."""
+        """Insert rows by COPY, which is much cheaper than an INSERT of arrays."""
         await self._connection.copy_records_to_table(table, records=rows, columns=columns)
 
     async def allow(self, *, statement_s: float, lock_s: float) -> None:
-        """Let each statement take longer, and what this process does between two, until the end.
+        """Raise the timeouts of this transaction, for background work.
 
-        For work that no request waits for.
+        `statement_s` also limits the idle time between two statements.
         """
         await self._connection.fetch(
             """
@@ -130,35 +124,33 @@ class Database:
         self.settings = settings
         self.id_generator = id_generator or IdGenerator()
         self._pool = pool or _open_pool(settings, process)
-        self._payer_sealing: PayerSealing | None = None  # made when it is needed first
-        #: Called after the commit of a transaction that recorded an event.
+        self._payer_sealing: PayerSealing | None = None  # created on first use
+        #: Called after a transaction that recorded an event has committed.
         self.on_event: Callable[[], None] = lambda: None
 
     @property
     def payer_sealing(self) -> PayerSealing:
-        """Return what seals and opens the values of payers, with the key ring of the settings."""
         if self._payer_sealing is None:
             encryption = load_encryption(self.settings)
             self._payer_sealing = PayerSealing(encryption, is_on=self.settings.seal_payer_data)
         return self._payer_sealing
 
     async def open(self) -> None:
-        """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
+        """Connect (`StorageUnavailableError`, or `DatabaseRefusedError` if a retry is useless)."""
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:
-        """Close the pool, waiting briefly for statements under way."""
+        """Close the pool; running statements get up to 5 s to finish."""
         try:
             await asyncio.wait_for(self._pool.close(), timeout=5)
         except TimeoutError:
             self._pool.terminate()
 
     def cut_off(self) -> None:
-        """Cut off every connection; statements under way fail, and the next ones connect anew."""
+        """Drop every connection: running statements fail, later statements reconnect."""
         self._pool.terminate()
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Return all rows of a statement that commits by itself."""
         connection = await self._borrow()
         try:
             return await connection.fetch(query, *args)
@@ -168,7 +160,6 @@ class Database:
             self._pool.release(connection)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Return the first row of a statement that commits by itself."""
         connection = await self._borrow()
         try:
             return await connection.fetchrow(query, *args)
@@ -181,39 +172,32 @@ class Database:
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         """Open a transaction; it commits at the end and rolls back on any exception.
 
-        `lock_timeout_ms` is how long it waits for each lock, where not as long as all others.
+        `lock_timeout_ms` replaces the lock timeout of the settings.
         """
-        async with self._connection() as connection:
-            token = in_transaction.set(True)
-            try:
-                async with transaction(connection, lock_timeout_ms):
-                    tx = Tx(connection, self._pool, self.payer_sealing, self.id_generator)
-                    yield tx
-            finally:
-                in_transaction.reset(token)
+        connection = await self._borrow()
+        token = in_transaction.set(True)
+        try:
+            async with transaction(connection, lock_timeout_ms):
+                tx = Tx(connection, self._pool, self.payer_sealing, self.id_generator)
+                yield tx
+        except _FAILURES as error:
+            raise self._fail(connection, error) from error
+        finally:
+            self._pool.release(connection)
+            in_transaction.reset(token)
         if tx.wakes_delivery:
             self.on_event()
         for call in tx.after_commit:
             call()
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Connection]:
-        connection = await self._borrow()
-        try:
-            yield connection
-        except _FAILURES as error:
-            raise self._fail(connection, error) from error
-        finally:
-            self._pool.release(connection)
-
     def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
-        """Return a view that runs `prove` before every statement of its own and every commit."""
+        """Return a view that calls `prove` before every single statement and every commit."""
         guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, prove)
         guarded.on_event = self.on_event
         return guarded
 
     def _fail(self, connection: Connection, error: BaseException) -> Exception:
-        """Drop connections to a server that takes no writes any more; gives our own error."""
+        """Translate an error; drop the connections to a server that has become read-only."""
         if isinstance(error, READ_ONLY):
             self._pool.discard(connection)
         return _translate_error(error)
@@ -226,9 +210,9 @@ class Database:
 
 
 class GuardedDatabase(Database):
-    """The same pool, but each statement and each commit needs a proof first: an exception or not.
+    """The same pool, but `prove` must not raise before each statement and each commit.
 
-    Two processes that must not both write prove so that they hold the lock.
+    Of two processes that must not both write, only the holder of the lock passes.
     """
 
     def __init__(
@@ -242,25 +226,21 @@ class GuardedDatabase(Database):
         self._prove = prove
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Return all rows of a statement that commits by itself."""
         await self._prove()
         return await super().fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Return the first row of a statement that commits by itself."""
         await self._prove()
         return await super().row(query, *args)
 
     @asynccontextmanager
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
-        """Open a transaction; the proof comes last, before it commits."""
         async with super().transaction(lock_timeout_ms) as tx:
             yield tx
-            await self._prove()
+            await self._prove()  # last, immediately before the commit
 
 
 def _translate_error(error: BaseException) -> Exception:
-    """Map a driver's error to one of our own."""
     if isinstance(error, NOT_TEXT):
         return InvalidTextError()
     if isinstance(error, OLD_SCHEMA):
@@ -271,10 +251,8 @@ def _translate_error(error: BaseException) -> Exception:
         return LockTimeoutError()
     if isinstance(error, DISK_FULL):
         return StorageFullError("the database has no space left on its disk")
-    said = str(error).partition("\n")[0]
-    return StorageUnavailableError(
-        f"{type(error).__name__}: {said}" if isinstance(error, INTERNAL) else type(error).__name__
-    )
+    name, message = type(error).__name__, str(error).partition("\n")[0]
+    return StorageUnavailableError(f"{name}: {message}" if isinstance(error, INTERNAL) else name)
 
 
 def _open_pool(settings: Settings, process: str) -> ConnectionPool:
@@ -290,7 +268,7 @@ def _open_pool(settings: Settings, process: str) -> ConnectionPool:
 
 
 def open_read_pool(settings: Settings) -> ConnectionPool | None:
-    """Make a pool of connections that only read, to the replica; None where there is none."""
+    """Create a pool of read-only connections to the replica; None if none is configured."""
     url, pooled = settings.database_read_url, settings.database_pooled
     if not url:
         return None
@@ -315,5 +293,5 @@ def _server_settings(settings: Settings) -> dict[str, str]:
         "lock_timeout": str(settings.database_lock_timeout_ms),
         "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
         "jit": "off",
-        "random_page_cost": "1.1",  # what is looked up by its key is in memory or on flash
+        "random_page_cost": "1.1",  # rows read by key are in memory or on flash
     }

@@ -10,7 +10,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.storage.database import Executor
-from payintent.storage.lists import LOOKED_MAX, KeysetList
+from payintent.storage.lists import SCANNED_MAX, KeysetList
 from payintent.storage.outbox import DeliveryRecord
 
 
@@ -30,7 +30,7 @@ def _deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> 
     """Look rows up one by one, in the order of the list: what is not listed is not read."""
     return candidates.within(
         "wanted AS",
-        LOOKED_MAX,
+        SCANNED_MAX,
         """
         SELECT w.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
             e.occurred_at

@@ -1,9 +1,10 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUntypedBaseClass=false
-"""The PostgreSQL driver with types: asyncpg ships none, so its casts are here alone.
+"""A typed interface to asyncpg, which ships no types; all casts are in this module.
 
-No statement is ever cancelled: where the driver would send a CancelRequest, the connection is
-closed. A commit that waits for a standby and is cancelled stays committed on this server alone.
+Statements are never cancelled: instead of sending a CancelRequest, the driver closes the
+connection. Cancelling a commit that waits for a standby would leave it committed on the primary
+only.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -19,18 +20,18 @@ from payintent.storage.database_hosts import database_hosts
 Row = Mapping[str, Any]
 
 _CONNECT_TIMEOUT_S = 10.0
-_HOST_TIMEOUT_S = 2.0  # of each host, where the URL has several
+_HOST_TIMEOUT_S = 2.0  # per host, if the URL has several
 _CLOSE_TIMEOUT_S = 2.0
-_STATEMENTS_MAX = 200  # prepared statements that one connection keeps
-_OIDS_BUILT_IN = 16_384  # below it a type has the same number on every server (FirstNormalObjectId)
-#: What a server said of sets of built-in types, such as arrays; the driver asks per connection.
+_STATEMENTS_MAX = 200  # prepared statements per connection
+_OIDS_BUILT_IN = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
+#: Descriptions of built-in types, such as arrays. The driver would query them per connection.
 _built_in_types: dict[frozenset[int], Sequence[Row]] = {}
 
-#: The database is unreachable, shutting down, or has given up on us; the caller may retry.
+#: The database is unreachable, is shutting down, or ended our session; the caller may retry.
 GONE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # raised for a socket that died between two messages
+    asyncpg.InternalClientError,  # a socket closed between two messages
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -38,10 +39,10 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.SerializationError,  # of a replica: the statement was in the way of its replay
+    asyncpg.SerializationError,  # on a replica: the statement conflicted with recovery
     asyncpg.DiskFullError,
-    asyncpg.InternalServerError,  # the server has a fault
-    OSError,  # includes TimeoutError: no connection in time
+    asyncpg.InternalServerError,
+    OSError,  # includes TimeoutError
 )
 INTERNAL: type[BaseException] = asyncpg.InternalServerError
 DISK_FULL: type[BaseException] = asyncpg.DiskFullError
@@ -64,7 +65,7 @@ OLD_SCHEMA: tuple[type[BaseException], ...] = (
 _UNREACHABLE = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # includes a server that takes no writes
+    asyncpg.InternalClientError,  # includes a read-only server
     OSError,
     ValueError,
     OverflowError,
@@ -72,74 +73,62 @@ _UNREACHABLE = (
 
 
 class Connection(Protocol):
-    """One connection, as far as we use it."""
+    """The part of asyncpg's connection that we use."""
 
-    server: str  # the address that it leads to
+    server: str  # the URL of its host
 
-    async def fetch(self, query: str, *args: object) -> list[Row]:
-        """Return all rows of a query."""
-        ...
+    async def fetch(self, query: str, *args: object) -> list[Row]: ...
 
-    async def fetchrow(self, query: str, *args: object) -> Row | None:
-        """Return the first row, or None."""
-        ...
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
 
     async def fetchval(self, query: str, *args: object) -> Any:
         """Return the first column of the first row."""
         ...
 
     async def execute(self, query: str, *args: object) -> str:
-        """Run a statement, or several where there are no arguments."""
+        """Run a statement, or several if there are no arguments."""
         ...
 
     async def copy_records_to_table(
         self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
-    ) -> str:
-        """Write rows into a table by COPY."""
-        ...
+    ) -> str: ...
 
-    async def add_listener(self, channel: str, callback: Callable[..., object]) -> None:
-        """Call `callback` for each notification on a channel."""
-        ...
+    async def add_listener(self, channel: str, callback: Callable[..., object]) -> None: ...
 
     def add_termination_listener(self, callback: Callable[[object], object]) -> None:
         """Call `callback` when the connection is closed or lost."""
         ...
 
-    def is_closed(self) -> bool:
-        """Tell whether the connection can no longer be used."""
-        ...
+    def is_closed(self) -> bool: ...
 
-    def is_in_transaction(self) -> bool:
-        """Tell whether a transaction is open."""
-        ...
+    def is_in_transaction(self) -> bool: ...
 
     def is_read_only(self) -> bool:
-        """Tell whether the server has reported that it takes no writes."""
+        """Return True if the server has reported that it is read-only."""
         ...
 
     def statement_count(self) -> int:
-        """Return how many statements were begun; it stands still while one is under way."""
+        """Count the statements begun; the count does not change while a statement is running."""
         ...
 
     async def close(self) -> None:
-        """Close the connection after telling the server; cut it off where that takes long."""
+        """Close the connection gracefully, but terminate it after 2 s."""
         ...
 
     def terminate(self) -> None:
-        """Cut off the connection at once; harmless where it is closed."""
+        """Drop the connection at once; does nothing if it is closed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _NotSent:
-    """Stands for a question that was not sent, so that nothing prepared before it was lost."""
+    """Replaces the prepared introspection statement that was not needed."""
 
     name: str = "not sent"
 
 
 class _UncancelledConnection(asyncpg.Connection):
-    """A connection that is closed where the driver would have its statement cancelled."""
+    """A connection that closes itself instead of cancelling its statement."""
 
     server = ""
 
@@ -148,7 +137,7 @@ class _UncancelledConnection(asyncpg.Connection):
         typeoids: Iterable[int],
         timeout: float | None,  # noqa: ASYNC109 - the driver's own
     ) -> tuple[Any, Any]:
-        """Ask about built-in types once in a process: it takes three round trips and 3 ms."""
+        """Query built-in types once per process: a query takes three round trips and 3 ms."""
         oids = frozenset(typeoids)
         if oids in _built_in_types:
             return _built_in_types[oids], _NotSent()
@@ -158,28 +147,25 @@ class _UncancelledConnection(asyncpg.Connection):
         return types, statement
 
     def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
-        """Close the socket: the driver calls this after a timeout and for a cancelled task.
+        """Close the socket; the driver calls this after a timeout and for a cancelled task.
 
-        The protocol is still at work, so that it learns of it in the next turn of the loop.
+        The protocol is still running and notices in the next turn of the event loop.
         """
         del waiter, cancel_waiter
         self._aborted = True
         self._transport.abort()
 
     def is_read_only(self) -> bool:
-        """Tell whether the server has reported that it takes no writes."""
-        reported = cast("object", self.get_settings())
+        settings = cast("object", self.get_settings())
         return (
-            getattr(reported, "default_transaction_read_only", "off") == "on"
-            or getattr(reported, "in_hot_standby", "off") == "on"
+            getattr(settings, "default_transaction_read_only", "off") == "on"
+            or getattr(settings, "in_hot_standby", "off") == "on"
         )
 
     def statement_count(self) -> int:
-        """Return how many statements were begun; it stands still while one is under way."""
         return self._protocol.queries_count if self._protocol else 0
 
     async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109
-        """Close the connection after telling the server; cut it off where that takes long."""
         try:
             await super().close(timeout=timeout)
         except GONE:
@@ -189,9 +175,10 @@ class _UncancelledConnection(asyncpg.Connection):
 async def connect(
     url: str, name: str = "payintent", statement_timeout_s: float | None = None
 ) -> Connection:
-    """Open a connection of its own, for LISTEN, migrations or locks, under a name.
+    """Open a connection outside a pool, for LISTEN, migrations or locks.
 
-    A statement that takes longer than `statement_timeout_s` ends the connection.
+    `name` is its `application_name`. A statement that exceeds `statement_timeout_s` ends the
+    connection.
     """
     return await _connect(
         url,
@@ -205,10 +192,10 @@ async def connect(
 async def connect_as(
     url: str, server_settings: dict[str, str], *, pooled: bool, writes: bool = True
 ) -> Connection:
-    """Open a connection of a pool; `pooled` where a pooler stands between.
+    """Open a connection for a pool; `pooled` is True behind a pooler such as PgBouncer.
 
-    A server that takes no writes is refused, unless the pool only reads; then there is another
-    server to read from, and this one gets little time to answer.
+    A read-only server is refused if `writes` is True. Otherwise the timeout is short, because reads
+    can fall back to the primary.
     """
     return await _connect(
         url,
@@ -225,21 +212,21 @@ async def transaction(
 ) -> AsyncGenerator[None]:
     """Open a transaction; it commits at the end of the block and rolls back on an exception.
 
-    It waits for each lock so long; without `lock_timeout_ms`, as long as the connection is set to.
+    `lock_timeout_ms` replaces the lock timeout of the connection.
     """
-    patience = f"; SET LOCAL lock_timeout = {lock_timeout_ms:d}" if lock_timeout_ms else ""
-    await connection.execute(f"BEGIN{patience}")
+    lock_timeout = f"; SET LOCAL lock_timeout = {lock_timeout_ms:d}" if lock_timeout_ms else ""
+    await connection.execute(f"BEGIN{lock_timeout}")
     try:
         yield
     except BaseException:
         await _roll_back(connection)
         raise
-    if await connection.execute("COMMIT") != "COMMIT":  # one of its statements had failed
+    if await connection.execute("COMMIT") != "COMMIT":  # a statement had failed
         raise asyncpg.InterfaceError("the transaction was rolled back")
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Roll back; a connection that cannot is cut off, and with it its transaction."""
+    """Roll back, or drop the connection and thereby its transaction."""
     try:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
@@ -248,12 +235,12 @@ async def _roll_back(connection: Connection) -> None:
 
 
 def _writable(url: str) -> str | None:
-    """Ask for a server that takes writes, unless the URL itself says which one it wants."""
+    """Request a writable server, unless the URL has its own `target_session_attrs`."""
     return None if "target_session_attrs=" in url else "read-write"
 
 
 async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
-    """Try the hosts of a URL one by one, for as long each as one may take."""
+    """Try the hosts of a URL in turn, each with its own timeout."""
     try:
         hosts = database_hosts(url)
     except ValueError as error:
@@ -269,25 +256,25 @@ async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
             hosts.mark_bad(number)
             failures.append(error)
         except BaseException:
-            hosts.mark_bad(number)  # cancelled while this host gave no answer
+            hosts.mark_bad(number)  # cancelled while waiting for this host
             raise
         else:
             hosts.mark_good(number)
             return connection
-    # What trying again cannot mend is said only where every host says so.
-    passing = [error for error in failures if not isinstance(error, RefusedConnectionError)]
-    raise (passing or failures)[0]
+    # Report a final refusal only if every host refuses.
+    temporary = [error for error in failures if not isinstance(error, RefusedConnectionError)]
+    raise (temporary or failures)[0]
 
 
 async def _connect_host(url: str, timeout_s: float, options: dict[str, Any]) -> Connection:
     try:
-        opened = await asyncpg.connect(
+        connection = await asyncpg.connect(
             url,
-            timeout=timeout_s,  # type: ignore[arg-type] - a float will do
+            timeout=timeout_s,  # type: ignore[arg-type] - a float is accepted
             connection_class=_UncancelledConnection,
             **options,
         )
     except _UNREACHABLE as error:
         raise connect_error(error) from error
-    opened.server = url
-    return cast("Connection", opened)
+    connection.server = url
+    return cast("Connection", connection)

@@ -1,4 +1,4 @@
-"""The encryption keys that the database knows, and every value that is encrypted with one."""
+"""Records of encryption keys, and queries for the values that are encrypted with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has encrypted something; `mark` tells it from another key of the same name."""
+    """A key that has been used to encrypt; `mark` distinguishes keys of the same name."""
 
     name: str
     mark: str
@@ -22,8 +22,6 @@ class EncryptionKeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedRow:
-    """One encrypted callback secret and its row."""
-
     id: UUID
     merchant_id: int
     sealed: bytes
@@ -31,7 +29,7 @@ class EncryptedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedCredentials:
-    """The encrypted credentials of one account, and the context they are bound to."""
+    """The encrypted credentials of a gateway account, and the context they are bound to."""
 
     id: int
     provider: str
@@ -40,7 +38,7 @@ class SealedCredentials:
 
 
 async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
-    """Return the fingerprint of this database's pepper; stores `ours` where there is none."""
+    """Return the fingerprint of this database's pepper; store `ours` if there is none."""
     row = await database.row(
         """
         INSERT INTO installation AS i (pepper_mark)
@@ -56,7 +54,7 @@ async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
 
 
 async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
-    """List the keys that have encrypted something, newest first."""
+    """List the keys, newest first."""
     rows = await database.fetch(
         "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
         _KEYS_MAX,
@@ -65,7 +63,7 @@ async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
 
 
 async def record_writing_key(database: Executor, name: str, mark: str) -> None:
-    """Record that a key encrypts, for the first time or again."""
+    """Record that a key is in use, for the first time or again."""
     await database.fetch(
         """
         INSERT INTO ring_key (name, mark)
@@ -79,7 +77,7 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
 
 
 async def lock_writing_key(tx: Tx, name: str) -> bool:
-    """Tell whether a key is in use; it cannot be retired until this transaction ends."""
+    """Return True if a key is in use; it cannot be retired until this transaction ends."""
     row = await tx.row(
         "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
     )
@@ -92,7 +90,7 @@ async def lock_all_keys(tx: Tx) -> None:
 
 
 async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[str]:
-    """Mark all other keys as no longer needed, but for those that are; returns their names."""
+    """Retire all keys except `writer` and the `needed` keys; return their names."""
     rows = await tx.fetch(
         """
         UPDATE ring_key
@@ -107,7 +105,7 @@ async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[
 
 
 async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[EncryptedRow]:
-    """Lock callback secrets in the order of their ids, a batch at a time."""
+    """Lock the next batch of callback secrets, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT id, merchant_id, sealed
@@ -124,7 +122,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
 
 
 async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
-    """Count the callback secrets that do not begin as the writing key's do."""
+    """Count the callback secrets that do not begin with `writer_prefix`."""
     row = await database.row(
         """
         SELECT count(*) AS n
@@ -138,7 +136,7 @@ async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix
 
 
 async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
-    """Lock gateway accounts in the order of their ids, a batch at a time."""
+    """Lock the next batch of gateway accounts, ordered by id."""
     rows = await tx.fetch(
         """
         SELECT id, provider, base_url, sealed
@@ -155,5 +153,4 @@ async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCred
 
 
 async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
-    """Store a callback secret that was encrypted with another key."""
     await tx.fetch("UPDATE callback_secret SET sealed = $2 WHERE id = $1", secret_id, sealed)

@@ -1,7 +1,7 @@
-"""Waking dispatchers: one NOTIFY after a commit, at most one per 20 ms, on its own connection.
+"""Wake dispatchers by a NOTIFY after a commit, at most every 20 ms, on a separate connection.
 
-A NOTIFY inside a transaction takes a lock that the whole cluster shares at commit. A lost
-notification does no harm, for dispatchers also poll.
+A NOTIFY inside a transaction would take a cluster-wide lock at commit. A lost notification is
+harmless, because dispatchers also poll.
 """
 
 import asyncio
@@ -15,30 +15,30 @@ CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
 _RETRY_S = 1.0
 _ANSWER_S = 5.0  # how long the server may take
-_PROOF_EVERY_S = 10.0  # a listener that hears nothing sees whether its server is still there
+_PROBE_EVERY_S = 10.0  # an idle listener checks its connection
 
 _log = get_logger("wake")
 
 
 class EventNotifier:
-    """Notifies dispatchers in all processes of a recorded event, or listens for that."""
+    """Notifies dispatchers in all processes of recorded events, or listens for notifications."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wanted = asyncio.Event()
+        self._is_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake dispatchers soon; returns at once."""
+        """Wake the listeners of this process, and notify other processes soon."""
         for listener in self._listeners:
             listener()
-        self._wanted.set()
+        self._is_due.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._notify())
 
     async def listen(self, callback: Callable[[], None]) -> None:
-        """Call `callback` for each wake-up, from this process or another; runs until cancelled."""
+        """Call `callback` for each notification of any process, until cancelled."""
         self._listeners.append(callback)
         try:
             while True:
@@ -51,7 +51,6 @@ class EventNotifier:
             self._listeners.remove(callback)
 
     async def close(self) -> None:
-        """Cancel the task that sends notifications, and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -64,7 +63,7 @@ class EventNotifier:
             await connection.add_listener(CHANNEL, lambda *_: callback())
             while not lost.is_set():
                 await connection.fetchval("SELECT 1")
-                await wait_until_stopped(lost, _PROOF_EVERY_S)
+                await wait_until_stopped(lost, _PROBE_EVERY_S)
         finally:
             await connection.close()
 
@@ -73,8 +72,8 @@ class EventNotifier:
         try:
             connection = await connect(self._url, "payintent-notify", _ANSWER_S)
             while True:
-                await self._wanted.wait()
-                self._wanted.clear()
+                await self._is_due.wait()
+                self._is_due.clear()
                 await connection.execute(f"NOTIFY {CHANNEL}")
                 await asyncio.sleep(_PAUSE_S)
         except GONE as error:

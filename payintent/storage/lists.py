@@ -1,4 +1,4 @@
-"""Lists that are read page by page, in the order of a key."""
+"""Statements for keyset pagination."""
 
 from string import Formatter
 from typing import LiteralString, cast
@@ -7,20 +7,20 @@ from uuid import UUID
 from payintent.storage.database import Executor, Row
 
 FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
-#: Rows that a list looks through if no index holds what is listed in the order of its key.
-LOOKED_MAX: LiteralString = "10000"
-_PLACES: tuple[LiteralString, ...] = (
+#: Rows that a list scans if no index has the listed rows in the order of the key.
+SCANNED_MAX: LiteralString = "10000"
+_PARAMETERS: tuple[LiteralString, ...] = (
     *("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10"),
     *("$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18", "$19", "$20"),
 )
 
 
 class KeysetList:
-    """The statement of a list; its text is the same whatever is filtered by.
+    """The statement of a list, with the same text for every combination of filters.
 
-    A connection prepares a statement per text, and a text per combination of filters would be too
-    many: a condition of `given` is switched off by the value NULL. `{name}` in a text stands for
-    the value of that name, `{}` in a condition of `given` for the value of its own.
+    A connection caches prepared statements by text, and one text per combination would be too many.
+    Therefore each condition of `filters` is disabled by the value NULL. `{name}` in a text is the
+    parameter of that name; `{}` in a condition of `filters` is that filter's own parameter.
     """
 
     text: LiteralString
@@ -32,26 +32,26 @@ class KeysetList:
         *where: LiteralString,
         oldest_first: bool = False,
         merchant: LiteralString = "",
-        **given: LiteralString,
+        **filters: LiteralString,
     ) -> None:
-        """List the rows of `select` beyond the last key of the page before.
+        """List the rows of `select` after the last key of the previous page.
 
-        With the column `merchant`, list the rows of one merchant. Only an index of each merchant's
-        rows has the order that this asks for: in the order of the key alone, all merchants' rows
-        might be read, which is slow if this merchant's are old or few.
+        With the column `merchant`, list the rows of a single merchant. Only an index by merchant
+        can provide this order: an index by key alone might scan the rows of all merchants, which is
+        slow if the rows of this merchant are old or few.
         """
-        self._places = dict[str, LiteralString]()
+        self._parameters = dict[str, LiteralString]()
         self._direction: LiteralString = "ASC" if oldest_first else "DESC"
         self._end = FIRST_ID if oldest_first else LAST_ID
         self._with: LiteralString = ""
         last: LiteralString = "({last}, {last_id})" if "," in key else "{last}"
         beyond: LiteralString = " > " if oldest_first else " < "
-        of_one: list[LiteralString] = []
+        scope: list[LiteralString] = []
         order: LiteralString = key
         if merchant:
-            of_one = [merchant + " BETWEEN {merchant_id} AND {merchant_id}"]
+            scope = [merchant + " BETWEEN {merchant_id} AND {merchant_id}"]
             order = merchant + ", " + key
-        self._select(select, order, [*of_one, "(" + key + ")" + beyond + last, *where], given)
+        self._select(select, order, [*scope, "(" + key + ")" + beyond + last, *where], filters)
 
     def within(
         self,
@@ -59,49 +59,46 @@ class KeysetList:
         limit: LiteralString,
         select: LiteralString,
         order: LiteralString,
-        **given: LiteralString,
+        **filters: LiteralString,
     ) -> "KeysetList":
-        """Name what is listed so far, up to a limit, and list what `select` reads from it."""
+        """Make the statement so far a CTE called `name`, and list the rows that `select` reads."""
         separator: LiteralString = ", " if self._with else "WITH "
         limited = self._rows + " LIMIT " + self._fill(limit)
         self._with += separator + name + " (" + limited + ") "
-        self._select(select, order, [], given)
+        self._select(select, order, [], filters)
         return self
 
     async def page(
         self, database: Executor, last: object, /, limit: int, **values: object
     ) -> list[Row]:
-        """Read a page; `last` is the key that ended the page before, None for the first page.
-
-        If an id completes the key, `last` has both.
-        """
+        """Read a page after the key `last`, which may be a tuple with an id; None: the first."""
         if isinstance(last, tuple):
             last, values["last_id"] = cast("tuple[object, UUID]", last)
         values |= {"last": self._end if last is None else last, "limit": limit}
-        return await database.fetch(self.text, *(values[name] for name in self._places))
+        return await database.fetch(self.text, *(values[name] for name in self._parameters))
 
     def _select(
         self,
         select: LiteralString,
         order: LiteralString,
         where: list[LiteralString],
-        given: dict[str, LiteralString],
+        filters: dict[str, LiteralString],
     ) -> None:
         conditions: list[LiteralString] = [self._fill(condition) for condition in where]
-        for name, condition in given.items():
-            place = self._place(name)
-            conditions.append("(" + condition.format(place) + " OR " + place + " IS NULL)")
-        chosen: LiteralString = " WHERE " + " AND ".join(conditions) if conditions else ""
-        directed: LiteralString = order.replace(", ", " " + self._direction + ", ")
-        ordered: LiteralString = " ORDER BY " + directed + " " + self._direction
-        self._rows: LiteralString = self._fill(select) + chosen + ordered
-        self.text = self._with + self._rows + " LIMIT " + self._place("limit")
+        for name, condition in filters.items():
+            parameter = self._parameter(name)
+            conditions.append("(" + condition.format(parameter) + " OR " + parameter + " IS NULL)")
+        where_clause: LiteralString = " WHERE " + " AND ".join(conditions) if conditions else ""
+        columns: LiteralString = order.replace(", ", " " + self._direction + ", ")
+        order_clause: LiteralString = " ORDER BY " + columns + " " + self._direction
+        self._rows: LiteralString = self._fill(select) + where_clause + order_clause
+        self.text = self._with + self._rows + " LIMIT " + self._parameter("limit")
 
     def _fill(self, text: LiteralString) -> LiteralString:
         for _, name, _, _ in Formatter().parse(text):
             if name:
-                self._place(name)
-        return text.format(**self._places)
+                self._parameter(name)
+        return text.format(**self._parameters)
 
-    def _place(self, name: str) -> LiteralString:
-        return self._places.setdefault(name, _PLACES[len(self._places)])
+    def _parameter(self, name: str) -> LiteralString:
+        return self._parameters.setdefault(name, _PARAMETERS[len(self._parameters)])

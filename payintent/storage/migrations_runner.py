@@ -1,10 +1,10 @@
 """Schema migrations: numbered SQL files, forward only, each in a transaction with its record.
 
-A file that begins with `-- concurrently` builds indexes while the tables are in use: its statements
-run one by one outside a transaction, and start again if a build was interrupted.
+A file that begins with `-- concurrently` builds indexes while the tables are in use. Its statements
+run separately, outside a transaction, and can be repeated after an interrupted build.
 
-Version 1.0 begins a new history with `0001_initial`. A database of the last version before it is
-upgraded once, by a script of its own; any older database has to be upgraded to that version first.
+Version 1.0 begins a new history with `0001_initial`. A database of the last version before 1.0 is
+upgraded by `upgrade_from_249.sql`; an older database must be upgraded to that version first.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from payintent.storage.driver import (
 )
 
 FOLDER = Path(__file__).parent / "migrations"
-_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in any process
-_ANSWER_S = 5.0  # how long the server may take to read the history
+_LOCK = 0x7061_7969_6E74  # "payint": all processes migrate one at a time
+_ANSWER_S = 5.0  # how long reading the history may take
 _LOCK_EVERY_S = 0.1
 _SETTINGS = "SET LOCAL lock_timeout = '5s'"
 _CONCURRENTLY = "-- concurrently"
@@ -44,16 +44,16 @@ CREATE TABLE IF NOT EXISTS schema_migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 )
 """
-#: The first migration of every history before 1.0.
+#: The first migration of histories before 1.0.
 _FIRST_BEFORE_1_0 = "0001_core"
-#: The digest of all numbers and checksums of the last version before 1.0.
+#: The digest of all numbers and checksums in the last version before 1.0.
 _LAST_BEFORE_1_0 = "37c24bafc8f653c4ae1c74f9d993b0439f6bd5adbb9a14421e8b2a20bf9bc8bf"
 _UPGRADE = Path(__file__).parent / "upgrade_from_249.sql"
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file: `0001_initial.sql` has the number 1."""
+    """A file: `0001_initial.sql` has the number 1."""
 
     number: int
     name: str
@@ -61,42 +61,36 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Return a digest that reveals if a file was changed after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether its statements run one by one, outside a transaction."""
         return self.sql.startswith(_CONCURRENTLY)
 
     @property
     def statements(self) -> list[str]:
-        """Return the statements of a concurrent file."""
         return [part for text in _COMMENT.sub("", self.sql).split(";") if (part := text.strip())]
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedMigration:
-    """The record of a migration in the database."""
-
     name: str
     checksum: str
 
 
 class MigrationChangedError(Exception):
-    """The text of an applied migration has changed; migrations must never be edited."""
+    """An applied migration was edited, which is not allowed."""
 
 
 class OldSchemaError(Exception):
-    """The database is of a version before 1.0 that cannot be upgraded directly."""
+    """The database has a version before 1.0 that cannot be upgraded directly."""
 
 
 class GrantsError(Exception):
-    """The statements that grant rights were refused; none of them took effect."""
+    """The statements that grant privileges failed; none of them took effect."""
 
 
 def all_migrations() -> list[Migration]:
-    """Read the files in their order."""
     return [
         Migration(int(path.name[:4]), path.stem, path.read_text())
         for path in sorted(FOLDER.glob("[0-9]*.sql"))
@@ -104,22 +98,22 @@ def all_migrations() -> list[Migration]:
 
 
 async def migrate(url: str, grants: str = "") -> list[str]:
-    """Apply the missing migrations and return their names; safe from many processes at once.
+    """Apply the missing migrations and return their names; several processes may do so at once.
 
-    Each runs in a transaction: if one fails, those before it stay (`PermissionDeniedError`,
-    `LockTimeoutError`, `StorageUnavailableError`). `grants` are statements that run after them,
-    each time (`GrantsError`).
+    Each migration commits separately, so earlier ones remain if a later one fails
+    (`PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError`). The statements of
+    `grants` run every time, at the end (`GrantsError`).
     """
-    async with _connected(url, None) as connection:
-        done = await _migrate(connection)
+    async with _connection(url, None) as connection:
+        names = await _migrate(connection)
         if grants:
             await _grant(connection, grants)
-        return done
+        return names
 
 
 @asynccontextmanager
-async def _connected(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
-    """Connect for a block, with the driver's errors as our own."""
+async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
+    """Connect for a block, and translate the driver's errors."""
     try:
         connection = await connect(url, "payintent-migrate", statement_timeout_s)
         try:
@@ -129,7 +123,7 @@ async def _connected(url: str, statement_timeout_s: float | None) -> AsyncGenera
     except NO_PERMISSION as error:
         raise PermissionDeniedError(str(error).partition("\n")[0]) from error
     except LOCK_TIMEOUT as error:
-        raise LockTimeoutError("a migration waited too long for a lock; start it again") from error
+        raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
     except GONE as error:
         raise storage_error(error) from error
 
@@ -139,27 +133,27 @@ async def _migrate(connection: Connection) -> list[str]:
     await connection.execute(_RECORDS)
     migrations = all_migrations()
     applied = await _read_applied(connection)
-    done = list[str]()
+    names = list[str]()
     if (first := applied.get(1)) and first.name == _FIRST_BEFORE_1_0:
         _require_last_before_1_0(applied)
         await _upgrade(connection, migrations[0])
-        done.append(migrations[0].name)
+        names.append(migrations[0].name)
         applied = await _read_applied(connection)
     for migration in migrations:
         if await _apply(connection, migration, applied.get(migration.number)):
-            done.append(migration.name)
-    return done
+            names.append(migration.name)
+    return names
 
 
 async def _grant(connection: Connection, grants: str) -> None:
     try:
         await connection.execute(grants)
     except POSTGRES_ERROR as error:
-        raise GrantsError(f"the grants were refused: {str(error).partition(chr(10))[0]}") from error
+        raise GrantsError(f"the grants failed: {str(error).partition(chr(10))[0]}") from error
 
 
 async def _lock(connection: Connection) -> None:
-    """Take the lock by polling: an index build would wait for a statement that waits for it."""
+    """Poll for the lock: a blocked statement would block a concurrent index build in turn."""
     while True:
         if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
             return
@@ -167,11 +161,11 @@ async def _lock(connection: Connection) -> None:
 
 
 async def pending(url: str) -> list[str]:
-    """Return the migrations that the database lacks, or has with another text.
+    """Return the migrations that are missing or were applied with a different text.
 
-    Raises `StorageUnavailableError` if it is unreachable, `PermissionDeniedError` without a grant.
+    Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """
-    async with _connected(url, _ANSWER_S) as connection:
+    async with _connection(url, _ANSWER_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _read_applied(connection) if has_table else {}
     checksums = {number: record.checksum for number, record in applied.items()}
@@ -194,7 +188,7 @@ def _require_last_before_1_0(applied: Mapping[int, AppliedMigration]) -> None:
 
 
 async def _upgrade(connection: Connection, initial: Migration) -> None:
-    """Turn the last schema before 1.0 into the initial one, and begin a new history."""
+    """Convert the last schema before 1.0 to the initial schema, and begin a new history."""
     try:
         async with transaction(connection):
             await connection.execute(_SETTINGS)
@@ -224,19 +218,18 @@ async def _apply(
 
 
 async def _build_indexes(connection: Connection, migration: Migration) -> None:
-    """Run the statements of a concurrent file, after dropping what an interrupted build left."""
     for statement in migration.statements:
         if index := _INDEX.search(statement):
-            await _drop_broken(connection, index[1])
+            await _drop_invalid(connection, index[1])
         await connection.execute(statement)
 
 
-async def _drop_broken(connection: Connection, index: str) -> None:
-    """Drop an index whose build was interrupted: it is never used, but it exists by its name."""
-    is_broken = await connection.fetchval(
+async def _drop_invalid(connection: Connection, index: str) -> None:
+    """Drop the index of an interrupted build: it is unused but occupies the name."""
+    is_invalid = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
     )
-    if is_broken:
+    if is_invalid:
         await connection.execute(f"DROP INDEX CONCURRENTLY {index}")
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.domain.refund import OUTSIDE
 from payintent.storage.database import Executor, Tx
-from payintent.storage.lists import LOOKED_MAX, KeysetList
+from payintent.storage.lists import SCANNED_MAX, KeysetList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def _refunds(
         KeysetList(_SCANNED + source, "id", *index, oldest_first=oldest_first)
         .within(
             "first AS MATERIALIZED",
-            LOOKED_MAX,
+            SCANNED_MAX,
             "SELECT id FROM first",
             "id",
             merchant_id="merchant_id = {}",

@@ -1,4 +1,4 @@
-"""Records of rows."""
+"""Build records from rows."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,9 +9,9 @@ Record = TypeVar("Record")
 
 
 def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
-    """Build a dataclass with slots from the columns that have its fields' names.
+    """Build a slotted dataclass from the columns named like its fields.
 
-    `values` has the fields that are no column, or another type than it.
+    `values` supplies the fields without a column, or with a different type than the column.
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)

@@ -1,4 +1,4 @@
-"""What the database server is: its version, and how its clock stands to this host's."""
+"""Version, clock and connection limit of the database server."""
 
 import time
 from dataclasses import dataclass
@@ -11,19 +11,14 @@ _PER_MAJOR = 10_000  # 150004 is 15.4
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """One look at the server; `clock_ahead_s` is negative where its clock is behind ours.
-
-    `connections_max` is how many connections it allows to roles that are no superuser's.
-    """
-
     version: int
-    clock_ahead_s: float
-    compiles: bool  # `jit` as a connection of the pool has it
-    connections_max: int
+    clock_ahead_s: float  # negative if the server's clock is behind ours
+    compiles: bool  # the `jit` setting of a pooled connection
+    connections_max: int  # without those reserved for superusers
 
 
 async def read_facts(database: Database) -> ServerFacts:
-    """Read version and clock; the clock's difference is certain to the length of the call."""
+    """Read the facts; the clock difference is accurate to the duration of the query."""
     started = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"
@@ -43,5 +38,5 @@ async def read_facts(database: Database) -> ServerFacts:
 
 
 def outside(at: float, started: float, ended: float) -> float:
-    """Return how far a time is before or after a span; 0 within it."""
+    """Return the distance from a time to an interval: negative before it, 0 inside it."""
     return min(at - started, 0.0) + max(at - ended, 0.0)

@@ -62,7 +62,7 @@ def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(
     grants.write_text("GRANT SELECT ON payment TO PUBLIC;")
     assert run("migrate", "--grants", grants).out == "nothing to do\n"
     grants.write_text("BEGIN; GRANT SELECT ON payments TO PUBLIC; COMMIT;")
-    refused = 'payintent: the grants were refused: relation "payments" does not exist'
+    refused = 'payintent: the grants failed: relation "payments" does not exist'
     assert run("migrate", "--grants", grants).line == refused
     unread = run("migrate", "--grants", tmp_path / "none.sql").line
     assert unread.endswith("none.sql cannot be read: No such file or directory")

@@ -319,7 +319,7 @@ async def test_while_another_worker_compares_a_chain_nobody_else_does(ground: Ch
     await _paid(ground)
     url = ground.world.service.settings.database_url
     async with hold_advisory_lock(url, f"compare:{ground.slug}") as lock:
-        assert lock.held
+        assert lock.is_held
         await compare_chain(_comparison(ground), ground.slug)
         assert await ground.world.perform(ListReconciliationRuns()) == []
     assert (await _compare(ground)).run.status == "matched"

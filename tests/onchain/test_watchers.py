@@ -158,10 +158,10 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
         hold_advisory_lock(url, "watch:native") as first,
         hold_advisory_lock(url, "watch:native") as second,
     ):
-        assert first.held
-        assert not second.held
+        assert first.is_held
+        assert not second.is_held
         async with hold_advisory_lock(url, "watch:bsc") as elsewhere:
-            assert elsewhere.held
+            assert elsewhere.is_held
         raw = await asyncpg.connect(url)
         await raw.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks "
@@ -170,11 +170,11 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
         )
 
         async def lost() -> bool:
-            return not first.held
+            return not first.is_held
 
         async def taken() -> bool:
             async with hold_advisory_lock(url, "watch:native") as third:
-                return third.held
+                return third.is_held
 
         await until(lost)
         await until(taken)
@@ -185,7 +185,7 @@ async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
     """What is read and what is written at the same time are both proven."""
     async with hold_advisory_lock(settings.database_url, "watch:native", proof_s=0) as lock:
         await asyncio.gather(*(lock.prove() for _ in range(3)))
-        assert lock.held
+        assert lock.is_held
 
 
 @contextmanager

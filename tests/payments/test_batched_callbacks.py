@@ -129,7 +129,7 @@ async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
 async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "_UNDER_WAY_MAX", 1)  # no batch can overtake the first
+    monkeypatch.setattr(batcher, "_RUNNING_MAX", 1)  # no batch can overtake the first
     (payment, session_id), (other, other_session) = [await selected(world) for _ in range(2)]
     stored = told(session_id, SessionReport(state=GatewaySessionState.OPEN))
     await receive(world, stored)

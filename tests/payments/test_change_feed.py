@@ -22,7 +22,7 @@ async def test_a_look_that_fails_by_a_bug_ends_no_stream() -> None:
         return dict.fromkeys(keys, "changed")
 
     wake = EventNotifier(_NOWHERE)
-    feed = ChangeFeed[int](change_markers, wake, of_one_max=1)
+    feed = ChangeFeed[int](change_markers, wake, per_key_max=1)
     subscriber = ChangeSubscriber()
     with capture_logs() as lines, feed.subscribe(7, subscriber):
         async with asyncio.timeout(10):

@@ -206,7 +206,7 @@ async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
     url = shop.world.service.settings.database_url
     shop.days += 1
     async with hold_advisory_lock(url, f"movements:{shop.account_id}") as lock:
-        assert lock.held
+        assert lock.is_held
         assert await shop.next_day() == [run]
 
 

@@ -21,7 +21,7 @@ async def test_what_is_waited_for_is_said_once_before_it_is_given_up() -> None:
     async def silent() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(StorageUnavailableError, match="no answer in time"):
+    with pytest.raises(StorageUnavailableError, match="it did not respond in time"):
         await wait_for_database(silent, 0.05, lambda: said.append("waiting"))
     assert said == ["waiting"]
 

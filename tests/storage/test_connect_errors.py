@@ -114,7 +114,7 @@ async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
     settings: Settings,
 ) -> None:
     url = settings.database_url.replace("sslmode=disable", "sslmode=require")
-    assert await _refusal(settings, url) == "it speaks no TLS, and sslmode asks for it"
+    assert await _refusal(settings, url) == "it does not support TLS, which sslmode requires"
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
             "sorry, too many clients already",
         ),
         (asyncpg.ProtocolViolationError("query_wait_timeout"), "query_wait_timeout"),
-        (TimeoutError(), "no answer in time"),
+        (TimeoutError(), "it did not respond in time"),
         (
             OSError(113, "Connect call failed ('10.0.0.9', 5432)"),
             "no route to host",
         ),
         (
             FileNotFoundError(2, "No such file or directory"),
-            "no such file: a socket, or a certificate that its URL names",
+            "no such file: the socket, or a certificate in the URL",
         ),
         (asyncpg.InternalClientError("at 10.0.0.9"), "InternalClientError"),
     ],

@@ -180,7 +180,7 @@ async def test_a_server_that_takes_no_writes_is_not_connected_to(
     name = urlsplit(database_url).path[1:]
     await world.rows(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     database = Database(world.service.settings)
-    with pytest.raises(StorageUnavailableError, match="it takes no writes"):
+    with pytest.raises(StorageUnavailableError, match="it is a standby or read-only"):
         await database.fetch("SELECT 1")
     await world.rows(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
     await database.fetch("SELECT 1")
@@ -250,7 +250,7 @@ async def test_a_lock_whose_server_does_not_answer_is_not_held(
         proxy.freeze()
         with pytest.raises(LockLostError):
             await lock.prove()
-        assert not lock.held
+        assert not lock.is_held
     assert proxy.cancels == 0
 
 
