@@ -71,7 +71,7 @@ async def check_ledger(service: Service) -> bool:
             ledger_account=difference.account,
             currency=difference.currency,
             chain=difference.chain,
-            ledger_minor=str(difference.ledger_minor),
-            facts_minor=str(difference.facts_minor),
+            ledger_minor=difference.ledger_minor,
+            facts_minor=difference.facts_minor,
         )
     return False

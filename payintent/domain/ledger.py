@@ -1,8 +1,8 @@
-"""The ledger: which entries each fact makes. Pure; amounts in minor units (tokens: smallest units).
+"""The ledger entries of each fact, with amounts in minor units (tokens: smallest units).
 
-An entry debits one account and credits another by one amount. Debits raise what we have (clearing,
-receivers) and lower what we owe (payable, fee, tax, suspense, reserves). `docs/ledger.md` has the
-table of all facts.
+An entry debits one account and credits another by one amount. Debits increase assets (clearing,
+receivers) and decrease liabilities (payable, fee, tax, suspense, reserves). `docs/ledger.md` has
+the table of all facts.
 """
 
 import re
@@ -20,12 +20,12 @@ from payintent.domain.price import Price
 
 class Fact(StrEnum):
     CAPTURE = "capture"
-    CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid its payment
+    CAPTURE_ADOPTED = "capture_adopted"  # its session appeared, and it paid the payment
     REFUND_RESERVED = "refund_reserved"
     REFUND_DONE = "refund_done"
-    REFUND_REVERSED = "refund_reversed"  # it failed: what was reserved is free again
+    REFUND_REVERSED = "refund_reversed"  # it failed: the reserved amount is released
     DISPUTE_OPENED = "dispute_opened"
-    DISPUTE_MOVED = "dispute_moved"  # the disputed money was given to its payment meanwhile
+    DISPUTE_MOVED = "dispute_moved"  # its money was credited to a merchant since
     DISPUTE_WON = "dispute_won"  # or closed
     DISPUTE_LOST = "dispute_lost"
     CASE_ACCEPTED = "case_accepted"
@@ -39,7 +39,7 @@ FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
 BANK = "bank"
 _PAYABLE = "merchant_payable"
-#: Accounts without a number, and those that have a gateway's account or a merchant.
+#: Accounts of the installation, and accounts of a gateway account or a merchant.
 _SINGLE = "fee_income|tax_payable|bank"
 _NUMBERED = (
     "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
@@ -50,7 +50,7 @@ _ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One amount that moves from one account to another; once for each fact, id and leg."""
+    """An amount that moves between two accounts; unique by fact, id and leg."""
 
     fact: Fact
     fact_id: UUID
@@ -59,9 +59,9 @@ class LedgerEntry:
     debit: str
     credit: str
     amount_minor: int
-    currency: str  # or the token's symbol; its address where we do not take it
+    currency: str  # or the token's symbol; its address if the token is not supported
     chain: str | None  # of a token
-    account_id: int | None = None  # whose test mode keeps the entry out of the ledger
+    account_id: int | None = None  # entries of test accounts are not stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class CapturedMoney:
     account_id: int
     currency: str
     chain: str | None
-    merchant_id: int | None  # of its payment, else of its account; None: the platform's
+    merchant_id: int | None  # of its payment, otherwise of its account; None: the platform
     credited: bool
 
     @property
@@ -91,7 +91,7 @@ class CapturedMoney:
 
     @property
     def owner(self) -> str:
-        """Name the account that this money is owed from: the merchant's once it is credited."""
+        """The liability account: the merchant's payable once credited, suspense before."""
         if self.credited and self.merchant_id is not None:
             return payable(self.merchant_id)
         return self.suspense
@@ -99,7 +99,7 @@ class CapturedMoney:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payout:
-    """What the operator has paid to a merchant, by a transfer of its own."""
+    """A transfer from the operator to a merchant."""
 
     id: UUID
     merchant_id: int
@@ -110,20 +110,20 @@ class Payout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayout:
-    """What a gateway has paid out of one of its accounts, to the bank of the account's owner."""
+    """A gateway's payout from one of its accounts to the bank of the account's owner."""
 
     id: UUID
     account_id: int
-    merchant_id: int | None  # whose account it is; None: the operator's
-    amount_minor: int  # what came to the bank; less than 0: the gateway took it from there
-    fee_minor: int  # what the gateway kept for itself; less than 0: it gave that back
+    merchant_id: int | None  # the account's owner; None: the operator
+    amount_minor: int  # received by the bank; negative: debited from it
+    fee_minor: int  # deducted by the gateway; negative: returned by it
     currency: str  # or the token's symbol
     chain: str | None  # of a token
 
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """What of a total is not the merchant's, in minor units."""
+    """The parts of a total that the merchant does not receive, in minor units."""
 
     fee_minor: int
     tax_minor: int
@@ -131,25 +131,25 @@ class Charges:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAccount:
-    """Whose an account of the ledger is; None: there is one of its kind."""
+    """The owner of a ledger account."""
 
-    number: int | None
-    is_merchants: bool  # else the number is that of a gateway's account
+    number: int | None  # of the merchant or gateway account; None: the installation's own account
+    is_merchants: bool
 
 
 def parse_account(text: str) -> ParsedAccount | None:
-    """Parse an account as it is written, `merchant_payable:7`; None for anything else."""
-    found = _ACCOUNT.fullmatch(text)
-    if found is None:
+    """Parse an account such as `merchant_payable:7`; return None if it is invalid."""
+    match = _ACCOUNT.fullmatch(text)
+    if match is None:
         return None
-    number = int(found[2]) if found[2] else None
-    return ParsedAccount(number, is_merchants=found[1] == _PAYABLE)
+    number = int(match[2]) if match[2] else None
+    return ParsedAccount(number, is_merchants=match[1] == _PAYABLE)
 
 
 def adjustment_entry(
     adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
 ) -> LedgerEntry:
-    """Record what operators enter: debit, credit and amount; of the merchant that one names."""
+    """Enter an operator's adjustment; it belongs to the merchant of either account, if any."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
     merchants = {owner.number for owner in owners if owner is not None and owner.is_merchants}
@@ -167,7 +167,7 @@ def adjustment_entry(
 
 
 def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
-    """Record what was paid to a merchant, or that it came back or never went."""
+    """Enter a payout to a merchant, or its reversal."""
     sides = (payable(payout.merchant_id), BANK)
     debit, credit = reversed(sides) if reversal else sides
     return LedgerEntry(
@@ -184,9 +184,9 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
 
 
 def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
-    """Record what a gateway paid out and kept: to our bank, or to the merchant whose account it is.
+    """Enter a gateway's payout and fee, against the operator's accounts or the owning merchant's.
 
-    What is below zero, and all of a payout that is reversed, is entered the other way round.
+    A negative amount swaps debit and credit, and so does a reversal.
     """
     owner = None if payout.merchant_id is None else payable(payout.merchant_id)
     source = clearing(payout.account_id, payout.chain)
@@ -195,8 +195,8 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
         ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
     ]
     entries = list[LedgerEntry]()
-    for leg, taker, amount_minor in moves:
-        sides = (source, taker) if reversal != (amount_minor < 0) else (taker, source)
+    for leg, target, amount_minor in moves:
+        sides = (source, target) if reversal != (amount_minor < 0) else (target, source)
         entry = LedgerEntry(
             fact=Fact.GATEWAY_PAYOUT,
             fact_id=payout.id,
@@ -226,7 +226,7 @@ def quoted_charges(price: Price, total_minor: int) -> Charges:
 
 
 def charges_of(fee: str, tax: str, total: str, total_minor: int) -> Charges:
-    """Return fee and tax in minor units, of the texts of a quote."""
+    """Return the fee and tax of a quote, given as decimal texts, in minor units."""
     unit = EXACT.divide(Decimal(total_minor), Decimal(total))  # a power of ten
     return Charges(_minor(fee, unit), _minor(tax, unit))
 
@@ -239,7 +239,7 @@ def _minor(amount: str, unit: Decimal) -> int:
 
 
 def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
-    """Record money that came: the payment's merchant, fee and tax; of a case, suspense."""
+    """Enter captured money: to the merchant, fee and tax, or to suspense if it has a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _legs(Fact.CAPTURE, money, money.clearing, legs)
@@ -249,7 +249,7 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
 def adoption_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
-    """Record that a capture in suspense has paid the payment of its session."""
+    """Enter that a capture in suspense paid the payment of its session."""
     if not money.credited:
         return []
     shares = _shares(money, amount_minor, charges)
@@ -259,7 +259,6 @@ def adoption_entries(
 def refund_entry(
     fact: Fact, money: CapturedMoney, refund_id: UUID, amount_minor: int
 ) -> LedgerEntry:
-    """Record that a refund was reserved, has gone back (done), or has failed (reversed)."""
     debit, credit = {
         Fact.REFUND_RESERVED: (money.owner, money.refund_reserve),
         Fact.REFUND_DONE: (money.refund_reserve, money.clearing),
@@ -271,9 +270,9 @@ def refund_entry(
 def case_entries(
     fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
 ) -> list[LedgerEntry]:
-    """Record that a case's money was accepted for its merchant, or is not there (dismissed).
+    """Enter that a case's money was accepted for its merchant, or does not exist (dismissed).
 
-    What is accepted for no merchant stays in suspense.
+    Money that is accepted without a merchant stays in suspense.
     """
     if amount_minor == 0 or (fact is Fact.CASE_ACCEPTED and money.merchant_id is None):
         return []
@@ -291,28 +290,28 @@ def dispute_entries(
     recorded: Mapping[str, int],
     entries: int,
 ) -> list[LedgerEntry]:
-    """Record what a dispute holds or has taken now, as moves from what was recorded of it.
+    """Enter the moves from a dispute's recorded balances to those of its current state.
 
-    `recorded` has debits less credits of each account in the dispute's `entries` entries so far.
+    `recorded` has each account's debits less credits in the dispute's `entries` entries so far.
     """
-    wanted = {}
+    target = {}
     if state in HOLDING and amount_minor:
-        taker = money.clearing if state is DisputeState.LOST else money.dispute_reserve
-        wanted = {money.owner: amount_minor, taker: -amount_minor}
+        holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
+        target = {money.owner: amount_minor, holder: -amount_minor}
     differences = {
-        account: wanted.get(account, 0) - recorded.get(account, 0)
-        for account in sorted(wanted.keys() | recorded.keys())
+        account: target.get(account, 0) - recorded.get(account, 0)
+        for account in sorted(target.keys() | recorded.keys())
     }
     moves = list[LedgerEntry]()
     while debits := [account for account, difference in differences.items() if difference > 0]:
         debit = debits[0]
         credit = next(account for account, difference in differences.items() if difference < 0)
-        moved = min(differences[debit], -differences[credit])
-        differences[debit] -= moved
-        differences[credit] += moved
+        amount = min(differences[debit], -differences[credit])
+        differences[debit] -= amount
+        differences[credit] += amount
         leg = str(entries + len(moves) + 1)
         fact = _dispute_fact(money, debit, credit)
-        moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, moved)))
+        moves.append(_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
 
 
@@ -329,9 +328,9 @@ def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
 def _shares(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[tuple[str, str, int]]:
-    rest = amount_minor - charges.fee_minor - charges.tax_minor
+    net_minor = amount_minor - charges.fee_minor - charges.tax_minor
     return [
-        ("payable", money.owner, rest),
+        ("payable", money.owner, net_minor),
         ("fee", FEE_INCOME, charges.fee_minor),
         ("tax", TAX_PAYABLE, charges.tax_minor),
     ]
@@ -340,7 +339,7 @@ def _shares(
 def _legs(
     fact: Fact, money: CapturedMoney, debit: str, legs: list[tuple[str, str, int]]
 ) -> list[LedgerEntry]:
-    """Make one entry for each leg that is not zero; a fee above the amount is the merchant's."""
+    """Make an entry for each nonzero leg; a negative leg swaps debit and credit."""
     return [
         _entry(fact, money.capture_id, leg, money, (debit, credit, amount))
         if amount > 0

@@ -1,4 +1,4 @@
-"""Amounts that operators type, in smallest units of a currency or of a token."""
+"""Parsing of the amounts that operators enter."""
 
 import re
 from decimal import Decimal
@@ -22,26 +22,27 @@ async def read_amount_minor(
     chain: str | None,
     signed: bool = False,
 ) -> int:
-    """Read an amount such as 1590.00; refuse zero, what is too fine, and unknown currencies.
+    """Parse an amount such as 1590.00 into smallest units of its currency or token.
 
-    Less than zero is refused unless it is `signed`.
+    Raises `BAD_REQUEST` for zero, too many decimals, an unknown currency, and unless `signed` for
+    a negative amount.
     """
-    found = _AMOUNT.fullmatch(amount)
-    if found is None or (found[1] and not signed):
+    match = _AMOUNT.fullmatch(amount)
+    if match is None or (match[1] and not signed):
         raise BadRequestError(f"{name} must be a plain decimal, not {quote_input(amount)}")
-    decimals = await _decimals(database, currency, chain)
-    amount_minor = to_smallest_unit(Decimal(found[2]), decimals)
+    decimals = await _get_decimals(database, currency, chain)
+    amount_minor = to_smallest_unit(Decimal(match[2]), decimals)
     if not amount_minor:
-        allowed = "must not be zero" if signed else "must be above zero"
-        raise BadRequestError(f"{name} {allowed}, with at most {decimals} decimals")
-    return -amount_minor if found[1] else amount_minor
+        rule = "must not be zero" if signed else "must be above zero"
+        raise BadRequestError(f"{name} {rule}, with at most {decimals} decimals")
+    return -amount_minor if match[1] else amount_minor
 
 
-async def _decimals(database: Executor, currency: str, chain: str | None) -> int:
+async def _get_decimals(database: Executor, currency: str, chain: str | None) -> int:
     decimals = MINOR_DECIMALS.get(currency)
     if chain is not None:
         decimals = await payouts.find_token_decimals(database, chain, currency)
     if decimals is None:
-        where = "" if chain is None else f" on {quote_input(chain)}"
-        raise BadRequestError(f"{quote_input(currency)}{where} is not known")
+        network = "" if chain is None else f" on {quote_input(chain)}"
+        raise BadRequestError(f"{quote_input(currency)}{network} is not known")
     return decimals

@@ -1,4 +1,4 @@
-"""The ledger: balances shown, compared with the facts, and entered for facts of before."""
+"""Operations that show, check and backfill the ledger."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,24 +13,14 @@ from payintent.storage import ledger_backfill, ledger_balances, ledger_check
 from payintent.storage.database import Tx
 from payintent.storage.ledger_backfill import FactKind
 from payintent.storage.ledger_balances import AccountBalance
+from payintent.storage.ledger_check import LedgerDifference
 
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferingAccount:
-    """An account whose balance is not what the facts say: debits less credits, in minor units."""
-
-    account: str
-    currency: str
-    chain: str | None
-    ledger_minor: str
-    facts_minor: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerBackfilled:
-    """How many facts were entered, and up to where."""
+    """The number of facts entered, and the last of them."""
 
     facts: int
     kind: FactKind
@@ -38,46 +28,35 @@ class LedgerBackfilled:
 
 
 class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True):
-    """Show the balance of each account of the ledger."""
+    """Show the balance of each ledger account."""
 
     action: ClassVar[str] = "ledger.show"
     columns = ("account", "currency", "chain", "debits_minor", "credits_minor", "balance_minor")
     merchant_id: OfMerchantId = None
-    currency: Annotated[str | None, option("Of one currency or token, such as THB.")] = None
+    currency: Annotated[str | None, option("A currency or token, such as THB.")] = None
 
     async def read(self, context: OperationContext) -> list[AccountBalance]:
-        """Return the balances by account; with a merchant, of what is entered for it."""
         await check_merchant(context.database, self.merchant_id)
         return await ledger_balances.list_balances(context.reading, self.merchant_id, self.currency)
 
 
-class CheckLedger(ReadOperation[list[DifferingAccount]], frozen=True, kw_only=True):
-    """List accounts that are not what captures, refunds, disputes, cases and payouts say.
+class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):
+    """List accounts that do not match captures, refunds, disputes, cases and payouts.
 
-    A command that finds one ends with the status 1.
+    The command exits with status 1 if there are any.
     """
 
     action: ClassVar[str] = "ledger.check"
     columns = ("account", "currency", "chain", "ledger_minor", "facts_minor")
 
-    async def read(self, context: OperationContext) -> list[DifferingAccount]:
-        """Return the accounts that differ, all read at one moment."""
-        return [
-            DifferingAccount(
-                account=difference.account,
-                currency=difference.currency,
-                chain=difference.chain,
-                ledger_minor=str(difference.ledger_minor),
-                facts_minor=str(difference.facts_minor),
-            )
-            for difference in await ledger_check.find_differences(context.database)
-        ]
+    async def read(self, context: OperationContext) -> list[LedgerDifference]:
+        return await ledger_check.find_differences(context.database)
 
 
 class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
-    """Enter captures, refunds, cases and disputes from before the ledger.
+    """Enter captures, refunds, cases and disputes that are older than the ledger.
 
-    Payments go on meanwhile. What is entered is left as it is, so that it can be begun again.
+    It runs while payments are processed, and skips existing entries, so it can be repeated.
     """
 
     action: ClassVar[str] = "ledger.backfill"
@@ -95,25 +74,24 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         return {"facts": await self.total(context)}
 
-    def place(self) -> tuple[FactKind, UUID]:
-        """Return the kind of the batch, and the fact that it comes after."""
+    def cursor(self) -> tuple[FactKind, UUID]:
+        """Return the kind of the batch, and the id of the last fact before it."""
         return FactKind.CAPTURES, UUID(int=0)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
-        kind, after = self.place()
+        kind, after = self.cursor()
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:
             start = after if current is kind else UUID(int=0)
-            entered = await ledger_backfill.enter_missing(tx, current, start, _BATCH)
-            if entered:
-                return LedgerBackfilled(facts=len(entered), kind=current, last_id=entered[-1])
+            fact_ids = await ledger_backfill.enter_missing(tx, current, start, _BATCH)
+            if fact_ids:
+                return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
         return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
 
     def count(self, done: LedgerBackfilled) -> int:
         return done.facts
 
     def following(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
-        """Continue after the last fact, until none lacks an entry."""
         if batch.last_id is None:
             return None
         return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
@@ -127,10 +105,8 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
 
 
 class _FurtherBackfill(BackfillLedger, frozen=True, kw_only=True):
-    """The facts after those of the batch before."""
-
     kind: FactKind
     after: UUID
 
-    def place(self) -> tuple[FactKind, UUID]:
+    def cursor(self) -> tuple[FactKind, UUID]:
         return self.kind, self.after

@@ -1,4 +1,4 @@
-"""Adjustments of the ledger: what no fact of the service records, by two people."""
+"""Manual ledger adjustments, which need two operators."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from payintent.domain.errors import BadRequestError, NotFoundError
-from payintent.domain.ledger import LedgerEntry, adjustment_entry, parse_account
+from payintent.domain.ledger import adjustment_entry, parse_account
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.fields import argument, option
@@ -31,51 +31,51 @@ class LedgerAdjustment:
 
 
 class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
-    """Enter what no capture, refund, dispute or case records; needs two people.
+    """Enter a manual adjustment of the ledger; a second operator must approve it.
 
-    Nothing is paid by it. Another adjustment the other way round undoes it.
+    No money moves. To undo an adjustment, enter the opposite one.
     """
 
     action: ClassVar[str] = "ledger.adjust"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    debit: Annotated[str, argument("The account that is debited, such as merchant_payable:1.")]
-    credit: Annotated[str, argument("The account that is credited, such as fee_income.")]
+    debit: Annotated[str, argument("The account to debit, such as merchant_payable:1.")]
+    credit: Annotated[str, argument("The account to credit, such as fee_income.")]
     amount_minor: Annotated[
-        str, argument("In minor units, of a token in its smallest.", metavar="AMOUNT")
+        str, argument("In minor units; for a token, in its smallest units.", metavar="AMOUNT")
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    chain: Annotated[str | None, option("Of a token.")] = None
-    note: Annotated[str, option("What it is for; left out: the reason.", or_reason=True)]
+    chain: Annotated[str | None, option("The chain, for a token.")] = None
+    note: Annotated[str, option("The purpose. Default: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: it changes what a merchant is owed."""
+        """Return True: an adjustment may change a merchant's payable balance."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        where = f" on {self.chain}" if self.chain else ""
+        network = f" on {self.chain}" if self.chain else ""
         return [
             f"{self.debit} is debited, {self.credit} is credited",
-            f"{self.amount_minor} minor units of {self.currency}{where}",
+            f"{self.amount_minor} minor units of {self.currency}{network}",
             f"note: {self.note}",
         ]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
-        for what, text, form in (
+        for name, text, pattern in (
             ("amount", self.amount_minor, _AMOUNT),
             ("currency", self.currency, _CURRENCY),
             ("chain", self.chain, _CHAIN),
         ):
-            if text is not None and not form.fullmatch(text):
-                raise BadRequestError(f"{what} cannot be {quote_input(text)}")
+            if text is not None and not pattern.fullmatch(text):
+                raise BadRequestError(f"{name} cannot be {quote_input(text)}")
         for account in (self.debit, self.credit):
             await _check_account(context.database, account)
         if self.debit == self.credit:
             raise BadRequestError("debit and credit are the same account")
         if all(_is_merchants(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
-                "two merchants need two adjustments, such as by bank: each has its statement"
+                "an adjustment cannot move money between merchants; enter two, each against bank"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
@@ -86,7 +86,15 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             self.chain,
         )
         await ledger.add(tx, [entry])
-        return _view(entry)
+        return LedgerAdjustment(
+            id=str(entry.fact_id),
+            debit=entry.debit,
+            credit=entry.credit,
+            amount_minor=str(entry.amount_minor),
+            currency=entry.currency,
+            chain=entry.chain,
+            merchant_id=entry.merchant_id,
+        )
 
     def audit_details(self, result: LedgerAdjustment) -> Mapping[str, object]:
         return {"id": result.id}
@@ -95,30 +103,18 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 async def _check_account(database: Executor, account: str) -> None:
     parsed = parse_account(account)
     if parsed is None:
-        raise BadRequestError(f"{quote_input(account)} is no account of the ledger")
+        raise BadRequestError(f"{quote_input(account)} is not a ledger account")
     if parsed.number is None:
         return
-    has = (
+    has_owner = (
         ledger_balances.has_live_merchant
         if parsed.is_merchants
         else ledger_balances.has_live_account
     )
-    if not is_database_id(parsed.number) or not await has(database, parsed.number):
-        raise NotFoundError(f"nobody has the account {quote_input(account)}")
+    if not is_database_id(parsed.number) or not await has_owner(database, parsed.number):
+        raise NotFoundError(f"account {quote_input(account)} does not exist")
 
 
 def _is_merchants(account: str) -> bool:
     parsed = parse_account(account)
     return parsed is not None and parsed.is_merchants
-
-
-def _view(entry: LedgerEntry) -> LedgerAdjustment:
-    return LedgerAdjustment(
-        id=str(entry.fact_id),
-        debit=entry.debit,
-        credit=entry.credit,
-        amount_minor=str(entry.amount_minor),
-        currency=entry.currency,
-        chain=entry.chain,
-        merchant_id=entry.merchant_id,
-    )

@@ -62,9 +62,7 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     amount: Annotated[str, argument("Such as 1590.00.")]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("The chain, for a token.")] = None
-    reference: Annotated[
-        str, option("The bank's or the transaction's; unique per merchant.")
-    ]
+    reference: Annotated[str, option("The bank's or the transaction's; unique per merchant.")]
     paid_on: Annotated[str | None, option("The day of the payment. Default: today in UTC.")] = None
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:

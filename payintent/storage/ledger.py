@@ -1,4 +1,4 @@
-"""The ledger's entries; written in the transaction of the fact that they record."""
+"""Ledger entries, which are written in the transaction of the fact that they record."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from payintent.domain.ledger import CapturedMoney, Fact, LedgerEntry, case_entri
 from payintent.storage.database import Row, Tx
 
 TimedEntry = tuple[LedgerEntry, datetime]
-#: What `money_of` reads, from captures that a statement names `c`.
+#: The columns that `money_of` reads, of captures `c`.
 MONEY: LiteralString = """
     c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
     k.chain AS money_chain, c.credited AS money_credited,
@@ -22,9 +22,9 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN payment o ON o.id = c.payment_id
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
-#: Cases that state a contradiction, and hold no money.
+#: Kinds of cases about a contradiction, which hold no money.
 WITHOUT_MONEY: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
-#: A closed case `m` of the money of a capture `c`, that moves it from suspense.
+#: The condition that closing a case `m` moved its capture's money out of suspense.
 RESOLVED: LiteralString = (
     "m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN "
     + WITHOUT_MONEY
@@ -33,7 +33,7 @@ RESOLVED: LiteralString = (
 
 
 def money_of(row: Row) -> CapturedMoney:
-    """Build a capture's money from a row with `MONEY`."""
+    """Build a capture's money from a row with the columns `MONEY`."""
     return CapturedMoney(
         capture_id=row["money_capture_id"],
         account_id=row["money_account_id"],
@@ -45,7 +45,7 @@ def money_of(row: Row) -> CapturedMoney:
 
 
 def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
-    """Give the entries as arrays: id, fact, leg, merchant, debit, credit, amount, and chain."""
+    """Return arrays of fact ids, facts, legs, merchants, debits, credits, amounts and chains."""
     return [
         [entry.fact_id for entry in entries],
         [entry.fact for entry in entries],
@@ -59,12 +59,12 @@ def columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add entries of facts that this transaction writes; those of test accounts are left out."""
+    """Add the entries of facts that this transaction writes, except those of test accounts."""
     if not entries:
         return
     await tx.fetch(
         """
-        WITH kept AS MATERIALIZED (
+        WITH live AS MATERIALIZED (
             SELECT e.*
             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
                 $7::text[], $8::text[], $9::text[], $10::bigint[]) AS e (fact_id, fact, leg,
@@ -75,7 +75,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
         INSERT INTO ledger_entry
             (fact_id, fact, leg, merchant_id, debit, credit, amount, chain, currency)
         SELECT fact_id, fact, leg, merchant_id, debit, credit, amount::numeric, chain, currency
-        FROM kept
+        FROM live
         """,
         *columns(entries),
         [entry.currency for entry in entries],
@@ -84,10 +84,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add entries of facts that were committed before, where they are not there.
-
-    Those of test accounts are left out.
-    """
+    """Add the entries of committed facts, except existing entries and those of test accounts."""
     plain = [entry for entry, _ in entries]
     await tx.fetch(
         """
@@ -96,21 +93,21 @@ async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
         SELECT e.fact_id, e.fact, e.leg, e.merchant_id, e.debit, e.credit, e.amount::numeric,
             e.chain, e.currency, e.at
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-            $7::text[], $8::text[], $9::text[], $10::timestamptz[], $11::bigint[]) AS e (fact_id,
-            fact, leg, merchant_id, debit, credit, amount, chain, currency, at, account_id)
+            $7::text[], $8::text[], $9::text[], $10::bigint[], $11::timestamptz[]) AS e (fact_id,
+            fact, leg, merchant_id, debit, credit, amount, chain, currency, account_id, at)
         LEFT JOIN provider_account a ON a.id = e.account_id
         WHERE coalesce(a.livemode, true)
         ON CONFLICT DO NOTHING
         """,
         *columns(plain),
         [entry.currency for entry in plain],
-        [at for _, at in entries],
         [entry.account_id for entry in plain],
+        [at for _, at in entries],
     )
 
 
 async def add_resolution(tx: Tx, case_id: UUID) -> None:
-    """Record what the close of a locked case does to its money; nothing where it holds none."""
+    """Enter the effect of closing a locked case on its money, if it holds any."""
     row = await tx.row(
         "SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,"
         + MONEY
@@ -130,9 +127,9 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
 
 
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Take back what closed cases of locked captures did: their session has appeared.
+    """Reverse the entries of closed cases of locked captures, because their session appeared.
 
-    The cases are to be dismissed then; what the money does now is entered as if it came now.
+    The caller then dismisses the cases, and enters the money as if it were captured now.
     """
     rows = await tx.fetch(
         """
@@ -144,10 +141,10 @@ async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """,
         capture_ids,
     )
-    await add(tx, [_reversed(row) for row in rows])
+    await add(tx, [_reversal(row) for row in rows])
 
 
-def _reversed(row: Row) -> LedgerEntry:
+def _reversal(row: Row) -> LedgerEntry:
     return LedgerEntry(
         fact=Fact(row["fact"]),
         fact_id=row["fact_id"],
@@ -162,7 +159,7 @@ def _reversed(row: Row) -> LedgerEntry:
 
 
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Record what disputes of locked captures hold or have taken, where it has changed."""
+    """Enter changes of the amounts that disputes of locked captures hold or have taken."""
     rows = await tx.fetch(
         "SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor"
         " ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts, EXISTS ("

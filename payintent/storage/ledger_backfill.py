@@ -1,4 +1,4 @@
-"""Finds facts from before the ledger, and enters them as they would be entered today."""
+"""Ledger entries for facts that are older than the ledger."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from payintent.storage.ledger import TimedEntry
 
 
 class FactKind(StrEnum):
-    """The kinds of fact, in the order that they are entered in."""
+    """The kinds of fact, in the order in which they are entered."""
 
     CAPTURES = "captures"
     REFUNDS = "refunds"
@@ -94,16 +94,15 @@ _NEXT: LiteralString = ") f WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
 
 
 async def count_missing(database: Executor) -> int:
-    """Count the facts that lack an entry."""
     row = await database.row(_COUNT)
     assert row is not None  # noqa: S101 - a count is always one row
     return row["missing"]
 
 
 async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
-    """Enter facts of a kind that lack an entry, by their ids; gives the ids.
+    """Enter facts of a kind that have no entry, in id order; return their ids.
 
-    What is entered at the same time by its own transaction is left as it is.
+    Entries that the fact's own transaction adds concurrently are kept.
     """
     if kind is FactKind.CAPTURES:
         rows = await tx.fetch("SELECT * FROM (" + _CAPTURES + _NEXT, after, limit)
@@ -120,7 +119,7 @@ async def enter_missing(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list
 
 
 async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
-    """Enter what disputes hold; a capture's lock keeps their reports away meanwhile."""
+    """Enter disputes' amounts, under a lock on the captures that concurrent reports wait for."""
     capture_ids = sorted({row["capture_id"] for row in rows})
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids
@@ -131,7 +130,7 @@ async def _enter_disputes(tx: Tx, rows: Sequence[Row]) -> None:
 def _capture(row: Row) -> list[TimedEntry]:
     money, charges = ledger.money_of(row), Charges(0, 0)
     if row["adopted"]:
-        money = replace(money, credited=False)  # as it was when it came
+        money = replace(money, credited=False)  # as it was when it was captured
     elif money.credited:
         texts = (row["fee_amount"], row["estimated_tax"], row["total_amount"])
         charges = charges_of(*texts, int(row["amount_minor"]))

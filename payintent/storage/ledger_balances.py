@@ -1,15 +1,15 @@
-"""Balances of the ledger's accounts."""
+"""Balances of ledger accounts."""
 
 from dataclasses import dataclass
 
 from payintent.storage.database import Executor
 
-_SHOWN_MAX = 10_000
+_BALANCES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountBalance:
-    """An account in one currency: amounts in minor units; the balance is debits less credits."""
+    """An account in one currency, in minor units; the balance is debits less credits."""
 
     account: str
     currency: str
@@ -22,7 +22,7 @@ class AccountBalance:
 async def list_balances(
     database: Executor, merchant_id: int | None, currency: str | None
 ) -> list[AccountBalance]:
-    """Sum the entries of each account; with a merchant, of its entries alone."""
+    """Sum the entries of each account, optionally of one merchant only."""
     rows = await database.fetch(
         """
         SELECT account, currency, chain, sum(debit)::text AS debits_minor,
@@ -41,13 +41,12 @@ async def list_balances(
         """,
         merchant_id,
         currency,
-        _SHOWN_MAX,
+        _BALANCES_MAX,
     )
     return [AccountBalance(**row) for row in rows]
 
 
 async def has_live_account(database: Executor, account_id: int) -> bool:
-    """Tell whether there is a gateway's account of this id, with live credentials."""
     row = await database.row(
         "SELECT id FROM provider_account WHERE id = $1 AND livemode", account_id
     )
@@ -55,6 +54,5 @@ async def has_live_account(database: Executor, account_id: int) -> bool:
 
 
 async def has_live_merchant(database: Executor, merchant_id: int) -> bool:
-    """Tell whether there is a merchant of this id that is no test side."""
     row = await database.row("SELECT id FROM merchant WHERE id = $1 AND livemode", merchant_id)
     return row is not None

@@ -1,4 +1,4 @@
-"""Compares the ledger with the facts, such as captures and payouts, in one statement."""
+"""Comparison of the ledger with the facts, such as captures and payouts, in one statement."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -6,21 +6,21 @@ from typing import LiteralString
 from payintent.storage import ledger
 from payintent.storage.database import Executor
 
-_SHOWN_MAX = 1_000
+_DIFFERENCES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerDifference:
-    """An account whose balance is not what the facts say; debits less credits, in minor units."""
+    """An account whose balance does not match the facts; debits less credits, in minor units."""
 
     account: str
     currency: str
     chain: str | None
-    ledger_minor: int
-    facts_minor: int
+    ledger_minor: str
+    facts_minor: str
 
 
-#: Debits less credits of each account by the facts alone: account, currency, chain, amount.
+#: Each account's debits less credits as computed from the facts.
 _FACTS: LiteralString = (
     """
     money AS (
@@ -115,15 +115,16 @@ _FACTS: LiteralString = (
 
 
 async def find_differences(database: Executor) -> list[LedgerDifference]:
-    """Find the accounts whose entries are not the facts'; those that no fact makes are left out.
+    """Find the accounts whose entries differ from the facts, ignoring adjustments.
 
-    One statement sees one moment, so that nothing that is under way is a difference.
+    A single statement reads one snapshot, so transactions in progress cause no differences.
     """
     rows = await database.fetch(
         "WITH"
         + _FACTS
         + """
-        SELECT account, currency, chain, sum(entered) AS ledger_minor, sum(fact) AS facts_minor
+        SELECT account, currency, chain, sum(entered)::text AS ledger_minor,
+            sum(fact)::text AS facts_minor
         FROM (
             SELECT account, currency, chain, 0 AS entered, amount AS fact FROM facts
             UNION ALL
@@ -138,15 +139,6 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
         ORDER BY account, currency, chain
         LIMIT $1
         """,
-        _SHOWN_MAX,
+        _DIFFERENCES_MAX,
     )
-    return [
-        LedgerDifference(
-            account=row["account"],
-            currency=row["currency"],
-            chain=row["chain"],
-            ledger_minor=int(row["ledger_minor"]),
-            facts_minor=int(row["facts_minor"]),
-        )
-        for row in rows
-    ]
+    return [LedgerDifference(**row) for row in rows]
