@@ -20,7 +20,7 @@ from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_smallest_units
 from payintent.json_format import format_timestamp
-from payintent.operations.statements import known_statement, line_view, statement_view
+from payintent.operations.statements import line_view, require_statement, statement_view
 from payintent.storage import statements
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
@@ -62,7 +62,7 @@ async def get_statement(
 ) -> Response:
     """`GET /statements/{id}?limit=&cursor=`: the statement, and a page of its lines."""
     database = app.service.database
-    statement = await known_statement(
+    statement = await require_statement(
         database, request.path_params["statement_id"], merchant.merchant_id
     )
     limit = read_limit(request.query_params.get("limit"))

@@ -1,6 +1,6 @@
-"""Statements: what changed what a merchant is owed, by kind. Pure; amounts in minor units.
+"""Statements: the changes of a merchant's balance by kind, with amounts in minor units.
 
-Amounts have the merchant's sign: what it is owed more is above zero.
+A positive amount increases the amount that the merchant is owed.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from payintent.domain.ledger import Fact
 
 
 class Movement(StrEnum):
-    PAYMENTS = "payments"  # what buyers paid, before fee and tax
+    PAYMENTS = "payments"  # before fee and tax
     FEES = "fees"
     TAX = "tax"
     REFUNDS = "refunds"
@@ -28,7 +28,7 @@ class Part(StrEnum):
     TAX = "tax"
 
 
-#: The movement of what an entry does to `merchant_payable`; other facts do nothing to it.
+#: The facts that change `merchant_payable`, with the kind of movement.
 MOVEMENTS = {
     Fact.CAPTURE: Movement.PAYMENTS,
     Fact.CAPTURE_ADOPTED: Movement.PAYMENTS,
@@ -43,12 +43,12 @@ MOVEMENTS = {
     Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # of the merchant's own account
     Fact.PAYOUT: Movement.PAYOUTS,
 }
-_CHARGED = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
+_CHARGES = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySum:
-    """The sum of the entries of one fact and part: to the merchant's good, or of fee or tax."""
+    """The sum of the entries of one fact and part; positive in the merchant's favour."""
 
     fact: Fact
     part: Part
@@ -56,18 +56,56 @@ class EntrySum:
 
 
 def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
-    """Return each movement; fee and tax are part of what buyers paid, and taken from it."""
-    moved = dict.fromkeys(Movement, 0)
+    """Sum each movement; payments include fee and tax, which are deducted separately."""
+    movements = dict.fromkeys(Movement, 0)
     for entry in sums:
-        moved[MOVEMENTS[entry.fact]] += entry.amount_minor
+        movements[MOVEMENTS[entry.fact]] += entry.amount_minor
         if entry.part is not Part.PAYABLE:
-            moved[Movement(_CHARGED[entry.part])] -= entry.amount_minor
-    return moved
+            movements[Movement(_CHARGES[entry.part])] -= entry.amount_minor
+    return movements
 
 
-def words_of(fact: str) -> str:
+def fact_label(fact: str) -> str:
     """Return the name of a ledger fact for people, such as `refund reserved`."""
     return fact.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementView:
+    """A statement with amounts in units, or in smallest units of an unknown token."""
+
+    id: str
+    merchant_id: int
+    currency: str
+    chain: str | None
+    number: int  # consecutive by merchant and currency, from 1
+    day: date
+    time_zone: str
+    opening: str
+    payments: str
+    fees: str
+    tax: str
+    refunds: str
+    disputes: str
+    adjustments: str
+    payouts: str
+    closing: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementLineView:
+    """The movement of one payment, refund, dispute, case, adjustment or payout."""
+
+    at: str
+    kind: str
+    fact: str
+    id: str  # of the refund or case, otherwise of the capture, dispute, payout or adjustment
+    payment_id: str | None
+    amount: str  # of a payment: before fee and tax
+    fee: str
+    tax: str
+    net: str
 
 
 def end_of_day(day: date, zone: str) -> datetime:

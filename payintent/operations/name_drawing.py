@@ -1,7 +1,7 @@
-"""Draws names of any script into a PDF, with embedded subsets of fonts.
+"""Drawing of names in any script into a PDF, with embedded font subsets.
 
 A name may mix directions and scripts. Its characters get embedding levels (a subset of Unicode's
-bidirectional algorithm without explicit marks), runs of one level and one font are reordered, and
+bidirectional algorithm without explicit marks), runs of equal level and font are reordered, and
 HarfBuzz shapes each run.
 """
 
@@ -25,27 +25,28 @@ from payintent.log import get_logger
 _log = get_logger(__name__)
 
 _PLANE_MAX = 0xFFFF
-#: U+FFFD, which the first font has.
-_REPLACEMENT = "\ufffd"
+_REPLACEMENT = "\ufffd"  # the first font has it
 _RIGHT_TO_LEFT = frozenset({"R", "AL"})
 _NUMBERS = frozenset({"EN", "AN"})
 _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
 _IGNORED = frozenset("\u200b\u200c\u200d\u200e\u200f\u2060\ufe0e\ufe0f")
-_drawing = Lock()  # fonts are registered by name, for the whole process
+_fonts_lock = Lock()  # fonts are registered by name, for the whole process
 
 
 @dataclass(slots=True)
 class NameFonts:
-    """The fonts of one document: fresh ones, so that its bytes depend on nothing else."""
+    """The fonts of one document, newly loaded for it so that its bytes are reproducible."""
 
-    opened: dict[Path, str] = field(default_factory=dict[Path, str])
+    names: dict[Path, str] = field(default_factory=dict[Path, str])
 
-    def name_of(self, path: Path) -> str:
-        if path not in self.opened:
-            name = f"{path.stem.replace('[wght]', '')}-{len(self.opened)}"
-            _register(_open(name, path))
-            self.opened[path] = name
-        return self.opened[path]
+    def register(self, path: Path) -> str:
+        """Register a font unless it is already registered; return its name."""
+        if path not in self.names:
+            name = f"{path.stem.replace('[wght]', '')}-{len(self.names)}"
+            registry: Any = pdfmetrics
+            registry.registerFont(_load_font(name, path))
+            self.names[path] = name
+        return self.names[path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class _Run:
 
     @property
     def visual(self) -> str:
-        """Return the text as HarfBuzz wants it: it reverses letters of a script, no others."""
+        """The text in the order HarfBuzz expects: it reverses right-to-left scripts itself."""
         if self.level % 2 == 0 or any(map(_is_right_to_left, self.text)):
             return self.text
         return self.text[::-1].translate(_MIRRORED)
@@ -64,56 +65,61 @@ class _Run:
 
 @contextmanager
 def name_fonts() -> Generator[NameFonts]:
-    """Open the fonts of one document; until it is saved, no other thread may draw one."""
-    with _drawing:
+    """Provide the fonts of one document; other threads wait until it is saved."""
+    with _fonts_lock:
         fonts = NameFonts()
         try:
             yield fonts
         finally:
-            registered: Any = pdfmetrics
-            for name in fonts.opened.values():
-                registered.getFont(name).unregister()
+            registry: Any = pdfmetrics
+            for name in fonts.names.values():
+                registry.getFont(name).unregister()
 
 
 def draw_name(
-    canvas: Canvas, fonts: NameFonts, at: tuple[float, float], name: str, size: float, room: float
+    canvas: Canvas,
+    fonts: NameFonts,
+    origin: tuple[float, float],
+    name: str,
+    size: float,
+    width_max: float,
 ) -> float:
-    """Draw a name, smaller if it is wider than `room`; returns its width in points.
+    """Draw a name, smaller if it is wider than `width_max`; return its width in points.
 
-    A character that no font has is drawn as U+FFFD and logged.
+    A character that is missing in all fonts is drawn as U+FFFD and logged.
     """
     shaped = shaped_runs(fonts, name, size)
     widths = [_width(text, size) for _, text in shaped]
-    scale = min(1.0, room / sum(widths)) if sum(widths) else 1.0
-    x, y = at
-    # For search and copying: a glyph need not be a letter.
-    text_of = name.encode("utf-16-be").hex().upper()
-    code: list[str] = getattr(canvas, "_code")  # noqa: B009 - it has no public name
-    code.append(f"/Span <</ActualText <FEFF{text_of}>>> BDC")
+    scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
+    x, y = origin
+    # Search and copying need the text: glyphs may not correspond to letters.
+    actual_text = name.encode("utf-16-be").hex().upper()
+    code: list[str] = getattr(canvas, "_code")  # noqa: B009 - there is no public name
+    code.append(f"/Span <</ActualText <FEFF{actual_text}>>> BDC")
     for (font, text), width in zip(shaped, widths, strict=True):
         canvas.setFont(font, size * scale)
         canvas.drawString(x, y, text)
         x += width * scale
     code.append("EMC")
-    return x - at[0]
+    return x - origin[0]
 
 
 def shaped_runs(fonts: NameFonts, name: str, size: float) -> list[tuple[str, Any]]:
-    """Return the runs of a name from left to right: the font of each, and its shaped text."""
-    runs = _reordered(_runs(_drawable(unicodedata.normalize("NFC", name))))
-    named = [(fonts.name_of(run.path), run.visual) for run in runs]
+    """Return the font and shaped text of each run of a name, from left to right."""
+    runs = _reorder(_split_runs(_replace_missing(unicodedata.normalize("NFC", name))))
+    texts = [(fonts.register(run.path), run.visual) for run in runs]
     library: Any = ttfonts
-    return [(font, library.shapeStr(text, font, size, force=True)) for font, text in named]
+    return [(font, library.shapeStr(text, font, size, force=True)) for font, text in texts]
 
 
 def _width(text: Any, size: float) -> float:
     return sum(glyph.x_advance for glyph in text.__shapeData__) * size / 1000
 
 
-def _drawable(name: str) -> str:
-    """Replace characters that no font has, and say which."""
+def _replace_missing(name: str) -> str:
+    """Replace and log characters that are missing in all fonts."""
     missing = sorted(
-        {letter for letter in name if _font_of(letter) is None and letter not in _IGNORED}
+        {letter for letter in name if _find_font(letter) is None and letter not in _IGNORED}
     )
     if missing:
         codes = [f"U+{ord(letter):04X}" for letter in missing]
@@ -121,14 +127,14 @@ def _drawable(name: str) -> str:
     return "".join(_REPLACEMENT if letter in missing else letter for letter in name)
 
 
-def _runs(name: str) -> list[_Run]:
-    """Split a name into runs of one level and one font."""
+def _split_runs(name: str) -> list[_Run]:
+    """Split a name into runs of equal level and font."""
     styled: list[tuple[int, Path, str]] = []
     last = _fonts()[0]
     for letter, level in zip(name, _levels(name), strict=True):
         joins = letter in _IGNORED or unicodedata.category(letter).startswith("M")
         if not (joins and styled and (letter in _IGNORED or ord(letter) in _letters(last))):
-            last = _font_of(letter) or last
+            last = _find_font(letter) or last
         styled.append((level, last, letter))
     return [
         _Run(level, path, "".join(letter for *_, letter in part))
@@ -136,8 +142,8 @@ def _runs(name: str) -> list[_Run]:
     ]
 
 
-def _reordered(runs: Sequence[_Run]) -> list[_Run]:
-    """Put runs into the order in which they are seen, from left to right (UAX 9, rule L2)."""
+def _reorder(runs: Sequence[_Run]) -> list[_Run]:
+    """Put runs into visual order, from left to right (UAX 9, rule L2)."""
     visual = list(runs)
     for level in range(max((run.level for run in visual), default=0), 0, -1):
         ordered: list[_Run] = []
@@ -149,20 +155,20 @@ def _reordered(runs: Sequence[_Run]) -> list[_Run]:
 
 
 def _levels(name: str) -> list[int]:
-    """Return each character's embedding level; odd ones run from right to left."""
+    """Return each character's embedding level; odd levels run from right to left."""
     kinds = _kinds(name)
     base = next((int(kind == "R") for kind in kinds if kind in "LR"), 0)
     directions = list(kinds)
     before = "LR"[base]
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         if kind in "LR":
             before = kind
         elif kind == "O":
-            after = next((kind for kind in kinds[place:] if kind != "O"), "LR"[base])
+            after = next((kind for kind in kinds[index:] if kind != "O"), "LR"[base])
             after = before if after == "N" else after
-            directions[place] = before if before == after else "LR"[base]
+            directions[index] = before if before == after else "LR"[base]
         elif base == 0 and before == "L":
-            directions[place] = "L"
+            directions[index] = "L"
     return [{"L": 2 * base, "R": 1, "N": 2}[direction] for direction in directions]
 
 
@@ -188,7 +194,7 @@ def _is_right_to_left(letter: str) -> bool:
 
 @cache
 def _fonts() -> tuple[Path, ...]:
-    """List the fonts, the first of which that has a character draws it."""
+    """List the fonts in order of preference."""
     noto = Path(str(files("manimgx_fonts")))
     general, last = "NotoSans[wght].ttf", ("NotoSansSymbols[wght].ttf", "NotoEmoji[wght].ttf")
     scripts = sorted(
@@ -211,22 +217,17 @@ def _letters(path: Path) -> frozenset[int]:
 
 
 @cache
-def _font_of(letter: str) -> Path | None:
+def _find_font(letter: str) -> Path | None:
     return next((path for path in _fonts() if ord(letter) in _letters(path)), None)
 
 
-def _open(name: str, path: Path) -> TTFont:
+def _load_font(name: str, path: Path) -> TTFont:
     font = TTFont(name, str(path))
     face: Any = font.face
-    # ReportLab writes no valid text above U+FFFF: without a code, a glyph gets a private one.
+    # ReportLab writes invalid text above U+FFFF; a glyph without a code gets a private code.
     letters: dict[int, list[int]] = face.glyphToChar
     short = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()
     }
     face.glyphToChar = {glyph: codes for glyph, codes in short.items() if codes}
     return font
-
-
-def _register(font: TTFont) -> None:
-    registry: Any = pdfmetrics
-    registry.registerFont(font)

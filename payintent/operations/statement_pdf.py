@@ -1,19 +1,15 @@
-"""A statement as a PDF: its figures, then its lines in a table, over as many pages as they need."""
+"""Drawing of a statement as a PDF: its figures, followed by a table of its lines."""
 
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reportlab.lib.pagesizes import A4, landscape
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from payintent.domain.statement import words_of
+from payintent.domain.statement import StatementLineView, StatementView, fact_label
 from payintent.operations.name_drawing import NameFonts, draw_name, name_fonts
-
-if TYPE_CHECKING:  # the operation imports this module where a PDF is wanted
-    from payintent.operations.statements import StatementLineView, StatementView
 
 _WIDTH, _HEIGHT = landscape(A4)
 _MARGIN = 36.0
@@ -29,24 +25,24 @@ _FIGURES = (
 _FIGURES_RIGHT = 320.0
 _FIRST_LINES_TOP = _HEIGHT - 122.0 - len(_FIGURES) * _FIGURE_STEP
 _LINES_TOP = _HEIGHT - _MARGIN
-#: Names of columns, and where each begins; those of amounts end there.
-_WORDS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
+#: Column titles with the left edge of text columns, and the right edge of amount columns.
+_TEXTS = (("Time, UTC", 36.0), ("Kind", 118.0), ("What", 174.0), ("Payment", 254.0))
 _AMOUNTS = (("Amount", 478.0), ("Fee", 584.0), ("Tax", 690.0), ("Net", _RIGHT))
 _AMOUNT_WIDTH = 104.0
-_NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # beside it stands the merchant's number
+_NAME_WIDTH = _RIGHT - _MARGIN - 100.0  # leaves space for the merchant's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementPages:
-    """What is drawn: a statement, whose it is, and all its lines."""
+    """The content of a PDF: a statement, its merchant's name and all its lines."""
 
-    statement: "StatementView"
+    statement: StatementView
     merchant_name: str
-    lines: Sequence["StatementLineView"]
+    lines: Sequence[StatementLineView]
 
 
 def write_statement_pdf(pages: StatementPages) -> bytes:
-    """Draw a statement; the same one is the same bytes each time."""
+    """Draw a statement; equal statements give equal bytes."""
     with name_fonts() as fonts:
         return _draw(pages, fonts)
 
@@ -58,7 +54,7 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     canvas.setTitle(f"{_title(view)}, {_money(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages, fonts)
-    parts = list(_split(pages.lines))
+    parts = list(_paginate(pages.lines))
     for number, part in enumerate(parts):
         if number:
             canvas.showPage()
@@ -69,8 +65,8 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     return file.getvalue()
 
 
-def _split(lines: Sequence["StatementLineView"]) -> Iterator[Sequence["StatementLineView"]]:
-    """Yield the lines of each page; the first has fewer, and is there without any."""
+def _paginate(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
+    """Yield the lines of each page; the first page has fewer, possibly none."""
     first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
     later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
     yield lines[:first]
@@ -78,7 +74,7 @@ def _split(lines: Sequence["StatementLineView"]) -> Iterator[Sequence["Statement
         yield lines[begin : begin + later]
 
 
-def _title(view: "StatementView") -> str:
+def _title(view: StatementView) -> str:
     return f"Statement {view.number} of {view.day.isoformat()}"
 
 
@@ -90,14 +86,14 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
     y -= 22
     name, number, x = pages.merchant_name, f" (merchant {view.merchant_id})", _MARGIN
     if name.isascii() and stringWidth(name, _TEXT, _NAME_PT) <= _NAME_WIDTH:
-        number = name + number  # needs no font in the file
+        number = name + number  # needs no embedded font
     else:
         x += draw_name(canvas, fonts, (x, y), name, _NAME_PT, _NAME_WIDTH)
     canvas.setFont(_TEXT, _NAME_PT)
     canvas.drawString(x, y, number)
     canvas.setFont(_TEXT, _FIGURE_PT)
     y -= 16
-    canvas.drawString(_MARGIN, y, f"{_money(view)}. The day is that of {view.time_zone}.")
+    canvas.drawString(_MARGIN, y, f"{_money(view)}. The day ends at midnight in {view.time_zone}.")
     y -= 24
     for name in _FIGURES:
         canvas.setFont(_BOLD if name in {"opening", "closing"} else _TEXT, _FIGURE_PT)
@@ -108,11 +104,10 @@ def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> No
         y -= _FIGURE_STEP
 
 
-def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float) -> None:
-    """Draw the head of the table and lines below it."""
+def _draw_lines(canvas: Canvas, lines: Sequence[StatementLineView], top: float) -> None:
     y = top - _LINE_STEP
     canvas.setFont(_BOLD, _LINE_PT)
-    for name, x in _WORDS:
+    for name, x in _TEXTS:
         canvas.drawString(x, y, name)
     for name, x in _AMOUNTS:
         canvas.drawRightString(x, y, name)
@@ -120,30 +115,30 @@ def _draw_lines(canvas: Canvas, lines: Sequence["StatementLineView"], top: float
     for line in lines:
         y -= _LINE_STEP
         canvas.setFont(_TEXT, _LINE_PT)
-        fact = words_of(line.fact)
-        words = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
-        for word, (_, x) in zip(words, _WORDS, strict=True):
-            canvas.drawString(x, y, word)
+        fact = fact_label(line.fact)
+        texts = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
+        for text, (_, x) in zip(texts, _TEXTS, strict=True):
+            canvas.drawString(x, y, text)
         amounts = (line.amount, line.fee, line.tax, line.net)
         for amount, (_, x) in zip(amounts, _AMOUNTS, strict=True):
             _draw_amount(canvas, x, y, amount)
 
 
 def _draw_amount(canvas: Canvas, right: float, y: float, amount: str) -> None:
-    """Draw an amount up to its right end; smaller where it would run into the next column."""
+    """Draw a right-aligned amount, in a smaller font if it is wider than its column."""
     width = stringWidth(amount, _TEXT, _LINE_PT)
-    if width > _AMOUNT_WIDTH:  # of a token with many decimals
+    if width > _AMOUNT_WIDTH:  # a token with many decimals
         canvas.setFont(_TEXT, _LINE_PT * _AMOUNT_WIDTH / width)
     canvas.drawRightString(right, y, amount)
     if width > _AMOUNT_WIDTH:
         canvas.setFont(_TEXT, _LINE_PT)
 
 
-def _draw_foot(canvas: Canvas, view: "StatementView", page: str) -> None:
+def _draw_foot(canvas: Canvas, view: StatementView, page: str) -> None:
     canvas.setFont(_TEXT, _LINE_PT)
     canvas.drawString(_MARGIN, _FOOT, f"{view.id}, {_money(view)}")
     canvas.drawRightString(_RIGHT, _FOOT, page)
 
 
-def _money(view: "StatementView") -> str:
+def _money(view: StatementView) -> str:
     return f"{view.currency} on {view.chain}" if view.chain else view.currency

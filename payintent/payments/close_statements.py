@@ -1,7 +1,7 @@
-"""Closes the days that are over: what moved what a merchant is owed becomes a statement.
+"""Closing of past days: the changes of a merchant's balance become a statement.
 
-A day is closed once. What is committed later, or was entered with an earlier time, is of the next
-day that is closed, so that each entry of the ledger is in one statement.
+A day is closed once. Entries that are committed later, or have an earlier time, belong to the next
+day that is closed, so each ledger entry is in exactly one statement.
 """
 
 from datetime import timedelta
@@ -18,14 +18,14 @@ _DAY = timedelta(days=1)
 
 
 async def close_due_days(database: Database) -> bool:
-    """Close the next day of merchants that have one; tell whether there may be more."""
+    """Close the next due day of each merchant; return whether more may be due."""
     due = await statement_closing.list_due(database, _MERCHANTS_MAX)
     if not due:
         return False
     watermark = await statement_closing.read_watermark(database)
     if watermark is None:
         _log.warning("statements_wait", merchants=len(due))
-        return False  # something writes entries for long; the next look is in a minute
+        return False  # a long transaction writes entries; try again in a minute
     for merchant_id in due:
         async with database.transaction() as tx:
             await close_day(tx, merchant_id, watermark)
@@ -33,9 +33,9 @@ async def close_due_days(database: Database) -> bool:
 
 
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
-    """Close the first day that has entries, or all that are over where none has."""
+    """Close the first day that has entries; without entries, close all past days."""
     closing = await statement_closing.lock_closing(tx, merchant_id)
-    # Another worker may have closed a day since, up to a later number: what that has stays stated.
+    # Another worker may have closed a day up to a later number; its entries must not repeat.
     watermark = max(watermark, closing.closed_number)
     ended = day_of(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and ended <= closing.day:
@@ -43,9 +43,9 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     first = await statement_closing.first_unstated(tx, closing)
     day = ended
     if first is not None:
-        made = day_of(first, closing.time_zone)
-        day = min(ended, made if closing.day is None else max(made, closing.day + _DAY))
-    # A merchant whose time zone was changed has a day that is longer, or an empty one.
+        entry_day = day_of(first, closing.time_zone)
+        day = min(ended, entry_day if closing.day is None else max(entry_day, closing.day + _DAY))
+    # After a change of its time zone, a merchant has a longer day or an empty one.
     until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
     covered = Covered(
         first_number=closing.next_number,
@@ -56,7 +56,7 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     )
     for sums in await statement_closing.sum_unstated(tx, closing, watermark, until_at):
         last = await statements.find_last(tx, merchant_id, sums.currency, sums.chain)
-        moved = sum_movements(sums.sums)
+        movements = sum_movements(sums.sums)
         opening_minor = 0 if last is None else last.closing_minor
         new = Statement(
             id=tx.id_generator.new_id(),
@@ -68,8 +68,8 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
             day=day,
             time_zone=closing.time_zone,
             opening_minor=opening_minor,
-            movements=moved,
-            closing_minor=opening_minor + sum(moved.values()),
+            movements=movements,
+            closing_minor=opening_minor + sum(movements.values()),
             covered=covered,
             created_at=closing.now,
         )

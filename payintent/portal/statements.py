@@ -12,13 +12,13 @@ from payintent.api.pagination import (
 )
 from payintent.api.statements import balance_fields, read_statement_currency
 from payintent.domain.member import MemberRight
-from payintent.domain.statement import Movement, words_of
+from payintent.domain.statement import Movement, fact_label
 from payintent.operations.statements import (
     PDF_LINES_MAX,
     draw_pdf,
     export_lines,
-    known_statement,
     line_view,
+    require_statement,
     statement_view,
 )
 from payintent.portal.rendering import HEADERS, render_portal_page
@@ -75,7 +75,7 @@ async def get_portal_statement(visit: Visit) -> Response:
         f"Statement of {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
-        lines=[(line, words_of(line.fact)) for line in views],
+        lines=[(line, fact_label(line.fact)) for line in views],
         more=more,
         has_pdf=not await statements.list_lines(database, statement, PDF_LINES_MAX, 1),
     )
@@ -109,4 +109,4 @@ def _to_keep(statement: Statement, ending: str) -> dict[str, str]:
 
 async def _own_statement(visit: Visit) -> Statement:
     statement_id: str = visit.request.path_params["statement_id"]
-    return await known_statement(visit.context.database, statement_id, visit.merchant_id)
+    return await require_statement(visit.context.database, statement_id, visit.merchant_id)

@@ -1,4 +1,4 @@
-"""How far merchants' days are closed, and the ledger's entries that are in no statement yet."""
+"""The closing state of merchants' days, and ledger entries that are not in a statement yet."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from payintent.domain.statement import EntrySum, Part
 from payintent.storage.database import Executor, Tx
 from payintent.storage.statements import PART, UNSTATED
 
-_LOOKS_MAX = 10
-_LOOK_EVERY_S = 0.1
+_POLLS_MAX = 10
+_POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """Up to where a merchant's entries are in statements; before the first, nothing is."""
+    """The point up to which a merchant's entries are in statements."""
 
     merchant_id: int
     time_zone: str
     now: datetime
-    day: date | None
+    day: date | None  # the last closed day; None before the first
     closed_at: datetime
     closed_number: int
     next_number: int
@@ -28,34 +28,35 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrencySums:
-    """What the entries of one currency that are in no statement sum to."""
+    """The sums of the entries of one currency that are not in a statement."""
 
     currency: str
-    chain: str  # of a token, else ''
+    chain: str  # of a token; empty for a currency
     sums: list[EntrySum]
 
 
 async def read_watermark(database: Executor) -> int | None:
-    """Return a number up to which every entry is committed or never will be.
+    """Return an entry number at or below which no entry can be committed any more.
 
-    A transaction gets numbers for its entries while it holds a lock on their table until it ends.
-    So those that held one after the last number was read are waited for. None: one took too long.
+    A transaction draws its entries' numbers under a table lock that it holds until it ends. So
+    this reads the last number, then waits for the transactions that hold the lock. Returns None if
+    a transaction takes too long.
     """
     row = await database.row(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0) AS number"
     )
     assert row is not None  # noqa: S101 - a function gives one row
-    begun = await _list_writers(database)
-    for _ in range(_LOOKS_MAX):
-        if not begun:
+    writers = await _list_writers(database)
+    for _ in range(_POLLS_MAX):
+        if not writers:
             return row["number"]
-        await asyncio.sleep(_LOOK_EVERY_S)
-        begun &= await _list_writers(database)
+        await asyncio.sleep(_POLL_INTERVAL_S)
+        writers &= await _list_writers(database)
     return None
 
 
 async def _list_writers(database: Executor) -> set[str]:
-    """List the transactions that may have written entries and have not ended."""
+    """List the running transactions that may have written entries."""
     rows = await database.fetch(
         """
         SELECT virtualtransaction
@@ -69,7 +70,7 @@ async def _list_writers(database: Executor) -> set[str]:
 
 
 async def list_due(database: Executor, limit: int) -> list[int]:
-    """List merchants with entries in no statement, whose next day is over."""
+    """List merchants whose next day has ended and that have entries without a statement."""
     rows = await database.fetch(
         """
         SELECT m.id
@@ -88,7 +89,7 @@ async def list_due(database: Executor, limit: int) -> list[int]:
 
 
 async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
-    """Lock how far a merchant's days are closed, until the transaction ends."""
+    """Lock a merchant's closing state until the transaction ends."""
     await tx.fetch(
         "INSERT INTO statement_close (merchant_id, day, closed_at, closed_number, next_number)"
         " VALUES ($1, '-infinity', '-infinity', -1, 0) ON CONFLICT DO NOTHING",
@@ -111,7 +112,7 @@ async def lock_closing(tx: Tx, merchant_id: int) -> Closing:
 
 
 async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
-    """Return the earliest time of an entry that is in no statement; None: there is none."""
+    """Return the earliest time of an entry that is not in a statement."""
     row = await tx.row(
         "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + UNSTATED,
         *_unstated(closing),
@@ -122,7 +123,7 @@ async def first_unstated(tx: Tx, closing: Closing) -> datetime | None:
 async def sum_unstated(
     tx: Tx, closing: Closing, last_number: int, until_at: datetime
 ) -> list[CurrencySums]:
-    """Sum the entries that are in no statement, up to a number and before a time."""
+    """Sum the entries that are not in a statement, up to a number and before a time."""
     rows = await tx.fetch(
         "SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount"
         " FROM (SELECT e.currency, e.chain, e.fact,"
@@ -138,17 +139,20 @@ async def sum_unstated(
         last_number,
         until_at,
     )
-    found: dict[tuple[str, str], list[EntrySum]] = {}
+    by_currency: dict[tuple[str, str], list[EntrySum]] = {}
     for row in rows:
         entry = EntrySum(
             fact=Fact(row["fact"]), part=Part(row["part"]), amount_minor=int(row["amount"])
         )
-        found.setdefault((row["currency"], row["chain"]), []).append(entry)
-    return [CurrencySums(currency=key[0], chain=key[1], sums=sums) for key, sums in found.items()]
+        by_currency.setdefault((row["currency"], row["chain"]), []).append(entry)
+    return [
+        CurrencySums(currency=currency, chain=chain, sums=sums)
+        for (currency, chain), sums in by_currency.items()
+    ]
 
 
 async def close(tx: Tx, closing: Closing, day: date, closed_at: datetime, number: int) -> None:
-    """Note that the days of a merchant are closed up to one, with entries up to a number."""
+    """Store that a merchant's days are closed up to `day`, with entries up to `number`."""
     await tx.fetch(
         """
         UPDATE statement_close

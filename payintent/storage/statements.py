@@ -1,4 +1,4 @@
-"""Statements of merchants, and the entries of the ledger that are in none yet."""
+"""Merchants' statements and balances."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from payintent.storage.rows import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """Which entries a statement has; `0148_statement.sql` says how."""
+    """The range of ledger entries in a statement."""
 
     first_number: int
     last_number: int
@@ -26,7 +26,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A frozen statement; amounts in minor units, of a token in its smallest."""
+    """A statement, which never changes; amounts in minor units (tokens: smallest units)."""
 
     id: UUID
     merchant_id: int
@@ -50,13 +50,13 @@ class StatementLine:
     fact_id: UUID
     payment_id: UUID | None
     net_minor: int
-    fee_minor: int  # what was taken of a payment
+    fee_minor: int  # deducted from a payment
     tax_minor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementFilter:
-    """Which statements to list; `before` is where the last page ended."""
+    """Selects statements; `before` is the last id of the page before."""
 
     merchant_id: int | None = None
     currency: str | None = None
@@ -67,7 +67,7 @@ class StatementFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantBalance:
-    """What a merchant is owed now; less than 0: it owes."""
+    """The amount that a merchant is owed now; negative if it owes."""
 
     currency: str
     chain: str
@@ -75,7 +75,7 @@ class MerchantBalance:
     amount_minor: int
 
 
-#: The part of an entry `e`: what it does to the account `$1`, or the fee or tax of a capture.
+#: The part of an entry `e`: its effect on the account `$1`, or the fee or tax of a capture.
 PART: LiteralString = """
     CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
         WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
@@ -84,8 +84,8 @@ PART: LiteralString = """
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
         WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
 """
-#: Entries `e` of the merchant `$2` from the number `$3` on, in no statement that was closed up to
-#: the number `$4` and the time `$5`.
+#: Entries `e` of the merchant `$2` from number `$3` that are not in a statement, which were closed
+#: up to number `$4` and time `$5`.
 UNSTATED: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """
@@ -113,7 +113,7 @@ _STATEMENTS = KeysetList(
     until="s.day <= {}",
 )
 
-#: The balances: $1 the account, $2 its merchant.
+#: A merchant's balances; $1 is the account, $2 the merchant.
 _BALANCES: LiteralString = """
     WITH closed AS (
         SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
@@ -125,7 +125,7 @@ _BALANCES: LiteralString = """
         WHERE merchant_id = $2
         UNION ALL
         SELECT 0, -1, '-infinity'
-        ORDER BY closed_number DESC  -- both may begin at 0
+        ORDER BY closed_number DESC  -- both rows may have next_number 0
         LIMIT 1
     ), sums AS (
         SELECT currency, chain, sum(amount) AS amount
@@ -192,8 +192,7 @@ async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Stat
 
 
 async def add(tx: Tx, new: Statement) -> None:
-    """Add a statement; it must begin where the one before has ended."""
-    moved = new.movements
+    """Add a statement; its opening balance must equal the last closing balance."""
     await tx.fetch(
         """
         INSERT INTO statement (id, merchant_id, currency, chain, number, day, time_zone,
@@ -216,7 +215,7 @@ async def add(tx: Tx, new: Statement) -> None:
             str(amount)
             for amount in (
                 new.opening_minor,
-                *(moved[movement] for movement in Movement),
+                *(new.movements[movement] for movement in Movement),
                 new.closing_minor,
             )
         ],
@@ -234,16 +233,16 @@ async def get(database: Executor, statement_id: UUID) -> Statement | None:
 
 
 async def list_statements(
-    database: Executor, wanted: StatementFilter, limit: int
+    database: Executor, scope: StatementFilter, limit: int
 ) -> list[Statement]:
-    rows = await _STATEMENTS.page(database, wanted.before, limit, **asdict(wanted))
+    rows = await _STATEMENTS.page(database, scope.before, limit, **asdict(scope))
     return [_statement(row) for row in rows]
 
 
 async def list_lines(
     database: Executor, statement: Statement, skipped: int, limit: int
 ) -> list[StatementLine]:
-    """List the lines of a statement, the oldest first, but for those that were skipped."""
+    """List the lines of a statement, oldest first, without the first `skipped` lines."""
     covered = statement.covered
     rows = await database.fetch(
         _LINES,
@@ -273,7 +272,7 @@ async def list_lines(
 
 
 async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
-    """Return a merchant's balance in each currency: its last statement and later entries."""
+    """Return a merchant's balances by currency: the last statement plus later entries."""
     rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
     return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 

@@ -1,7 +1,7 @@
 """Statements: how people read a ledger fact."""
 
-from payintent.domain.statement import words_of
+from payintent.domain.statement import fact_label
 
 
 def test_a_fact_is_named_in_words() -> None:
-    assert words_of("refund_reserved") == "refund reserved"
+    assert fact_label("refund_reserved") == "refund reserved"

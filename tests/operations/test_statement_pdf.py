@@ -11,10 +11,9 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from structlog.testing import capture_logs
 
 from payintent.domain.ledger import Fact
-from payintent.domain.statement import Movement
+from payintent.domain.statement import Movement, StatementLineView, StatementView
 from payintent.operations.name_drawing import name_fonts, shaped_runs
 from payintent.operations.statement_pdf import StatementPages, write_statement_pdf
-from payintent.operations.statements import StatementLineView, StatementView
 
 VIEW = StatementView(
     id="stmt_0351NDickobV3yYH8omp8v",

@@ -15,14 +15,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from payintent.domain.ledger import Fact
-from payintent.domain.statement import MOVEMENTS, Movement
+from payintent.domain.statement import MOVEMENTS, Movement, StatementView
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.payouts import RecordPayout
 from payintent.operations.statements import (
     ExportStatement,
     ListStatements,
     ShowStatement,
-    StatementView,
 )
 from payintent.payments.close_statements import close_day, close_due_days
 from payintent.storage import payouts, statement_closing, statements
