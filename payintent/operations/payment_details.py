@@ -1,4 +1,4 @@
-"""A payment as an operator reads it: what its merchant reads, and what happened to it."""
+"""A payment as operators see it: the merchant's fields and everything that happened."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,7 +22,7 @@ _PAGE_MAX = 10_000
 
 
 class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
-    """Show a payment and everything that happened to it, in the order of time."""
+    """Show a payment and everything that happened to it, in chronological order."""
 
     action: ClassVar[str] = "payment.show"
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
@@ -32,18 +32,18 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
 
 
 class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
-    """Show what happened to a payment a page at a time, with requests and answers."""
+    """Show the timeline of a payment page by page, with requests and responses."""
 
     action: ClassVar[str] = "payment.timeline"
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
     of: Annotated[
         Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,
         option(
-            "Only of: payment, gateway, chain, events, refunds, cases or operators.",
+            "Only entries about: payment, gateway, chain, events, refunds, cases or operators.",
             any_text=True,
         ),
     ] = None
-    page: Annotated[int, option("Which page, from 1 on.")] = 1
+    page: Annotated[int, option("Page number, starting at 1.")] = 1
 
     async def read(self, context: OperationContext) -> TimelinePage:
         if not 1 <= self.page <= _PAGE_MAX:
@@ -53,9 +53,9 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
 
 
 async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return a payment with its sessions, chain transfers and cases, but no timeline.
+    """Return a payment with its sessions, chain transfers and cases, but without its timeline.
 
-    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
+    The checkout id is masked because it is a capability. Raises `NOT_FOUND`.
     """
     snapshot = await require_payment(database, payment_id)
     payment = snapshot.payment
@@ -74,10 +74,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
 
 
 async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return a payment with its sessions, chain transfers, cases and timeline.
-
-    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
-    """
+    """Return the payment's summary and timeline. Raises `NOT_FOUND`."""
     payment = (await require_payment(database, payment_id)).payment
     summary = await payment_summary(database, payment_id)
     return summary | {"timeline": await read_timeline(database, payment)}

@@ -1,4 +1,4 @@
-"""What happened to a payment, in the order of time and in words."""
+"""The timeline of a payment: everything that happened to it, described for operators."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from payintent.storage.database import Executor
 from payintent.storage.payment_history import HistoryEntry, HistoryPage
 
 Details = dict[str, Any]
-#: Clocks of hosts may differ by so much; ids of audit entries begin with a host's time.
+#: Tolerated clock difference between hosts; the id of an audit entry begins with its host's time.
 _SKEW_MS = 3_600_000
 _TEXTS = frozenset({"body", "answer"})
 
@@ -26,22 +26,20 @@ _TEXTS = frozenset({"body", "answer"})
 class TimelineEntry:
     at: datetime
     what: str
-    id: str | None  # the session, refund, case or event that it happened to
-    who: str | None  # the operator, merchant or rule that did it
+    id: str | None  # of the session, refund, case or event
+    who: str | None  # the operator, merchant or rule that caused it
     text: str
     details: Details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePage:
-    """A page of what happened to a payment, the first one is 1."""
-
     entries: list[TimelineEntry]
-    page: int
+    page: int  # starting at 1
     pages: int
 
 
-#: What a timeline can be narrowed to, with what its entries are called.
+#: The filters of a timeline, with the kinds of their entries.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
     "gateway": (
@@ -55,17 +53,14 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("refund-call", "refund-final"),
     ),
     "cases": ("case", "case-closed", "dispute", "dispute-now"),
-    "operators": (),  # what they did is in the audit log
+    "operators": (),  # from the audit log
 }
-#: Entries of a page, what operators did not counted.
+#: Entries per page, without the operators' entries.
 PAGE_ENTRIES = 100
 
 
 async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
-    """Return what is stored of a payment, from its creation to what operators did about it.
-
-    Without the bodies that were sent and the answers that came.
-    """
+    """Return the whole timeline, without the bodies of requests and responses."""
     history = await payment_history.list_entries(database, payment.id)
     entries = [_describe(_without_texts(entry)) for entry in history]
     names = {ids.format_id(ids.PAYMENT, payment.id)}
@@ -77,18 +72,18 @@ async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEn
 async def read_timeline_page(
     database: Executor, payment: Payment, of: str | None, page: int
 ) -> TimelinePage:
-    """Return one page of what is stored of a payment; `of` is one of `KINDS`.
+    """Return a page of the timeline; `of` is a key of `KINDS`.
 
-    What operators did stands on the page of the time when they did it.
+    Operators' entries are on the page that covers their time.
     """
     kinds = None if of is None else KINDS[of]
-    shown = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
+    history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
     if kinds is None or kinds:
         skipped = (page - 1) * PAGE_ENTRIES
-        shown = await payment_history.list_entries_page(
+        history = await payment_history.list_entries_page(
             database, payment.id, kinds, skipped, PAGE_ENTRIES
         )
-    entries = [_describe(entry) for entry in shown.entries]
+    entries = [_describe(entry) for entry in history.entries]
     if of in {None, "operators"} and (entries or page == 1):
         subjects = await payment_history.list_subject_ids(database, payment.id)
         names = {ids.format_id(ids.PAYMENT, payment.id)}
@@ -96,37 +91,36 @@ async def read_timeline_page(
         entries += [
             _describe_audit(entry)
             for entry in await _read_audit(database, payment, names)
-            if (shown.starts_at is None or entry.at >= shown.starts_at)
-            and (shown.ends_at is None or entry.at < shown.ends_at)
+            if (history.starts_at is None or entry.at >= history.starts_at)
+            and (history.ends_at is None or entry.at < history.ends_at)
         ]
     return TimelinePage(
         entries=sorted(entries, key=lambda entry: entry.at),
         page=page,
-        pages=max(1, -(-shown.total // PAGE_ENTRIES)),
+        pages=max(1, -(-history.total // PAGE_ENTRIES)),
     )
 
 
 async def _read_audit(
     database: Executor, payment: Payment, names: Iterable[str]
 ) -> list[AuditEntry]:
-    """Read the audit entries about a payment, and about the proposals that they name."""
+    """Read the audit entries that mention these ids, and the entries about their proposals."""
     since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
-    found: dict[UUID, AuditEntry] = {}
-    wanted = list(names)
-    while wanted:
-        entries = await payment_history.list_audit_entries(
-            database, payment.merchant_id, since, wanted
+    entries: dict[UUID, AuditEntry] = {}
+    search = list(names)
+    while search:
+        matches = await payment_history.list_audit_entries(
+            database, payment.merchant_id, since, search
         )
-        new = [entry for entry in entries if entry.id not in found]
-        found |= {entry.id: entry for entry in new}
-        wanted = [
+        new = [entry for entry in matches if entry.id not in entries]
+        entries |= {entry.id: entry for entry in new}
+        search = [
             entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
         ]
-    return [found[entry_id] for entry_id in sorted(found)]
+    return [entries[entry_id] for entry_id in sorted(entries)]
 
 
 def _without_texts(entry: HistoryEntry) -> HistoryEntry:
-    """Leave out what was sent and answered word for word, which a page of the story has."""
     details = {name: entry.details[name] for name in entry.details if name not in _TEXTS}
     return replace(entry, details=details)
 
@@ -166,7 +160,7 @@ _PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
 
 
 def _without_report(details: Details) -> Details:
-    """Read what of a callback's report tells most: the state that it reports."""
+    """Replace the report of a callback by the reported state."""
     report = details.pop("report", None)
     if report is None:
         return details
@@ -179,7 +173,6 @@ def _join(*parts: str | None) -> str:
 
 
 def _amount(details: Details, currency: str = "currency") -> str:
-    """Write an amount of smallest units with its currency, as people read it."""
     minor, code = details["amount_minor"], details[currency]
     on_chain = "chain" in details
     amount = format_smallest_units(int(minor), code, details.get("decimals"), on_chain=on_chain)
@@ -206,7 +199,7 @@ def _selected(details: Details) -> str:
         f"{details['total_amount']} {details['currency']}",
         *extra,
         chain,
-        f"asked about {details['inquiries']} times" if details["inquiries"] else None,
+        f"{details['inquiries']} inquiries" if details["inquiries"] else None,
         f"reference {details['reference']}" if "reference" in details else None,
     )
 
@@ -214,7 +207,7 @@ def _selected(details: Details) -> str:
 def _callback(details: Details) -> str:
     return _join(
         f"from account {details['account_id']}",
-        f"says {details['state']}" if "state" in details else None,
+        f"reports {details['state']}" if "state" in details else None,
         None if details["applied"] else "NOT applied",
         f"callback {details['callback_id']}",
     )
@@ -272,23 +265,23 @@ def _posted_settled(details: Details) -> str:
 
 
 def _cancelled(details: Details) -> str:
-    return "the merchant was told" if details["has_event"] else "by the buyer"
+    return "the merchant was notified" if details["has_event"] else "by the buyer"
 
 
 _WORDS: Mapping[str, Callable[[Details], str]] = {
     "created": lambda details: f"{_own_amount(details)} of payer {details['payer_uid']}",
     "paid": _own_amount,
     "failed": lambda details: details["failure_reason"],
-    "expired": lambda _: "it ended without money",
+    "expired": lambda _: "expired without payment",
     "cancelled": _cancelled,
     "denied": lambda details: (
         f"{details['code']} by rule {details['rule_id']}, "
         f"{details['level']}, score {details['score']}"
     ),
     "selected": _selected,
-    "returned": lambda _: "the buyer came back from the gateway",
-    "closing": lambda details: f"no longer wanted {_at_gateway(details)}",
-    "silent": lambda details: f"no answer to its closing {_at_gateway(details)}",
+    "returned": lambda _: "the buyer returned from the gateway",
+    "closing": lambda details: f"closing {_at_gateway(details)}",
+    "silent": lambda details: f"no answer to the close request {_at_gateway(details)}",
     "session-ended": lambda details: f"{details['outcome']} {_at_gateway(details)}",
     "gateway-call": _gateway_call,
     "refund-call": _gateway_call,
@@ -313,7 +306,7 @@ _WORDS: Mapping[str, Callable[[Details], str]] = {
     "attempt": _attempt,
     "refund": _refund,
     "refund-sent": lambda details: _join(
-        "sent", f"asked about {details['inquiries']} times" if details["inquiries"] else None
+        "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
     ),
     "refund-ended": _refund_ended,
     "refund-signed": lambda details: _join(

@@ -1,4 +1,4 @@
-"""What operators do to a payment: cancel it, refund it, or end one that waits in vain."""
+"""Operators' changes to a payment: cancel it, refund it, or end it if its gateway is gone."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,13 +18,12 @@ from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import read_unavailable_channels
-from payintent.storage import refunds
+from payintent.storage import refunds, settlements
 from payintent.storage.database import Tx
-from payintent.storage.onchain import pending_transfers
 
 _REASON_MAX = 500
 _DESTINATION_MAX = 100
-_PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class CancelledPayment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPaymentView:
-    """A payment that was ended by hand, and the case for money that may still come."""
+    """A payment that was ended manually, and the case for money that may still arrive."""
 
     id: str
     merchant_id: int
@@ -47,21 +46,21 @@ class EndedPaymentView:
 
 
 class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True):
-    """Cancel a PENDING payment, as its merchant could; the merchant gets the event."""
+    """Cancel a PENDING payment on behalf of its merchant, who receives the event."""
 
     action: ClassVar[str] = "payment.cancel"
     needs_role: ClassVar[Role] = Role.SUPPORT
     is_destructive: ClassVar[bool] = True
-    payment_id: _PaymentId
+    payment_id: PaymentId
 
     async def changes(self, context: OperationContext) -> list[str]:
         payment = (await require_payment(context.database, self.payment_id)).payment
-        return [f"{_name(payment)}, becomes CANCELLED; it is {payment.status}"]
+        return [f"{describe_payment(payment)}, becomes CANCELLED; it is {payment.status}"]
 
     async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
-        """Cancel it; raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
-        found = await require_payment(tx, self.payment_id)
-        await cancel_by_operator(tx, found.payment.id)
+        """Raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
+        payment = (await require_payment(tx, self.payment_id)).payment
+        await cancel_by_operator(tx, payment.id)
         payment = (await require_payment(tx, self.payment_id)).payment
         return CancelledPayment(
             id=self.payment_id,
@@ -72,42 +71,43 @@ class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True
 
 
 class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """Refund a payment, or a part of it, as its merchant could; a worker sends it.
+    """Refund a payment in full or in part on behalf of its merchant; a worker sends the refund.
 
-    On a chain it waits for another person above the threshold, or where it goes to another
-    address than its payer's.
+    On a chain, it needs a second operator if it exceeds the threshold or if its destination is not
+    the payer's address.
     """
 
     action: ClassVar[str] = "payment.refund"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payment_id: _PaymentId
+    payment_id: PaymentId
     amount: Annotated[
-        str | None, option("A part of the payment's amount; left out: all that is left.")
+        str | None, option("Part of the payment's amount; by default, the remaining amount.")
     ] = None
-    reason: Annotated[str | None, option("What the merchant reads of it.")] = None
+    reason: Annotated[str | None, option("The reason that the merchant sees.")] = None
     destination: Annotated[
-        str | None, option("Of money on a chain: where it goes, if not back to its payer.")
+        str | None, option("On a chain: the receiving address, if not the payer's.")
     ] = None
     key: Annotated[
-        UUID | None, option("Makes a repetition within 24 hours harmless: it is done once.")
+        UUID | None, option("Idempotency key: a repeated request within 24 hours has no effect.")
     ] = None
 
     async def changes(self, context: OperationContext) -> list[str]:
         payment = (await require_payment(context.database, self.payment_id)).payment
-        amount, there = self.amount or "all that is left", self.destination or "where it came from"
-        return [f"{_name(payment)}: {amount} goes back", f"to {there}"]
+        amount = self.amount or "the remaining amount"
+        destination = self.destination or "the original source"
+        return [f"{describe_payment(payment)}: refund {amount}", f"to {destination}"]
 
     async def check(self, context: OperationContext) -> None:
         check_text_if_given("reason", self.reason, _REASON_MAX)
         check_text_if_given("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """Reserve and queue it; raises what the merchant's own request does."""
-        found = await require_payment(tx, self.payment_id)
-        ask = CreateRefundRequest(
-            merchant_id=found.payment.merchant_id,
-            payment_id=found.payment.id,
+        """Reserve and queue the refund; raises the errors of the merchant's own request."""
+        payment = (await require_payment(tx, self.payment_id)).payment
+        request = CreateRefundRequest(
+            merchant_id=payment.merchant_id,
+            payment_id=payment.id,
             key=self.key,
             requested_by=context.who,
             amount=self.amount,
@@ -117,7 +117,7 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
         down = await read_unavailable_channels(tx)
         accounts = GatewayAccounts(context.database, context.encryption, context.gateways)
         creator = RefundCreator(database=context.database, accounts=accounts)
-        refund = (await creator.create_within(tx, ask, down)).refund
+        refund = (await creator.create_within(tx, request, down)).refund
         if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
@@ -127,40 +127,41 @@ class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
 
 class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
-    """Expire a PROCESSING payment whose chain is not watched, or whose gateway is gone; by two.
+    """Expire a PROCESSING payment whose chain is not watched or whose gateway is gone.
 
-    Money that is shown later pays it no more: it is that of the case which this opens.
+    It needs a second operator. Money that arrives later no longer pays the payment; it belongs to
+    the case that this opens.
     """
 
     action: ClassVar[str] = "payment.end"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payment_id: _PaymentId
+    payment_id: PaymentId
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: the buyer may have paid, and the payment is given up."""
+        """Return True, because the buyer may have paid."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
         payment = await require_payment(context.database, self.payment_id)
         stranded = await check_stranded(context.database, payment, context.gateways)
-        found = await pending_transfers.list_session_transactions(
-            context.database, stranded.session.id
-        )
-        seen_there = f": {len(found)} transactions of this payment were seen or posted"
+        reason = stranded.reason
+        if stranded.session.quote.chain:
+            number = await settlements.count_transactions(context.database, stranded.session.id)
+            reason += f": {number} transactions of this payment were seen or posted"
         return [
-            f"{_name(payment.payment)}, becomes EXPIRED; it is PROCESSING",
-            stranded.reason + (seen_there if stranded.session.quote.chain else ""),
-            "money that is found there later is a case's and pays nothing",
+            f"{describe_payment(payment.payment)}, becomes EXPIRED; it is PROCESSING",
+            reason,
+            "money that arrives later belongs to a case and does not pay this payment",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        found = await require_payment(context.database, self.payment_id)
-        await check_stranded(context.database, found, context.gateways)
+        payment = await require_payment(context.database, self.payment_id)
+        await check_stranded(context.database, payment, context.gateways)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
-        found = await require_payment(tx, self.payment_id)
-        ended = await expire_stranded(tx, found.payment.id, context.gateways)
+        payment = (await require_payment(tx, self.payment_id)).payment
+        ended = await expire_stranded(tx, payment.id, context.gateways)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,
@@ -170,7 +171,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         )
 
 
-def _name(payment: Payment) -> str:
+def describe_payment(payment: Payment) -> str:
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     amount = f"{payment.amount_text} {payment.currency}"
     return f"payment {payment_id} of merchant {payment.merchant_id}, {amount}"

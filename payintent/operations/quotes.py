@@ -1,4 +1,4 @@
-"""Why a payment can be paid by a method in a country, or cannot."""
+"""Explain which payment methods a payment is offered in a country, and why."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -19,27 +19,28 @@ from payintent.payments.quotes import explain_quotes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteExplanation:
-    """Whether a method is offered in a currency, and why not."""
+    """Whether a method is offered in a currency, and the reason if it is not."""
 
     method_id: int
     label: str
     provider: str
-    currency: str  # empty: in none
+    currency: str  # empty if the method is not offered in any currency
     offered: bool
-    total: str | None  # what the buyer would pay
-    reason: str  # empty: it is offered
+    total: str | None  # the total that the buyer would pay
+    reason: str  # empty if the method is offered
 
 
 class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=True):
-    """Explain for each method of a payment's merchant whether a buyer is offered it, or why not.
+    """Explain for each method of a payment's merchant whether a buyer is offered it, and why.
 
-    It answers for a payment in any state, by what is set up and what gateways answer now.
+    The payment may have any status. The answer depends on the current configuration and on the
+    current availability of gateways.
     """
 
     action: ClassVar[str] = "quotes.explain"
     columns = ("method_id", "label", "currency", "offered", "total", "reason")
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
-    country: Annotated[str, option("Of the buyer: two capital letters.")]
+    country: Annotated[str, option("The buyer's country: two capital letters.")]
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:
         payment = (await require_payment(context.database, self.payment_id)).payment
@@ -53,12 +54,16 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
             None,
             await PolicyCache(context.database, kept_s=0).restrictions(),
         )
-        silent = await accounts.unavailable()
+        unavailable_ids = await accounts.unavailable()
         return [
             explanation
             for method in setup.methods
             for explanation in _explain(
-                payment, setup, method, quote_country, is_silent=method.account_id in silent
+                payment,
+                setup,
+                method,
+                quote_country,
+                is_available=method.account_id not in unavailable_ids,
             )
         ]
 
@@ -69,31 +74,33 @@ def _explain(
     method: PaymentMethod,
     quote_country: QuoteCountry,
     *,
-    is_silent: bool,
+    is_available: bool,
 ) -> list[QuoteExplanation]:
-    if reason := _disuse(setup, method, is_silent=is_silent):
+    if reason := _unavailable_reason(setup, method, is_available=is_available):
         return [_explanation(method, "", reason)]
-    found = explain_quotes(payment, setup, method, quote_country)
-    if not found:
-        takes = ", ".join(method.currencies)
-        return [_explanation(method, "", f"it takes {takes}, not {payment.currency}")]
+    quotes = explain_quotes(payment, setup, method, quote_country)
+    if not quotes:
+        currencies = ", ".join(method.currencies)
+        return [_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
     return [
         _explanation(method, currency, "", quote.price.total_amount)
         if isinstance(quote, Quote)
         else _explanation(method, currency, quote.reason)
-        for currency, quote in found
+        for currency, quote in quotes
     ]
 
 
-def _disuse(setup: MerchantSetup, method: PaymentMethod, *, is_silent: bool) -> str:
-    """Return why a method is not in use for anybody; empty if it is."""
+def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
+    """Return why no buyer can use a method; empty if it can be used."""
     if not is_in_service(setup.merchant.activation):
         return f"the merchant is {setup.merchant.activation}"
     if not method.enabled:
         return "the method is disabled"
     if not method.account_enabled:
         return "its account or provider is disabled, or its chain is not watched"
-    return "its gateway does not answer: `provider health` has the outage" if is_silent else ""
+    if not is_available:
+        return "its gateway does not answer: `provider health` has the outage"
+    return ""
 
 
 def _explanation(

@@ -13,10 +13,10 @@ OPERATION = "cancel"
 
 
 async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool:
-    """Cancel for the merchant, who gets the event; False where this key has done so before.
+    """Cancel a payment and send the event; returns False if `key` has already cancelled it.
 
-    Raises `INVALID_PAYMENT_STATE` for every status but PENDING, `IDEMPOTENCY_CONFLICT` for a key
-    that cancelled another payment. A refusal rolls the key back, so it stays free.
+    Raises `INVALID_PAYMENT_STATE` for every status but PENDING, `IDEMPOTENCY_CONFLICT` if `key`
+    has cancelled a different payment. A refused request does not use up its key.
     """
     if key is not None and await _is_repeated(tx, payment, key):
         return False
@@ -25,12 +25,12 @@ async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool
 
 
 async def cancel_by_operator(tx: Tx, payment_id: UUID) -> None:
-    """Cancel on behalf of the merchant, who gets the event as for a cancel of its own."""
+    """Cancel a payment on behalf of the merchant, who receives the event."""
     await _cancel(tx, payment_id, PaymentTrigger.CANCEL)
 
 
 async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
-    """Cancel for the buyer; the merchant gets no event (spec section 3)."""
+    """Cancel a payment without an event to the merchant (spec section 3)."""
     await _cancel(tx, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from payintent.domain.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
+from payintent.domain.fraud import FraudDenial, FraudDeniedError
 from payintent.domain.payment import CreateAttempt, CreatePaymentRequest, Payment, PaymentStatus
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, new_payments, payments
@@ -61,13 +61,13 @@ class PaymentCreator:
     async def create(
         self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
     ) -> CreatedPayment:
-        """Create a payment, or find the payment that this key created.
+        """Create a payment, or return the payment that this key has already created.
 
-        A `check` that must hold while the payment is written shares its transaction.
+        `check` runs in the transaction that writes the payment.
 
-        Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `CONFLICT` if a
-        request holds it beyond the lock timeout, `StorageUnavailableError` if the outcome is
-        unknown.
+        Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `CONFLICT` if
+        another request holds it longer than the lock timeout, `StorageUnavailableError` if the
+        outcome is unknown.
         """
         ids = self._database.id_generator
         new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
@@ -86,7 +86,7 @@ class PaymentCreator:
             return CreatedPayment(payment, request.country, replayed=False)
         earlier = await replay_create(self._database, request)
         if earlier is None:
-            raise expired_key_error()  # it was deleted just now
+            raise expired_key_error()
         return earlier
 
     async def _write_checked(
@@ -101,15 +101,15 @@ class PaymentCreator:
 
 
 def expired_key_error() -> RefusedError:
-    """Return the refusal for a key that expired between the write and the read."""
+    """Return the error for a key that expired between the write and the read."""
     return RefusedError(ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
 
 
 async def replay_create(database: Database, request: CreateAttempt) -> CreatedPayment | None:
-    """Return what the key created, as its first response showed it; None if the key is free.
+    """Return the payment as the first request with this key returned it; None for a new key.
 
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with another request, `FraudDeniedError` if
-    its first request was denied.
+    the first request was denied.
     """
     first = await idempotency.find_first_request(
         database, request.merchant_id, OPERATION, request.key
@@ -118,10 +118,11 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
         return None
     require_match(first, request)
     if first.denial is not None:
-        raise FraudDeniedError(decode_denial(first.denial), replayed=True)
-    assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
+        denial = msgspec.json.decode(first.denial, type=FraudDenial)
+        raise FraudDeniedError(denial, replayed=True)
+    assert first.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
     snapshot = await payments.get(database, first.payment_id)
-    assert snapshot is not None  # noqa: S101 - the key and its payment are one statement
+    assert snapshot is not None  # noqa: S101 - written in the same statement
     created = as_originally_created(snapshot.payment, request.expires_in_s)
     return CreatedPayment(created, first.country, replayed=True)
 
@@ -134,16 +135,10 @@ async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPa
     return created
 
 
-def decode_denial(text: str) -> FraudDenial:
-    kept: dict[str, Any] = msgspec.json.decode(text)
-    level = RiskLevel(kept.pop("level"))
-    return FraudDenial(level=level, **kept)
-
-
 def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
-    """Return a payment as its create answered it: from columns that never change.
+    """Return a payment as it was created, from columns that never change.
 
-    `expires_at` is not one of them (a test clock moves it), so it is computed from the request.
+    `expires_at` is computed from the request, because a test clock can change the column.
     """
     return replace(
         payment,
@@ -165,34 +160,18 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Find out whether a commit took effect although its answer was lost."""
-    if isinstance(
-        failure, StorageFullError
-    ):  # it did not, but an earlier commit of this key may have
-        return await _earlier(database, request, failure)
-    found = None
+    """Find out whether a commit took effect although its response was lost."""
+    if isinstance(failure, StorageFullError):  # it failed, but the key may have an earlier result
+        created = await replay_create(database, request)
+        if created is None:
+            raise failure
+        return created
     try:
         async with asyncio.timeout(_RESOLVE_S):
-            while found is None:
-                found = await _look(database, request)
+            while True:
+                await asyncio.sleep(_RESOLVE_WAIT_S)
+                with suppress(StorageUnavailableError):
+                    if created := await replay_create(database, request):
+                        return replace(created, replayed=False)
     except TimeoutError as error:
-        unknown = f"the outcome of the commit is not known: {failure}"
-        raise StorageUnavailableError(unknown) from error
-    return replace(found, replayed=False)
-
-
-async def _earlier(
-    database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
-) -> CreatedPayment:
-    found = await replay_create(database, request)
-    if found is None:
-        raise failure
-    return found
-
-
-async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPayment | None:
-    await asyncio.sleep(_RESOLVE_WAIT_S)
-    try:
-        return await replay_create(database, request)
-    except StorageUnavailableError:
-        return None
+        raise StorageUnavailableError(f"the outcome of the commit is unknown: {failure}") from error

@@ -1,4 +1,4 @@
-"""PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
+"""PENDING or PROCESSING → EXPIRED, after a payment's deadline."""
 
 import asyncio
 from collections.abc import Collection
@@ -21,13 +21,13 @@ from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("expire")
-_LANES = 3  # transactions at a time where there is a backlog
-_BATCHES_OF_A_LANE = 10  # then the worker sees whether it is to stop
+_LANES = 3  # concurrent transactions during a backlog
+_BATCHES_PER_LANE = 10  # before the worker checks whether it should stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPayment:
-    """A payment that has expired while its session goes on, and the case for its money."""
+    """A payment that expired before its session ended, and the case for money that may arrive."""
 
     payment: Payment
     case_id: UUID
@@ -35,21 +35,19 @@ class EndedPayment:
 
 @dataclass(frozen=True, slots=True)
 class StrandedSession:
-    """The session of a payment that waits in vain, and why its chain or gateway counts as gone."""
-
     session: Session
-    reason: str
+    reason: str  # why its chain or gateway counts as gone
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:
-    """Expire PENDING payments, at most `limit` in a transaction; True where there may be more.
+    """Expire PENDING payments, at most `limit` per transaction; returns whether more may be due.
 
-    A backlog is expired by a few transactions at a time, which skip each other's payments: while
-    the database writes one batch, this process words the events of another.
+    A backlog is processed by several concurrent transactions, which skip each other's payments:
+    while the database writes a batch, this process builds the events of the next.
     """
 
-    async def expire_batches(count: int) -> bool:
-        for _ in range(count):
+    async def expire_batches(number: int) -> bool:
+        for _ in range(number):
             async with database.transaction() as tx:
                 if await expire_pending(tx, limit) < limit:
                     return False
@@ -57,7 +55,7 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
     if not await expire_batches(1):
         return False
-    lanes = [expire_batches(_BATCHES_OF_A_LANE) for _ in range(_LANES)]
+    lanes = [expire_batches(_BATCHES_PER_LANE) for _ in range(_LANES)]
     ends = await asyncio.gather(*lanes, return_exceptions=True)
     for end in ends:
         if isinstance(end, BaseException):
@@ -66,7 +64,7 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
 
 async def expire_pending(tx: Tx, limit: int) -> int:
-    """Expire PENDING payments, many in one transaction; returns how many."""
+    """Expire at most `limit` PENDING payments and return their number."""
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
         return 0
@@ -78,11 +76,11 @@ async def expire_pending(tx: Tx, limit: int) -> int:
 
 
 async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
-    """Expire PROCESSING payments or begin to close their sessions; returns how many.
+    """Expire PROCESSING payments or start closing their sessions; returns the number of payments.
 
-    Money may be on its way, so an open session is first closed by its gateway: here it is only
-    marked, and the inquiry loop calls the gateway. A session that has ended, or a gateway that has
-    been silent for `patience_s`, lets the payment expire; a silent session stays `closing`.
+    The buyer may be paying, so the gateway has to close an open session first: this only marks the
+    session, and the inquiry loop calls the gateway. The payment expires once its session has ended
+    or its gateway has not answered for `patience_s`; in that case the session stays `closing`.
     """
     due = await payments.lock_due_processing(tx, limit, patience_s)
     to_close = [
@@ -107,17 +105,17 @@ async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
 
 
 async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment whose gateway has answered that it is still deciding, after `patience`.
+    """Expire a payment whose gateway still reports no decision after `patience`.
 
-    It opens a case, which the outcome of the session will fill or close. On a chain nothing
-    expires this way unless the chain is read now, and was read past the payment's deadline.
+    This opens a case, which the session's outcome will fill or close. A payment on a chain expires
+    only if the chain is being read and has been read past the payment's deadline.
     """
     locked = await lock_payments(tx, [session.payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, session.id)
     closing_at, chain = session.closing_at, session.quote.chain
-    waits = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
-    if not waits or session.status is not SessionStatus.CLOSING or closing_at is None:
+    is_current = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
+    if not is_current or session.status is not SessionStatus.CLOSING or closing_at is None:
         return
     if now - max(closing_at, payment.expires_at) < patience:
         return
@@ -128,10 +126,10 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
 
 
 async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) -> EndedPayment:
-    """Expire a payment whose chain or gateway is gone, because two operators have decided so.
+    """Expire a payment whose chain or gateway is gone, as decided by two operators.
 
-    It opens a case for the money that may still come. The session stays `closing`, and ends when
-    its chain is read, or its gateway answers, again. Raises `CONFLICT` as `check_stranded` does.
+    This opens a case for money that may still arrive. The session stays `closing` until its chain
+    is read or its gateway answers again. Raises `CONFLICT` like `check_stranded`.
     """
     locked = await lock_payments(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
@@ -139,16 +137,16 @@ async def expire_stranded(tx: Tx, payment_id: UUID, providers: Collection[str]) 
     stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
     await sessions.mark_closing(tx, [stranded.session.id], now)
     return await _expire_with_case(
-        tx, payment, stranded.session, now, f"ended by hand: {stranded.reason}"
+        tx, payment, stranded.session, now, f"ended manually: {stranded.reason}"
     )
 
 
 async def check_stranded(
     database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
 ) -> StrandedSession:
-    """Raise `CONFLICT` for a payment that ends without an operator; returns its session.
+    """Return the payment's session; raises `CONFLICT` if the payment will end automatically.
 
-    `providers` are those that have an adapter here.
+    `providers` are the providers with an installed adapter.
     """
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING or session is None:
@@ -157,37 +155,37 @@ async def check_stranded(
     if chain is not None and not payment.is_past_expiry(snapshot.now):
         raise RefusedError(
             ErrorCode.CONFLICT,
-            f"the payment's time is over at {format_timestamp(payment.expires_at)} only",
+            f"the payment's deadline is {format_timestamp(payment.expires_at)}; wait until then",
         )
     if session.status is SessionStatus.ENDED:
         raise RefusedError(
-            ErrorCode.CONFLICT, "the payment's session has ended: the payment ends by itself"
+            ErrorCode.CONFLICT, "the payment's session has ended, so the payment ends automatically"
         )
     if chain is None:
-        return StrandedSession(session, await _why_gone(database, session, providers))
+        return StrandedSession(session, await _absence_reason(database, session, providers))
     if await chain_watch.is_watched(database, chain):
         raise RefusedError(
-            ErrorCode.CONFLICT, f"{chain} is watched: the payment ends by what its blocks say"
+            ErrorCode.CONFLICT, f"{chain} is watched, so its blocks decide how the payment ends"
         )
     return StrandedSession(session, f"{chain} is not watched")
 
 
-async def _why_gone(database: Executor, session: Session, providers: Collection[str]) -> str:
-    """Return why the session's gateway counts as gone; raise `CONFLICT` where it does not."""
+async def _absence_reason(database: Executor, session: Session, providers: Collection[str]) -> str:
+    """Return why the session's gateway counts as gone; raises `CONFLICT` if it does not."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
     absence = await gateway_outages.get_absence(database, session.id)
     if absence is None or provider not in providers:
-        return f"{account} at {provider} cannot be asked from here"
+        return f"{account} at {provider} cannot be queried from this installation"
     if not absence.provider_enabled:
-        return f"{provider} is turned off"
+        return f"{provider} is disabled"
     if not absence.account_enabled:
-        return f"{account} at {provider} is turned off"
+        return f"{account} at {provider} is disabled"
     since = absence.outage_since or absence.silent_since
     if since is None:
         raise RefusedError(
             ErrorCode.CONFLICT,
-            f"{account} at {provider} answers: the payment ends by what it says; turn the account "
-            "off first where the gateway is gone for good",
+            f"{account} at {provider} answers, so it decides how the payment ends; if the gateway "
+            "is gone permanently, disable the account first",
         )
     return f"{account} at {provider} has not answered since {format_timestamp(since)}"
 
@@ -195,11 +193,11 @@ async def _why_gone(database: Executor, session: Session, providers: Collection[
 async def _expire_with_case(
     tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
 ) -> EndedPayment:
-    """Expire a locked payment, and open a case that money of its session will fill."""
-    move = TransitionRequest(
+    """Expire a locked payment, and open a case for money that its session may still receive."""
+    transition = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
-    [payment] = await apply_transitions(tx, [move])
+    [payment] = await apply_transitions(tx, [transition])
     origin = session_origin(payment, session.id)
     case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
@@ -207,7 +205,7 @@ async def _expire_with_case(
 
 
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
-    """Expire PENDING payments that a reader found past their deadline, in an own transaction."""
+    """Expire PENDING payments that are past their deadline, in a separate transaction."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
         requests = [
@@ -219,7 +217,7 @@ async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
 
 
 async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -> None:
-    """Refuse what an ended checkout no longer allows; expires it first where it is due."""
+    """Raise like `require_not_ended`, and expire the payment first if it is due."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, snapshot.payment.id)
         raise checkout_expired_error()
@@ -227,7 +225,7 @@ async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -
 
 
 def require_not_ended(payment: Payment) -> None:
-    """Raise `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` where the payment has ended."""
+    """Raise `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` if the payment has ended."""
     if payment.status is PaymentStatus.EXPIRED:
         raise checkout_expired_error()
     if payment.status in TERMINAL:

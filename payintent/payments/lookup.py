@@ -1,4 +1,4 @@
-"""Read access: a payment for its merchant, a checkout for the holder of its id."""
+"""Read payments for merchants and for holders of checkout ids."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -19,11 +19,11 @@ from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
 from payintent.storage.replica import ReadDatabase
 
-_LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow may be elapsed too
+_LIST_TRIES_MAX = 5  # the payments that replace expired payments on a page may be due as well
 
 
 class PaymentLookup:
-    """Finds a payment for its merchant or its buyer; concurrent readers share statements."""
+    """Reads payments; concurrent readers share statements."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class PaymentLookup:
     async def get_merchant_payment(
         self, merchant_id: int, payment_id: UUID | None
     ) -> PaymentSnapshot:
-        """Read a merchant's payment, and expire it first if its deadline has passed.
+        """Return a merchant's payment, expired first if its deadline has passed.
 
         Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it.
         """
@@ -48,25 +48,25 @@ class PaymentLookup:
             raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
-            raise await _not_theirs(self._database, merchant_id, owner, "payment")
+            raise await foreign_object_error(self._database, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._fresh(_require_readable(snapshot))
+        return await self._expired_if_due(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
-        """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
-        well_formed = ids.is_checkout_id(checkout_id)
-        snapshot = await self._by_checkout.run(checkout_id) if well_formed else None
+        """Return the payment of a checkout; raises `CHECKOUT_NOT_FOUND` if it does not exist."""
+        is_valid = ids.is_checkout_id(checkout_id)
+        snapshot = await self._by_checkout.run(checkout_id) if is_valid else None
         if snapshot is None:
             raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
         tracing.follow_payment(snapshot.payment.id)
-        return await self._fresh(_require_readable(snapshot))
+        return await self._expired_if_due(_require_readable(snapshot))
 
     async def close(self) -> None:
         await self._by_id.close()
         await self._by_checkout.close()
 
-    async def _fresh(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
-        if not _is_elapsed(snapshot):
+    async def _expired_if_due(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
+        if not _is_due(snapshot):
             return snapshot
         payment_id = snapshot.payment.id
         await expire_if_due(self._database, payment_id)
@@ -74,25 +74,28 @@ class PaymentLookup:
 
 
 async def list_merchant_payments(
-    database: Database, reading: ReadDatabase, wanted: PaymentFilter
+    database: Database, reading: ReadDatabase, payment_filter: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
-    """List a merchant's payments and the next page's start; elapsed ones are expired first.
+    """Return a page of a merchant's payments and the cursor of the next page.
 
-    What is sealed and does not open is left out.
+    Payments past their deadline are expired first. Payments that cannot be decrypted are omitted.
     """
-    found: list[PaymentSnapshot] = []
-    source = reading.page_after(wanted.before and wanted.before[0])
+    snapshots: list[PaymentSnapshot] = []
+    limit = payment_filter.limit
+    source = reading.page_after(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_TRIES_MAX):
-        found = await payment_list.list_payments(source, replace(wanted, limit=wanted.limit + 1))
-        elapsed = [snapshot.payment.id for snapshot in found if _is_elapsed(snapshot)]
-        if not elapsed:
+        snapshots = await payment_list.list_payments(
+            source, replace(payment_filter, limit=limit + 1)
+        )
+        due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]
+        if not due_ids:
             break
-        await expire_if_due(database, *elapsed)
-        source = database  # what was just changed is there
-    page = found[: wanted.limit]
-    last = page[-1].payment if len(found) > wanted.limit else None
-    if PaymentStatus.EXPIRED not in wanted.statuses:
-        page = [snapshot for snapshot in page if not _is_elapsed(snapshot)]
+        await expire_if_due(database, *due_ids)
+        source = database  # a replica may not have the changes yet
+    page = snapshots[:limit]
+    last = page[-1].payment if len(snapshots) > limit else None
+    if PaymentStatus.EXPIRED not in payment_filter.statuses:
+        page = [snapshot for snapshot in page if not _is_due(snapshot)]
     page = [snapshot for snapshot in page if payments.is_readable(snapshot.payment)]
     return page, last and (last.created_at, last.id)
 
@@ -100,43 +103,44 @@ async def list_merchant_payments(
 async def get_merchant_refund(
     database: Database, merchant_id: int, refund_id: UUID | None
 ) -> Refund:
-    """Read a merchant's refund of a payment.
+    """Return a merchant's refund of a payment.
 
     Raises `NOT_FOUND` if it does not exist, `FORBIDDEN` if another merchant owns it. Refunds of
-    cases belong to the operator and are not part of a payment's amount.
+    cases belong to the operator and do not reduce a payment's amount.
     """
     refund = await refunds.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None or refund.merchant_id is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such refund")
     if refund.merchant_id != merchant_id:
-        raise await _not_theirs(database, merchant_id, refund.merchant_id, "refund")
+        raise await foreign_object_error(database, merchant_id, refund.merchant_id, "refund")
     return refund
 
 
 async def list_payment_refunds(
     database: Database, payment_id: UUID, before: UUID | None, limit: int
 ) -> tuple[list[Refund], UUID | None]:
-    """List the refunds of a payment, newest first, and where the next page starts."""
-    found = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
-    page = found[:limit]
-    return page, page[-1].id if len(found) > limit else None
+    """Return a page of a payment's refunds, newest first, and the cursor of the next page."""
+    newest = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
+    page = newest[:limit]
+    return page, page[-1].id if len(newest) > limit else None
 
 
-async def _not_theirs(database: Database, asker: int, owner: int, what: str) -> RefusedError:
-    """Return the refusal for another merchant's object; the other mode must look empty."""
-    if await merchants.share_mode(database, asker, owner):
-        return RefusedError(ErrorCode.FORBIDDEN, f"this {what} belongs to another merchant")
-    return RefusedError(ErrorCode.NOT_FOUND, f"no such {what}")
+async def foreign_object_error(
+    database: Database, merchant_id: int, owner_id: int, noun: str
+) -> RefusedError:
+    """Return the error for another merchant's object; objects of the other mode look missing."""
+    if await merchants.share_mode(database, merchant_id, owner_id):
+        return RefusedError(ErrorCode.FORBIDDEN, f"this {noun} belongs to another merchant")
+    return RefusedError(ErrorCode.NOT_FOUND, f"no such {noun}")
 
 
 def _require_readable(snapshot: PaymentSnapshot) -> PaymentSnapshot:
-    """Raise `EncryptionKeyError` as `payments.get` does; the log has named the payment."""
     if payments.is_readable(snapshot.payment):
         return snapshot
-    raise EncryptionKeyError(f"payment {snapshot.payment.id} does not open")
+    raise EncryptionKeyError(f"payment {snapshot.payment.id} cannot be decrypted")
 
 
-def _is_elapsed(snapshot: PaymentSnapshot) -> bool:
+def _is_due(snapshot: PaymentSnapshot) -> bool:
     return snapshot.payment.status is PaymentStatus.PENDING and snapshot.payment.is_past_expiry(
         snapshot.now
     )

@@ -1,4 +1,4 @@
-"""How a payment is written: the API's payment object and the merchant's event."""
+"""The JSON of payments: the API's payment object and the merchant's events."""
 
 import json
 from datetime import datetime
@@ -9,9 +9,7 @@ import msgspec
 from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.event import EventType, event_payload_fields
-from payintent.domain.fraud import (
-    FraudDenial,
-)
+from payintent.domain.fraud import FraudDenial
 from payintent.domain.money import format_amount
 from payintent.domain.payment import OPEN, Payment
 from payintent.domain.refund import Refund
@@ -21,7 +19,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the fields of spec section 2.1 that have a value."""
+    """Return the fields of spec section 2.1, without fields that have no value."""
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "checkout_id": payment.checkout_id,
@@ -55,8 +53,8 @@ def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> di
 
 
 def refund_fields(refund: Refund) -> dict[str, Any]:
-    """Return a refund of a payment as its merchant reads it, without fields that have no value."""
-    assert refund.payment_id is not None  # noqa: S101 - refund_owner: a merchant's has one
+    """Return a payment's refund as the merchant's API returns it, without empty fields."""
+    assert refund.payment_id is not None  # noqa: S101 - refund_owner: only cases' refunds have none
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.REFUND, refund.id),
         "payment_id": ids.format_id(ids.PAYMENT, refund.payment_id),
@@ -75,23 +73,22 @@ def refund_fields(refund: Refund) -> dict[str, Any]:
 def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
-    """Write the envelope of spec section 6.1 once; these are the bytes that are sent."""
+    """Return the envelope of spec section 6.1; it is stored and sent byte for byte."""
     fields = _event_fields(payment, session)
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
 
 
-def erase_payer(body: str, instead: str) -> str:
-    """Return an event's body with another payer, and without metadata."""
-    # Metadata may have half a surrogate pair, which the other parser refuses.
+def erase_payer(body: str, replacement: str) -> str:
+    """Replace the payer in an event's body and remove the metadata."""
+    # Metadata may contain half a surrogate pair, which msgspec does not accept.
     envelope: dict[str, Any] = json.loads(body)
-    envelope["data"]["payment"] |= {"payer_uid": instead, "metadata": {}}
+    envelope["data"]["payment"] |= {"payer_uid": replacement, "metadata": {}}
     return encode_json(envelope).decode()
 
 
 def _event_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the fields that events have, as `payment_fields` writes them."""
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "status": payment.status,
@@ -136,12 +133,12 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
 
 def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     quote = session.quote.price
-    # The amounts of a quote are in its own currency, which is named where it is not the payment's.
-    other = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
+    # A quote's amounts are in the quote's currency, which is shown if it is not the payment's.
+    currency = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
     return {
         "payment_method_id": session.quote.payment_method_id,
         "provider": session.quote.provider_name,
-        **other,
+        **currency,
         "fee_mode": quote.fee_mode,
         "fee_rate": quote.fee_rate,
         "fee_amount": quote.fee_amount,
@@ -150,16 +147,16 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     }
 
 
-_MESSAGE = "this payment cannot be made"  # a blocked buyer learns no more than the code
+_DENIAL_MESSAGE = "this payment cannot be made"  # does not tell the buyer the reason
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:
-    """Return the envelope of spec section 7.4, alone in its body."""
+    """Return the body of spec section 7.4."""
     return {
         "fds": {
             "outcome": "DENY",
             "code": denial.code,
-            "message": _MESSAGE,
+            "message": _DENIAL_MESSAGE,
             "risk_level": denial.level,
             "risk_score": denial.score,
             "rule": denial.rule,

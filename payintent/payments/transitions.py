@@ -1,4 +1,4 @@
-"""The only place where a payment's status changes: lock, decide, write, record the event."""
+"""All status changes of payments: decide, write, and record the event."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,33 +20,33 @@ from payintent.storage.database import Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionRequest:
-    """One trigger for one payment, locked and read in this transaction."""
+    """A trigger for a payment that is locked in this transaction."""
 
     payment: Payment
     trigger: PaymentTrigger
     at: datetime
-    session: Session | None = None  # the session that is selected, or that the report is about
+    session: Session | None = None  # the selected or reported session
     reason: FailureReason | None = None
-    refunded: Decimal | None = None  # the part of the reserved amount that was refunded
+    refunded: Decimal | None = None  # the refunded part of the reserved amount
 
 
 class ConcurrentChangeError(Exception):
-    """A payment changed between its lock and its write: it was not locked here. A bug."""
+    """A payment changed before it was written, because it was not locked. This is a bug."""
 
 
 async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedPayments:
-    """Lock payments in the order of their ids; what is read holds until the commit."""
+    """Lock payments in the order of their ids."""
     return await payments.lock(tx, payment_ids)
 
 
 async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
     """Change the status of locked payments, at most once each, and record their events.
 
-    Raises `INVALID_TRANSITION` where the table has no such transition; then nothing is written.
+    Raises `INVALID_TRANSITION` if a transition does not exist; then nothing is written.
     """
     if not requests:
         return []
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
@@ -80,19 +80,21 @@ async def apply_transitions(tx: Tx, requests: Sequence[TransitionRequest]) -> li
     ]
     await outbox.add(tx, events)
     if tracing.is_on():
-        tx.after_commit.append(partial(_trace, requests, after, began_s))
+        tx.after_commit.append(partial(_trace, requests, after, started_s))
     return [after[move.payment.id] for move in requests]
 
 
 def _trace(
-    requests: Sequence[TransitionRequest], after: Mapping[UUID, Payment], began_s: float
+    requests: Sequence[TransitionRequest], after: Mapping[UUID, Payment], started_s: float
 ) -> None:
-    took_s = time.monotonic() - began_s
+    duration_s = time.monotonic() - started_s
     for move in requests:
         status = after[move.payment.id].status.value
-        facts = {"payintent.trigger": move.trigger.value}
-        facts["payintent.status_before"] = move.payment.status.value
-        tracing.record(f"payment {status}", move.payment.id, took_s, facts)
+        attributes = {
+            "payintent.trigger": move.trigger.value,
+            "payintent.status_before": move.payment.status.value,
+        }
+        tracing.record(f"payment {status}", move.payment.id, duration_s, attributes)
 
 
 def _selected(move: TransitionRequest) -> UUID | None:

@@ -1,4 +1,4 @@
-"""Everything that is stored of what happened to one payment, in one statement."""
+"""The stored history of a payment, read in a single statement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,23 +14,20 @@ from payintent.storage.gateway_calls import CALL_ENTRIES
 from payintent.storage.payer_sealing import PayerSealing
 
 _ENTRIES_MAX = 5_000
-_OF_A_KIND_MAX = 1_000
-#: Of a story that is read in pages.
-OF_A_PAGED_KIND_MAX = 20_000
+_KIND_MAX = 1_000
+PAGED_KIND_MAX = 20_000  # per kind of entry, when the history is read in pages
 _AUDIT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One thing that happened: when, to which session, refund, case or event, and its details."""
-
     at: datetime
     what: str
-    id: UUID | None
+    id: UUID | None  # of the session, refund, case or event
     details: dict[str, Any]
 
 
-#: What belongs to the payment `$1`; `$3` bounds each.
+#: The rows of payment `$1`, at most `$3` of each kind.
 _OWN: LiteralString = """
     WITH own AS (
         SELECT id, provider, account_id, kind, label, country, chain, token, amount,
@@ -49,7 +46,7 @@ _OWN: LiteralString = """
         WHERE c.payment_id = $1
         ORDER BY c.id
         LIMIT $3
-    ), given AS (
+    ), refunds AS (
         SELECT f.id, f.case_id, f.amount_text, f.currency, f.amount_minor, f.reason,
             f.destination, f.status, f.failure_reason, f.step, f.reference, f.requested_by,
             f.approved_by, f.note, f.inquiries, f.sent_at, f.created_at, f.updated_at,
@@ -59,7 +56,7 @@ _OWN: LiteralString = """
         WHERE f.payment_id = $1
         ORDER BY f.id
         LIMIT $3
-    ), told AS (
+    ), events AS (
         SELECT e.id, e.type, e.body, e.occurred_at, d.state, d.attempts
         FROM event e
         JOIN delivery d ON d.event_id = e.id
@@ -67,7 +64,7 @@ _OWN: LiteralString = """
     )
 """
 
-#: Entries: its own times, and what fraud screening said.
+# Status changes and fraud denials.
 _PAYMENT: LiteralString = """
     SELECT created_at, 0, 'created', NULL::uuid, json_build_object(
         'amount', amount_text, 'currency', currency, 'payer_uid', payer_uid,
@@ -77,7 +74,7 @@ _PAYMENT: LiteralString = """
     UNION ALL
     SELECT n.at, 46, n.what, NULL, json_build_object(
         'amount', p.amount_text, 'currency', p.currency,
-        'failure_reason', p.failure_reason, 'has_event', EXISTS (SELECT FROM told))
+        'failure_reason', p.failure_reason, 'has_event', EXISTS (SELECT FROM events))
     FROM payment p
     CROSS JOIN LATERAL (
         VALUES (p.paid_at, 'paid'), (p.failed_at, 'failed'), (p.expired_at, 'expired'),
@@ -91,7 +88,7 @@ _PAYMENT: LiteralString = """
     WHERE payment_id = $1
 """
 
-#: Entries: selections with their quotes, and what their gateways told.
+# Selections with their quotes, and their gateways' reports.
 _SESSIONS: LiteralString = """
     SELECT opened_at, 10, 'selected', id, json_build_object(
         'provider', provider, 'account_id', account_id, 'kind', kind, 'label', label,
@@ -130,7 +127,7 @@ _SESSIONS: LiteralString = """
     )
 """
 
-#: Entries: transactions that were posted, seen, replaced and final.
+# Posted, seen, replaced and final transactions.
 _CHAIN: LiteralString = """
     SELECT h.posted_at, 20, 'posted', s.id, json_build_object(
         'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step)
@@ -166,7 +163,7 @@ _CHAIN: LiteralString = """
     LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
 """
 
-#: Entries: money that came, cases and disputes.
+# Captures, cases and disputes.
 _CASES: LiteralString = """
     SELECT captured_at, 30, 'captured', session_id, json_build_object(
         'account_id', account_id, 'reference', reference, 'currency', currency,
@@ -195,31 +192,31 @@ _CASES: LiteralString = """
     JOIN dispute d ON d.capture_id = m.id
 """
 
-#: Entries: the event and every attempt to deliver it.
+# The event and its delivery attempts.
 _DELIVERY: LiteralString = """
     SELECT occurred_at, 50, 'event', id, json_build_object(
         'type', type, 'state', state, 'attempts', attempts, 'body', body)
-    FROM told
+    FROM events
     UNION ALL
     (
         SELECT a.started_at, 52, 'attempt', a.event_id, json_build_object(
             'number', row_number() OVER (ORDER BY a.started_at, a.id), 'url', a.url,
             'outcome', a.outcome, 'status', a.status, 'detail', a.detail,
             'answer', a.answer, 'duration_ms', a.duration_ms)
-        FROM told e
+        FROM events e
         JOIN attempt a ON a.event_id = e.id
         ORDER BY a.started_at DESC, a.id DESC
         LIMIT $3
     )
 """
 
-#: Entries: refunds, on chains too.
+# Refunds, including refunds on chains.
 _REFUNDS: LiteralString = """
     (
         SELECT b.received_at, 14, 'refund-callback', b.refund_id, json_build_object(
             'account_id', b.account_id, 'callback_id', b.callback_id,
             'applied', b.applied_at IS NOT NULL)
-        FROM given f
+        FROM refunds f
         JOIN callback b ON b.refund_id = f.id
         ORDER BY b.received_at DESC
         LIMIT $3
@@ -230,27 +227,27 @@ _REFUNDS: LiteralString = """
         'capture_currency', capture_currency, 'chain', chain, 'decimals', decimals,
         'destination', destination, 'reason', reason, 'case_id', case_id,
         'requested_by', requested_by)
-    FROM given
+    FROM refunds
     UNION ALL
     SELECT sent_at, 62, 'refund-sent', id, json_build_object('inquiries', inquiries)
-    FROM given
+    FROM refunds
     WHERE sent_at IS NOT NULL
     UNION ALL
     SELECT updated_at, 68, 'refund-ended', id, json_build_object(
         'status', status, 'failure_reason', failure_reason, 'reference', reference,
         'approved_by', approved_by, 'note', note)
-    FROM given
+    FROM refunds
     WHERE step = 'ended'
     UNION ALL
     SELECT y.asked_at, 64, 'refund-signed', f.id, json_build_object(
         'chain', f.chain, 'tx_hash', encode(y.tx_hash, 'hex'), 'reverts', y.reverts)
-    FROM given f
+    FROM refunds f
     JOIN chain_refund_try y ON y.refund_id = f.id
     UNION ALL
     SELECT l.final_at, 66, 'refund-final', f.id, json_build_object(
         'chain', l.chain, 'tx_hash', encode(l.tx_hash, 'hex'), 'block', l.block,
         'disposition', l.disposition)
-    FROM given f
+    FROM refunds f
     JOIN chain_refund l ON l.refund_ref = f.id
 """
 _ENTRIES: LiteralString = (
@@ -275,16 +272,14 @@ _ENTRIES: LiteralString = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPage:
-    """Entries of a page, oldest first; how many there are; and when those beside it begin."""
-
-    entries: list[HistoryEntry]
-    total: int
-    starts_at: datetime | None  # None: with the first entry of all
-    ends_at: datetime | None  # None: with the last
+    entries: list[HistoryEntry]  # oldest first
+    total: int  # entries on all pages
+    starts_at: datetime | None  # None on the first page
+    ends_at: datetime | None  # the start of the next page; None on the last page
 
 
 async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntry]:
-    """List what happened to a payment; entries of one moment in the order of their causes."""
+    """List the entries of a payment by time; simultaneous entries are in causal order."""
     rows = await database.fetch(
         _ENTRIES
         + """
@@ -295,7 +290,7 @@ async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntr
         """,
         payment_id,
         _ENTRIES_MAX,
-        _OF_A_KIND_MAX,
+        _KIND_MAX,
     )
     return [_entry(row, database.payer_sealing) for row in rows]
 
@@ -303,9 +298,9 @@ async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntr
 async def list_entries_page(
     database: Executor, payment_id: UUID, kinds: Sequence[str] | None, skipped: int, limit: int
 ) -> HistoryPage:
-    """List one page of what happened to a payment; of some kinds, or of all.
+    """List a page of a payment's entries of the given kinds, or of all kinds.
 
-    Reads the payment's own rows, of each kind the first or the last `OF_A_PAGED_KIND_MAX`.
+    Reads at most the first or last `PAGED_KIND_MAX` rows of each kind.
     """
     rows = await database.fetch(
         _ENTRIES
@@ -324,7 +319,7 @@ async def list_entries_page(
         """,
         payment_id,
         limit,
-        OF_A_PAGED_KIND_MAX,
+        PAGED_KIND_MAX,
         kinds,
         skipped,
     )
@@ -338,7 +333,7 @@ async def list_entries_page(
 
 
 async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[str, UUID]]:
-    """List the sessions, refunds, cases and event of a payment, each with what it is."""
+    """List the kinds and ids of a payment's sessions, refunds, cases and event."""
     rows = await database.fetch(
         """
         SELECT what, id
@@ -353,7 +348,7 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
         ) s
         """,
         payment_id,
-        _OF_A_KIND_MAX,
+        _KIND_MAX,
     )
     return [(row["what"], row["id"]) for row in rows]
 
@@ -368,9 +363,9 @@ def _entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
 async def list_audit_entries(
     database: Executor, merchant_id: int, since: UUID, names: Sequence[str]
 ) -> list[AuditEntry]:
-    """List changes by operators whose details hold one of these ids, from an entry's id on.
+    """List operators' changes whose details contain one of `names`, starting at entry id `since`.
 
-    Of the merchant's entries, and of those that name no merchant.
+    Only entries of the merchant and entries without a merchant are searched.
     """
     rows = await database.fetch(
         """

@@ -20,7 +20,7 @@ from payintent.domain.settlement import SettlementDecision
 from payintent.storage import captures, cases, ledger, payments, sessions
 from payintent.storage.captures import NO_CHARGES, SettledCapture
 from payintent.storage.cases import NewCase
-from payintent.storage.database import Tx, current_time
+from payintent.storage.database import Executor, Tx, current_time
 from payintent.storage.payments import LockedPayments
 
 
@@ -112,6 +112,25 @@ async def _lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     if not payment_ids:
         return LockedPayments([], await current_time(tx))
     return await payments.lock(tx, payment_ids)
+
+
+async def count_transactions(database: Executor, session_id: UUID) -> int:
+    """Count the chain transactions of a session: final, pending or only posted."""
+    row = await database.row(
+        """
+        SELECT count(*) AS number
+        FROM (
+            SELECT tx_hash FROM chain_receipt WHERE session_id = $1
+            UNION
+            SELECT tx_hash FROM chain_sighting WHERE session_id = $1 AND gone_at IS NULL
+            UNION
+            SELECT tx_hash FROM chain_hint WHERE session_id = $1
+        ) t
+        """,
+        session_id,
+    )
+    assert row is not None  # noqa: S101 - an aggregate
+    return int(row["number"])
 
 
 async def write_settlements(

@@ -143,7 +143,7 @@ async def test_it_is_refused_before_its_time_is_over(world: World) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["NATIVED"])
     await world.rows("UPDATE chain_cursor SET watched_until = clock()")
-    assert "time is over at" in await refusal(world, payment)
+    assert "the payment's deadline is" in await refusal(world, payment)
 
 
 async def test_it_is_refused_while_its_gateway_answers(world: World) -> None:
@@ -186,7 +186,7 @@ async def test_a_payment_whose_gateway_is_gone_is_ended_by_two_with_a_case(
     [case] = await world.rows("SELECT id, kind, status, note FROM money_case")
     assert approved.result["case_id"] == ids.format_id(ids.CASE, case["id"])
     assert (case["kind"], case["status"]) == ("UNDECIDED", "OPEN")
-    assert case["note"] == f"ended by hand: {shown.changes[1]}"
+    assert case["note"] == f"ended manually: {shown.changes[1]}"
     assert (await world.session(session.id))["life"] == "closing"
 
 
