@@ -1,4 +1,4 @@
-"""What `doctor` says of the chains that have endpoints."""
+"""The checks of `doctor` on chains with configured endpoints."""
 
 from collections.abc import AsyncGenerator
 
@@ -10,22 +10,22 @@ from payintent.service import Service, open_service
 from payintent.storage.onchain import chains
 
 
-async def chain_check_results(chosen: Settings) -> AsyncGenerator[tuple[str, CheckResult]]:
-    """Look at every chain that has endpoints; gives its slug with each finding."""
-    service = await open_service(chosen)
+async def chain_check_results(settings: Settings) -> AsyncGenerator[tuple[str, CheckResult]]:
+    """Check every chain that has endpoints; yields its slug with each result."""
+    service = await open_service(settings)
     try:
         for slug in service.settings.endpoints:
-            async for finding in _look(service, slug):
+            async for finding in _check_chain(service, slug):
                 yield slug, finding
     finally:
         await service.close()
 
 
-async def _look(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
+async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
     chain = await chains.get_chain(service.database, slug)
     reader = open_configured_reader(service.settings, chain) if chain else None
     if chain is None or reader is None:
-        yield CheckResult(False, "cannot be watched as it is set up")
+        yield CheckResult(False, "cannot be watched with this configuration")
         return
     cursor = await chains.get_cursor(service.database, slug)
     if cursor is not None and cursor.halted:

@@ -9,74 +9,71 @@ import typer
 
 from payintent.version import API_VERSION
 
-#: The commands outside of groups, by the module here that adds them, with what `--help` says.
+#: Help texts of the commands outside groups, by the module of this package that adds them.
 _COMMANDS = {
     "processes": {
-        "api": "Serve the API and the hosted checkout, and operators on a port of their own.",
-        "worker": (
-            "Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."
-        ),
-        "migrate": "Bring the database's schema up to date.",
+        "api": "Serve the API and the hosted checkout, and operators on a separate port.",
+        "worker": "Run the background loops: expiry, inquiries, refunds, webhooks, chains.",
+        "migrate": "Migrate the database schema to this version.",
     },
     "doctor": {
-        "doctor": "Check settings, secrets, database, migrations, setup and chains; say what is "
-        "wrong.",
+        "doctor": "Check settings, secrets, database, migrations, setup and chains.",
     },
     "reconcile": {
-        "reconcile": "Compare a provider's file with ours; exit status 1 where they differ.",
+        "reconcile": "Compare a provider's file with our records; exit status 1 if they differ.",
     },
 }
 
-#: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
+#: Help texts of groups: `merchant` is the group of `payintent merchant list`.
 _GROUPS = {
-    "merchant": "Who is paid, and how far its activation is.",
+    "merchant": "Merchants and their activation.",
     "key": "Merchants' API keys.",
-    "account": "Accounts at providers: ours and merchants' own.",
-    "method": "The ways to pay that merchants offer.",
-    "provider": "Providers, on or off for everybody.",
-    "tax": "Tax rates, where this service manages tax.",
+    "account": "Gateway accounts of the platform and of merchants.",
+    "method": "Payment methods of merchants.",
+    "provider": "Providers, enabled or disabled for all merchants.",
+    "tax": "Tax rates, if this service manages tax.",
     "restriction": "Countries where crypto or on-ramp orders are restricted.",
-    "fraud": "Rules of fraud screening, and what they denied.",
-    "limit": "Merchants' own rate limits.",
-    "chain": "Chains: contracts, tokens, finality, and how far each was read.",
-    "payment": "Payments: found, shown with all that happened, cancelled, refunded, ended.",
-    "quotes": "Why a buyer is offered a way to pay, or is not.",
-    "case": "Money that no payment may own, and what else a person must look at.",
-    "refund": "Money that goes back, and who agrees to it.",
-    "payer": "What is stored of one payer, and its erasure.",
-    "config": "The configuration as one file: exported, compared, applied.",
-    "retention": "What is taken away when it is old.",
-    "ledger": "The books in double entry: balances, their check, what is from before.",
-    "payout": "What the operator paid to merchants.",
-    "gateway-payout": "What gateways paid out of their accounts.",
-    "reconciliation": "Comparisons of gateways' lists with ours that the worker made.",
-    "statement": "What moved what a merchant is owed, day by day.",
-    "dispute": "What buyers object to at their banks, and until when to answer.",
-    "webhooks": "Events, their delivery, and sending them again.",
-    "approval": "What waits for another person.",
-    "operator": "Operators: their names, roles and tokens.",
-    "keyring": "The keys that secrets are sealed with.",
-    "audit": "Who changed what, and why.",
+    "fraud": "Fraud rules and their decisions.",
+    "limit": "Rate limits of single merchants.",
+    "chain": "Chains: contracts, tokens, finality and progress.",
+    "payment": "Find, show, cancel, refund and end payments.",
+    "quotes": "Why a payment method is offered to a buyer, or is not.",
+    "case": "Cases that need manual review, such as money without a payment.",
+    "refund": "Refunds and their approval.",
+    "payer": "Export and erase the data of one payer.",
+    "config": "Export, compare and apply the configuration as one file.",
+    "retention": "Retention of old data.",
+    "ledger": "The double-entry ledger: balances, checks, backfill.",
+    "payout": "Payouts to merchants.",
+    "gateway-payout": "Payouts of gateways.",
+    "reconciliation": "Reconciliation runs of the worker.",
+    "statement": "Daily statements of merchants.",
+    "dispute": "Disputes and their deadlines.",
+    "webhooks": "Events and their delivery.",
+    "approval": "Proposals that need approval.",
+    "operator": "Operators, their roles and tokens.",
+    "keyring": "The keys that encrypt secrets.",
+    "audit": "The audit log.",
 }
-#: What is opened without a look at other distributions, which takes longer than a small command;
-#: `doctor` is not: it has checks of theirs.
+#: Commands that need no other distribution, because looking for them takes longer than a small
+#: command. `doctor` runs checks of other distributions.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
-#: The group under which a distribution names a function that adds commands to a Typer app.
+#: The entry point group for functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
-#: Set by the script that `--show-completion` prints, to the shell's name.
+#: The environment variable of the script that `--show-completion` prints.
 _COMPLETING = "_PAYINTENT_COMPLETE"
-#: Raised for wrong arguments; Typer has no public name for it.
+#: Raised for invalid arguments; Typer has no public name for it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
 def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer:
-    """Build the command; other installed distributions, such as the sandbox, add theirs.
+    """Build the command. Other installed distributions, such as the sandbox, add their commands.
 
-    With `opened` only the command or group of that name is whole, and the others have a name and a
-    help text: to import what they need takes far longer than to print that. Others' commands are
-    added unless what is opened needs none of them. Completion is added where no group is opened,
-    or where a shell is `completing` a command line.
+    With `opened`, only the command or group of that name is complete. The others have a name and a
+    help text, because importing their modules takes far longer than printing help. Commands of
+    other distributions are added unless `opened` names one of ours. Completion is added if no group
+    is opened, or if a shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -90,34 +87,36 @@ def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer
             import_module(f"payintent.cli.{module}").add_to(app)
         else:
             for name, help_text in commands.items():
-                app.command(name, help=help_text)(_unopened)
+                app.command(name, help=help_text)(_placeholder)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if opened not in {None, name}:
             pass
-        elif name == "config":  # its file is on the machine where the command is typed
+        elif name == "config":  # it reads and writes files on this machine
             import_module("payintent.cli.config").add_to(group)
         else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
     if opened not in _OURS:
-        _add_commands_of_others(app)
+        _add_external_commands(app)
     return app
 
 
-def _unopened() -> None:
-    """Stand for a command that this command line does not name."""
+def _placeholder() -> None:
+    """Do nothing: a placeholder for a command that this command line does not use."""
 
 
-def _add_commands_of_others(app: typer.Typer) -> None:
-    from importlib.metadata import entry_points  # slower to import than all the rest of `--help`
+def _add_external_commands(app: typer.Typer) -> None:
+    from importlib.metadata import (
+        entry_points,
+    )  # slower to import than everything else for `--help`
 
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"payintent {API_VERSION}")
         raise typer.Exit
 
@@ -128,14 +127,14 @@ def _root(
         "--version",
         is_eager=True,
         callback=_print_version,
-        help="Print the version and end.",
+        help="Print the version and exit.",
     ),
 ) -> None:
     del version
 
 
 def completed_words(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the words of a command line that a shell wants completed, or None."""
+    """Return the words of a command line that a shell completes; otherwise None."""
     if _COMPLETING not in environ:
         return None
     typed = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -143,12 +142,12 @@ def completed_words(environ: Mapping[str, str]) -> list[str] | None:
 
 
 def find_group(words: list[str]) -> str:
-    """Give the first word of a command line that is no option; empty if there is none."""
+    """Return the first word of a command line that is not an option; otherwise empty."""
     return next((word for word in words if not word.startswith("-")), "")
 
 
 def print_misuse(error: Any) -> int:
-    """Print what is wrong with the arguments, or the help where there were none."""
+    """Print the error in the arguments, or the help if there were none."""
     message = str(error.format_message())
     if "\n" in message:
         print(message, file=sys.stderr)

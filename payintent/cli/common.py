@@ -1,4 +1,4 @@
-"""What all commands share: the service for one command, tables, JSON, and plain errors."""
+"""Helpers for commands: the service, the actor, tables, JSON and error messages."""
 
 import asyncio
 import getpass
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 T = TypeVar("T")
-#: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
+#: The file that `payintent dev` writes into VAR_DIR, with the settings of the sandbox.
 SANDBOX_ENV = "dev.env"
-#: An operator's token: who acts is then its name, as at the operator's port.
+#: The setting with an operator token.
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
-#: The exit status of a command whose operation waits for another person.
+#: Exit status if the operation needs approval by another operator.
 PROPOSED = 3
-#: What ends a command or keeps a process from starting; the message is for the operator.
+#: Errors that end a command or prevent a process from starting; their messages are for operators.
 STOPPING = (
     StorageUnavailableError,
     PermissionDeniedError,
@@ -56,16 +56,16 @@ STOPPING = (
 )
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
-_WHOLE_MAX = 36  # characters, such as an event's id
-_FOLDED_MIN = 8
+_UNWRAPPED_MAX = 36  # characters, such as the id of an event
+_WRAPPED_MIN = 8
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
-Why = typer.Option("", help="The reason, for the audit log; needed outside the sandbox.")
+Why = typer.Option("", help="The reason, for the audit log; required outside the sandbox.")
 
 
 def settings() -> Settings:
-    """Read the settings; ends the command with a line for each that is wrong.
+    """Read the settings; end the command with one line for each problem.
 
-    Without secrets in the environment a sandbox that was started here lends its own.
+    Without secrets in the environment, the settings of a local sandbox are used.
     """
     try:
         return read_settings()
@@ -74,26 +74,27 @@ def settings() -> Settings:
 
 
 def read_settings() -> Settings:
-    """Read the settings and set up logging (`ValidationError`)."""
-    found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
-    configure_logging(found.log_level)
-    return found
+    """Read the settings and configure logging; raises `ValidationError`."""
+    current = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
+    configure_logging(current.log_level)
+    return current
 
 
 def _sandbox_file() -> Path | None:
     file = Path(os.environ.get("VAR_DIR", "var"), SANDBOX_ENV)
     if "PAYINTENT_PEPPER" in os.environ or not file.is_file():
         return None
-    print(f"payintent: with the settings of the sandbox in {file}", file=sys.stderr)
+    print(f"payintent: using the settings of the sandbox in {file}", file=sys.stderr)
     return file
 
 
 def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
-    """Run one piece of work on the service; what we decline ends the command with status 1."""
-    chosen = settings()
+    """Run `work` with a service; expected errors end the command with status 1."""
+    current = settings()
 
     async def run() -> T:
-        service = await open_service(chosen, notice=partial(say_waiting, chosen.database_url))
+        notice = partial(report_unavailable_database, current.database_url)
+        service = await open_service(current, notice=notice)
         try:
             return await work(service)
         finally:
@@ -106,34 +107,32 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
     except STOPPING as error:
         fail(str(error))
     except LockTimeoutError:
-        fail("this is being changed elsewhere at the moment; try again")
+        fail("a concurrent change is in progress; try again")
     except InvalidTextError:
         fail("an argument is not valid Unicode")
 
 
-def say_waiting(url: str) -> None:
-    """Say on standard error which database is waited for, without its password."""
-    place = name_hosts(url)
-    at = "whose address is" if place == NOT_READABLE else "at"
-    print(f"payintent: waiting for the database {at} {place} …", file=sys.stderr)
+def report_unavailable_database(url: str) -> None:
+    """Report on standard error which database is unavailable, without its password."""
+    hosts = name_hosts(url)
+    at = "whose address is" if hosts == NOT_READABLE else "at"
+    print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
-    """Do one operation as the person at this terminal, or whose token the environment has.
+    """Run an operation as the user of this terminal, or as the holder of the token in `TOKEN_ENV`.
 
-    Where another person must approve, shows the proposal and ends the command with status 3.
+    If the operation needs approval, print the proposal and end the command with status 3.
     """
-
-    async def work(service: Service) -> T | Proposal:
-        return await service.submit(operation, await _actor(service, why), show_progress)
-
-    result = with_service(work)
+    result = _with_actor(
+        lambda service, actor: service.submit(operation, actor, show_progress), why
+    )
     if not isinstance(result, Proposal):
         return result
     from payintent.operations.approvals import proposal_view
 
     print_record(proposal_view(result), as_json="--json" in sys.argv)
-    print("payintent: waits for another person's approval", file=sys.stderr)
+    print("payintent: needs approval by another operator", file=sys.stderr)
     raise typer.Exit(PROPOSED)
 
 
@@ -144,39 +143,37 @@ def submit_as_operator(
     ],
     why: str,
 ) -> T:
-    """Run work that submits several operations as the person at this terminal, or of the token."""
-
-    async def with_actor(service: Service) -> T:
-        actor = await _actor(service, why)
-        return await work(
+    """Run `work`, which submits several operations as the same actor."""
+    return _with_actor(
+        lambda service, actor: work(
             service, lambda operation: service.submit(operation, actor, show_progress)
-        )
-
-    return with_service(with_actor)
+        ),
+        why,
+    )
 
 
 def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
-    """Describe what an operation would change; ends the command where it would be refused."""
-
-    async def work(service: Service) -> list[str]:
-        return await service.describe(operation, await _actor(service, why))
-
-    return with_service(work)
+    """Describe the changes of an operation; end the command if it is rejected."""
+    return _with_actor(lambda service, actor: service.describe(operation, actor), why)
 
 
 def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
-    async def work(service: Service) -> dict[str, object]:
-        return await service.foresee(operation, await _actor(service, ""))
-
-    return with_service(work)
+    return _with_actor(lambda service, actor: service.foresee(operation, actor), "")
 
 
-async def _actor(service: Service, why: str) -> Actor:
-    """Say who does it: a token's name is proven, a terminal's user is only what the shell says."""
+def _with_actor(work: Callable[[Service, Actor], Awaitable[T]], why: str) -> T:
+    async def run(service: Service) -> T:
+        return await work(service, await _find_actor(service, why))
+
+    return with_service(run)
+
+
+async def _find_actor(service: Service, why: str) -> Actor:
+    """Return the actor. A token proves its holder; a terminal user is only claimed by the shell."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return Actor(f"{TERMINAL}{person()}", why)
-    from payintent.api import authentication  # only with a token: it brings the web framework along
+        return Actor(f"{TERMINAL}{_user_name()}", why)
+    from payintent.api import authentication  # late: it imports the web framework
 
     headers = {"authorization": f"Bearer {token}"}
     try:
@@ -186,21 +183,20 @@ async def _actor(service: Service, why: str) -> Actor:
     except RefusedError as refused:
         raise RefusedError(
             refused.code,
-            f"{TOKEN_ENV} is no operator's token, or one that was revoked or has expired",
+            f"the token in {TOKEN_ENV} is invalid, revoked or expired",
         ) from refused
     return Actor(operator.name, why, operator.role)
 
 
-def person() -> str:
-    """Name who typed this; under sudo the one who did."""
+def _user_name() -> str:
+    """Return the user name, under sudo the name of the original user."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         return f"uid {os.getuid()}"
 
 
 def fail(message: str) -> NoReturn:
-    """End the command with one line on standard error."""
     print(f"payintent: {message}", file=sys.stderr)
     raise typer.Exit(1)
 
@@ -214,40 +210,43 @@ def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool
     from rich.console import Console
 
     names = list(columns)
-    cells = [[_cell(row.get(name)) for name in names] for row in records]
-    # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
+    cells = [[_format_cell(row.get(name)) for name in names] for row in records]
+    # A terminal wraps at its own width; files and pipes get unwrapped values.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
-    console.print(_table([_title(name) for name in names], cells, console.width))
+    console.print(_build_table([_format_title(name) for name in names], cells, console.width))
 
 
-def _table(names: list[str], cells: list[list[str]], width: int) -> "Table":
-    """Lay out a table in which times, numbers and words stay whole, as long as there is room."""
+def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table":
+    """Lay out a table that does not wrap times, numbers and words if there is room."""
     from rich.table import Table
 
     longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    whole = [
-        not any(" " in row[at] or len(row[at]) > _WHOLE_MAX for row in cells)
+    unwrapped = [
+        not any(" " in row[at] or len(row[at]) > _UNWRAPPED_MAX for row in cells)
         for at in range(len(names))
     ]
-    taken = sum(n if kept else _FOLDED_MIN for n, kept in zip(longest, whole, strict=True))
-    roomy = taken + 2 * len(names) <= width
+    needed = sum(
+        length if no_wrap else _WRAPPED_MIN
+        for length, no_wrap in zip(longest, unwrapped, strict=True)
+    )
+    has_room = needed + 2 * len(names) <= width
     table = Table(box=None, pad_edge=False)
-    for name, kept in zip(names, whole, strict=True):
-        table.add_column(name, overflow="fold", no_wrap=kept and roomy)
+    for name, no_wrap in zip(names, unwrapped, strict=True):
+        table.add_column(name, overflow="fold", no_wrap=no_wrap and has_room)
     for row in cells:
         table.add_row(*row)
     return table
 
 
 def print_record(row: object, *, as_json: bool) -> None:
-    """Print one record, a line for each field, or as a JSON object."""
+    """Print a record as a JSON object, or with one line per field."""
     fields: dict[str, Any] = to_json_value(row)
     if as_json:
         print_json(fields)
         return
     widest = max(len(name) for name in fields)
     for name, value in fields.items():
-        print(f"{_title(name):{widest}}  {_cell(value)}".rstrip())
+        print(f"{_format_title(name):{widest}}  {_format_cell(value)}".rstrip())
 
 
 def print_json(value: object) -> None:
@@ -255,12 +254,12 @@ def print_json(value: object) -> None:
 
 
 def one_line(text: str) -> str:
-    """Write a text of others on one line, without what could steer a terminal."""
+    """Replace control characters of untrusted text, which could steer a terminal."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def wrap_at_terminal(line: str, indent: int) -> str:
-    """Wrap a line at the terminal's width, further lines indented; a pipe gets it whole."""
+    """Wrap a line at the terminal width and indent the continuation; do not wrap in a pipe."""
     if not sys.stdout.isatty():
         return line
     import shutil
@@ -270,13 +269,13 @@ def wrap_at_terminal(line: str, indent: int) -> str:
     return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
-def _cell(value: object) -> str:
-    """Write a value for people: lists with commas, yes and no, times to the second."""
+def _format_cell(value: object) -> str:
+    """Format a value: lists with commas, booleans as yes or no, times to the second."""
     if isinstance(value, list):
-        return ", ".join(_cell(item) for item in cast("list[object]", value))
+        return ", ".join(_format_cell(item) for item in cast("list[object]", value))
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return " ".join(f"{name}={_cell(item)}" for name, item in fields.items())
+        return " ".join(f"{name}={_format_cell(item)}" for name, item in fields.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and _TIME.fullmatch(value):
@@ -284,5 +283,5 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _title(name: str) -> str:
+def _format_title(name: str) -> str:
     return "merchant" if name == "merchant_id" else name.replace("_", " ")

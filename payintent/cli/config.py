@@ -1,5 +1,6 @@
 """`payintent config`: the installation's configuration as one file, without secrets."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,16 +70,16 @@ def _apply(
     if any(step.operations for step in steps):
         if not yes and is_at_terminal():
             confirm("config.apply", [_count(steps)])
-        waiting = submit_as_operator(
+        proposed = submit_as_operator(
             lambda service, submit: apply_plan(service.settings.direct_url, plan, steps, submit),
             why,
         )
-        for step in waiting:
-            print(f"waits for another person's approval: {step.approval_id} ({step.subject})")
-        if waiting:
+        for step in proposed:
+            print(f"needs approval by another operator: {step.approval_id} ({step.subject})")
+        if proposed:
             raise typer.Exit(PROPOSED)
     if by_hand:
-        fail(f"{len(by_hand)} left to change by hand")
+        fail(f"{len(by_hand)} changes must be made by hand")
 
 
 def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
@@ -86,15 +87,12 @@ def _plan(file: Path) -> tuple[PlanConfig, list[Step]]:
         plan = PlanConfig(file=parse_config(file.read_bytes(), file.name))
         return plan, run_as_operator(plan)
     except OSError as error:
-        problem = f"{file}: {error.strerror}"
+        print(f"payintent: {file}: {error.strerror}", file=sys.stderr)
     except RefusedError as refused:
-        problem = refused.message
-    except typer.Exit as ended:  # the refusal is printed already
-        raise typer.Exit(_TROUBLE) from ended
-    try:
-        fail(problem)
-    except typer.Exit as ended:
-        raise typer.Exit(_TROUBLE) from ended
+        print(f"payintent: {refused.message}", file=sys.stderr)
+    except typer.Exit:  # the error is printed already
+        pass
+    raise typer.Exit(_TROUBLE)
 
 
 def _print_plan(steps: Sequence[Step], *, as_json: bool) -> None:

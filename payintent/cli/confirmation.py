@@ -1,4 +1,4 @@
-"""The question that destructive commands ask at a terminal, on standard error."""
+"""The confirmation prompt of destructive commands, on standard error."""
 
 import sys
 from collections.abc import Sequence
@@ -7,20 +7,23 @@ import typer
 
 from payintent.cli.common import fail
 
-Yes = typer.Option(False, "--yes", help="Do not ask; without a terminal nothing is asked.")
-DryRun = typer.Option(False, "--dry-run", help="Print what would be done, and do nothing.")
+Yes = typer.Option(
+    False,
+    "--yes",
+    help="Do not ask for confirmation. Without a terminal, no confirmation is needed.",
+)
+DryRun = typer.Option(False, "--dry-run", help="Print the changes without making them.")
 
 
 def is_at_terminal() -> bool:
-    """Tell whether a person can answer; scripts are not asked, and go on."""
     return sys.stdin.isatty()
 
 
 def confirm(action: str, changes: Sequence[str]) -> None:
-    """Show what would change, and ask; ends the command with status 1 unless it is yes."""
+    """Show the changes and ask; end the command with status 1 unless the answer is yes."""
     print(f"payintent: {action}", file=sys.stderr)
     for line in changes:
         print(f"  {line}", file=sys.stderr)
-    print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         fail("nothing was done")

@@ -1,4 +1,4 @@
-"""How many processes an `api` or a `worker` starts if `--processes` is not set."""
+"""The default number of processes of an `api` or a `worker`."""
 
 from ipaddress import ip_address
 
@@ -8,13 +8,13 @@ from payintent.storage.database_hosts import list_hosts
 
 
 def default_processes(settings: Settings) -> int:
-    """Return the usable cores, less one if PostgreSQL runs on this host."""
+    """Return the number of usable cores, less one if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
     return max(1, usable_cores() - is_shared)
 
 
 def _is_this_host(host: str) -> bool:
-    """`host` is a socket's folder, or a name or an address with a port."""
+    """`host` is a socket folder, or a name or an address with a port."""
     name = host.rpartition(":")[0].strip("[]")
     try:
         return ip_address(name).is_loopback

@@ -1,6 +1,6 @@
-"""More checks of `payintent doctor` in a sandbox; other installed distributions add theirs."""
+"""Checks of `payintent doctor` in a sandbox that other installed distributions add."""
 
 from collections.abc import Callable
 
-#: By the name that the line begins with: says in one line what it found.
+#: Functions that return one line of text, by the subject of the line.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}

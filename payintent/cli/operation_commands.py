@@ -1,7 +1,7 @@
-"""Commands made of operations: `tax.set` is `payintent tax set`, its fields are its parameters.
+"""Build commands from operations: `tax.set` is `payintent tax set`, its fields are parameters.
 
-The help of a command is the first paragraph of its operation's docstring; that of an argument or an
-option stands beside the field, in the form of `operations/fields.py`.
+The help of a command is the first paragraph of the operation's docstring. Help for arguments and
+options is declared with the fields (`operations/fields.py`).
 """
 
 import inspect
@@ -29,15 +29,15 @@ from payintent.operations.registry import OPERATIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldParameter:
-    """A parameter of a command, and the field of the operation that it gives."""
+    """A parameter of a command, and the operation field that it sets."""
 
     field: str
     declaration: inspect.Parameter
     read: Callable[[Any], object]
     or_reason: bool
 
-    def get_value(self, given: Mapping[str, Any], why: str) -> object:
-        value = given[self.declaration.name]
+    def get_value(self, arguments: Mapping[str, Any], why: str) -> object:
+        value = arguments[self.declaration.name]
         if self.or_reason:
             value = value or why
         return None if value is None else self.read(value)
@@ -52,13 +52,13 @@ def add_to(group: typer.Typer, subject: str) -> None:
 
 
 def _build_command(operation: OperationType) -> Callable[..., None]:
-    """Make the function that Typer calls; its signature tells Typer the parameters."""
+    """Build the function that Typer calls; its signature declares the parameters."""
     parameters = list(map(_build_parameter, list_fields(operation)))
 
     def command(
-        *, as_json: bool, why: str = "", yes: bool = False, dry_run: bool = False, **given: Any
+        *, as_json: bool, why: str = "", yes: bool = False, dry_run: bool = False, **arguments: Any
     ) -> None:
-        fields = {parameter.field: parameter.get_value(given, why) for parameter in parameters}
+        fields = {parameter.field: parameter.get_value(arguments, why) for parameter in parameters}
         request = operation(**fields)
         if isinstance(request, ChangeOperation):
             if dry_run:
@@ -70,14 +70,13 @@ def _build_command(operation: OperationType) -> Callable[..., None]:
 
     declarations = [parameter.declaration for parameter in parameters]
     if issubclass(operation, ChangeOperation):
-        declarations += _declare_of_change(operation)
+        declarations += _declare_change_options(operation)
     declarations.append(_declare("as_json", bool, Json))
     cast("Any", command).__signature__ = inspect.Signature(declarations)
     return command
 
 
-def _declare_of_change(operation: type[ChangeOperation[Any]]) -> Iterator[inspect.Parameter]:
-    """Give the options that a change has beside its fields."""
+def _declare_change_options(operation: type[ChangeOperation[Any]]) -> Iterator[inspect.Parameter]:
     yield _declare("why", str, Why)
     if operation.is_destructive:
         yield _declare("yes", bool, Yes)
@@ -86,30 +85,34 @@ def _declare_of_change(operation: type[ChangeOperation[Any]]) -> Iterator[inspec
 
 
 def _build_parameter(field: OperationField) -> FieldParameter:
-    """Make the parameter of a field of what stands beside its type."""
+    """Build a parameter from a field and its annotation."""
     parameter = field.parameter
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
-    shown_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
-    typed_as, read = get_value_form(field.type, parameter, shown_name)
+    display_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
+    input_type, read = get_value_form(field.type, parameter, display_name)
     or_reason = parameter.get("or_reason", False)
-    default = "" if or_reason else _get_default(field, typed_as)
+    default = "" if or_reason else _get_default(field, input_type)
     if parameter["positional"]:
-        shown = typer.Argument(default, metavar=parameter.get("metavar"), help=field.help_text)
+        typer_parameter = typer.Argument(
+            default, metavar=parameter.get("metavar"), help=field.help_text
+        )
     else:
-        shown = _build_option(parameter, default, field.help_text, is_flag=field.type is bool)
+        typer_parameter = _build_option(
+            parameter, default, field.help_text, is_flag=field.type is bool
+        )
     return FieldParameter(
         field=field.name,
-        declaration=_declare(name, typed_as, shown),
+        declaration=_declare(name, input_type, typer_parameter),
         read=read,
         or_reason=or_reason,
     )
 
 
-def _get_default(field: OperationField, typed_as: Any) -> Any:
-    """Give a field's default as it would be typed; `...` says that there is none."""
+def _get_default(field: OperationField, input_type: Any) -> Any:
+    """Return a field's default in the form that a user would enter; `...` means required."""
     if field.is_required:
         return ...
-    if typed_as is str and field.default is not None:
+    if input_type is str and field.default is not None:
         return str(field.default)
     return field.default
 
@@ -126,7 +129,7 @@ def _build_option(parameter: Parameter, default: Any, help_text: str, *, is_flag
     )
 
 
-def _declare(name: str, typed_as: Any, shown: Any) -> inspect.Parameter:
+def _declare(name: str, input_type: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=typed_as
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=input_type
     )

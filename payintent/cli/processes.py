@@ -1,6 +1,6 @@
 """The processes of an installation: `api`, `worker`, `migrate`.
 
-Each imports what it needs when it runs, so that no other command pays for it.
+Each imports its modules when it runs, so that other commands start quickly.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from payintent.address_checks import insecure_bases
-from payintent.cli.common import STOPPING, fail, say_waiting, settings
+from payintent.cli.common import STOPPING, fail, report_unavailable_database, settings
 from payintent.cli.default_processes import default_processes
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeoutError
@@ -44,66 +44,68 @@ _Processes = typer.Option(
     None,
     min=1,
     max=_PROCESSES_MAX,
-    show_default="its cores, less one if PostgreSQL is on this host",
-    help="How many processes share the work, under a supervisor; with 1 there is none.",
+    show_default="the number of cores, less one if PostgreSQL is on this host",
+    help="Number of processes, under a supervisor. With 1 there is no supervisor.",
 )
 
 
 def api(
     host: str = typer.Option("127.0.0.1", help="The address to listen on."),
     port: int = typer.Option(8080, help="The port to listen on."),
-    operator_host: str = typer.Option("127.0.0.1", help="The address of the operator's port."),
+    operator_host: str = typer.Option("127.0.0.1", help="The address of the operator port."),
     operator_port: int | None = typer.Option(
-        None, help="Serve metrics and the operator's routes on this port."
+        None, help="Serve metrics and the operator routes on this port."
     ),
     processes: int | None = _Processes,
 ) -> None:
-    """Serve the API and the hosted checkout, and operators on a port of their own."""
+    """Serve the API and the hosted checkout, and operators on a separate port."""
     from payintent.cli.serve_api import ApiAddresses, serve_api
 
     addresses = ApiAddresses(public=(host, port))
     if operator_port is not None:
         addresses = replace(addresses, operator=(operator_host, operator_port))
-    chosen = _start("api", processes, port=port, operator_port=operator_port)
-    serve_api(chosen, addresses, processes)
+    current = _start("api", processes, port=port, operator_port=operator_port)
+    serve_api(current, addresses, processes)
 
 
 def worker(
     metrics_port: int | None = typer.Option(
-        None, help="Serve metrics of its processes on this port."
+        None, help="Serve the metrics of all processes on this port."
     ),
-    metrics_host: str = typer.Option("127.0.0.1", help="The address that metrics are served on."),
+    metrics_host: str = typer.Option("127.0.0.1", help="The address of the metrics port."),
     processes: int | None = _Processes,
 ) -> None:
-    """Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."""
+    """Run the background loops: expiry, inquiries, refunds, webhooks, chains."""
     from payintent.cli.work import work
 
-    chosen = _start("worker", processes, metrics_port=metrics_port)
+    current = _start("worker", processes, metrics_port=metrics_port)
     metrics = None if metrics_port is None else (metrics_host, metrics_port)
-    work(chosen, metrics, processes)
+    work(current, metrics, processes)
 
 
 def migrate(
     wait_s: float = typer.Option(
-        COMMAND_WAIT_S, min=0, help="How long to wait for a database that is away, in seconds."
+        COMMAND_WAIT_S, min=0, help="Seconds to wait for an unavailable database."
     ),
     grants: Path | None = typer.Option(
-        None, help="Then run the statements of this file, such as deploy/database/grants.sql."
+        None, help="Also run the statements of this file, such as deploy/database/grants.sql."
     ),
 ) -> None:
-    """Bring the database's schema up to date."""
+    """Migrate the database schema to this version."""
     statements = _read_grants(grants)
     url = settings().direct_url
 
     async def run() -> list[str]:
-        await wait_for_database(lambda: reach_database(url), wait_s, partial(say_waiting, url))
+        await wait_for_database(
+            lambda: reach_database(url), wait_s, partial(report_unavailable_database, url)
+        )
         return await migrations.migrate(url, statements)
 
     try:
-        done = asyncio.run(run())
+        applied = asyncio.run(run())
     except (*STOPPING, *_NOT_MIGRATED) as error:
         fail(str(error))
-    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
+    print("\n".join(f"applied {name}" for name in applied) or "nothing to do")
 
 
 def _read_grants(file: Path | None) -> str:
@@ -114,24 +116,24 @@ def _read_grants(file: Path | None) -> str:
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}")
     except UnicodeDecodeError:
-        fail(f"{file} is no text")
+        fail(f"{file} is not a text file")
 
 
 def _start(process: str, processes: int | None, **ports: int | None) -> Settings:
-    """Read the settings, and log what starts; a program that is only tried ends here."""
-    chosen = settings()
+    """Read the settings and log the start; a trial run ends here."""
+    current = settings()
     end_trial()
-    more = {} if processes == 1 else {"processes": processes or default_processes(chosen)}
-    _log_start(chosen, process, **ports, **more)
-    return chosen
+    count = {} if processes == 1 else {"processes": processes or default_processes(current)}
+    _log_start(current, process, **ports, **count)
+    return current
 
 
-def _log_start(chosen: Settings, process: str, **numbers: int | None) -> None:
-    """Log what starts, with which names of settings; their values are never logged."""
+def _log_start(current: Settings, process: str, **numbers: int | None) -> None:
+    """Log the start with the names of settings; their values are never logged."""
     _log.info(
         "starting", process=process, version=API_VERSION, settings=set_names(os.environ), **numbers
     )
-    doubts = [*unknown_settings(os.environ), *insecure_bases(chosen)]
+    doubts = [*unknown_settings(os.environ), *insecure_bases(current)]
     if doubts:
         _log.warning("settings_doubtful", why=doubts)
     if reasons := interpreter_doubts():

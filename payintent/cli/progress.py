@@ -1,15 +1,15 @@
-"""How far a change of many rows is, on standard error: a bar at a terminal, lines elsewhere."""
+"""Progress of changes to many rows, on standard error."""
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-_STEPS = 20  # lines, where no terminal shows a bar
+_LINES_MAX = 20
 
 
 @contextmanager
 def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
-    """Show how many rows are done: a bar at a terminal, lines anywhere else."""
+    """Show a bar at a terminal, and lines anywhere else."""
     if sys.stderr.isatty():
         with _bar(action, total) as advance:
             yield advance
@@ -29,15 +29,15 @@ def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
 
 
 def _lines(action: str, total: int) -> Callable[[int], None]:
-    """Give what prints the count before, and then after each twentieth of it."""
-    print(f"payintent: {action}: {total} to do", file=sys.stderr)
-    done = shown = 0
+    """Print the total, and then a line for each twentieth of it."""
+    print(f"payintent: {action}: {total} rows", file=sys.stderr)
+    done = printed = 0
 
     def advance(count: int) -> None:
-        nonlocal done, shown
+        nonlocal done, printed
         done += count
-        if done == total or done - shown >= max(1, total // _STEPS):
-            shown = done
+        if done == total or done - printed >= max(1, total // _LINES_MAX):
+            printed = done
             print(f"payintent: {action}: {done} of {total}", file=sys.stderr)
 
     return advance

@@ -1,11 +1,10 @@
-"""`payintent reconcile`: a provider's own list of payments, refunds and payouts, beside ours."""
+"""`payintent reconcile`: compare a provider's file of payments, refunds and payouts with ours."""
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
@@ -22,7 +21,7 @@ from payintent.operations.reconcile import CompareProviderFile, ReconcileProvide
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
 from payintent.reconciliation.provider_file import InvalidProviderFileError, open_provider_file
 
-#: As of `diff`: 0 where nothing differs, 1 where something does, 2 where nobody can tell.
+#: Exit statuses like those of diff(1): 1 if something differs, 2 if the comparison failed.
 _DIFFERS, _TROUBLE = 1, 2
 _LONG_BYTES = 1 << 20
 _COLUMNS = ("type", "lines", "matched", "missing", "extra", "different", "books")
@@ -33,18 +32,18 @@ def add_to(app: typer.Typer) -> None:
 
 
 def reconcile(
-    provider: str = typer.Option(..., help="Whose file it is, such as stripe."),
+    provider: str = typer.Option(..., help="The provider of the file, such as stripe."),
     file: Path = typer.Option(
-        ..., help="A file of the gateway as it is, or a CSV file; docs/refunds.md has both."
+        ..., help="An original file of the gateway, or a CSV file; see docs/refunds.md."
     ),
-    account: int | None = typer.Option(None, help="Of one account; left out: all of them."),
+    account: int | None = typer.Option(None, help="Only of this account; default: all accounts."),
     since: datetime | None = typer.Option(
         None,
         "--from",
-        help="Look for what came to us from this time on, UTC; left out: the file's first line.",
+        help="Compare our records from this time on (UTC); default: the first line of the file.",
     ),
     until: datetime | None = typer.Option(
-        None, "--to", help="Up to this time, UTC; left out: its last line."
+        None, "--to", help="Until this time (UTC); default: the last line of the file."
     ),
     apply: bool = typer.Option(
         False, "--apply", help="Open a case for each difference, and record payouts."
@@ -54,38 +53,40 @@ def reconcile(
     dry_run: bool = DryRun,
     as_json: bool = Json,
 ) -> None:
-    """Compare a provider's file with ours; exit status 1 where they differ."""
+    """Compare a provider's file with our records; exit status 1 if they differ."""
     period = (account, since, until)
     try:
         if apply and not (yes or dry_run) and is_at_terminal():
-            with _read(file, provider, *period) as comparison:
+            with _open_comparison(file, provider, *period) as comparison:
                 changes = describe_as_operator(ReconcileProviderFile(comparison=comparison), why)
             confirm("reconcile", changes)
-        with _read(file, provider, *period) as comparison:
+        with _open_comparison(file, provider, *period) as comparison:
             if apply and not dry_run:
-                found = run_as_operator(ReconcileProviderFile(comparison=comparison), why)
+                result = run_as_operator(ReconcileProviderFile(comparison=comparison), why)
             else:
                 compare = CompareProviderFile(comparison=comparison, foresees_cases=dry_run)
-                found = run_as_operator(compare)
-    except InvalidProviderFileError as bad:
-        _end(bad.problems)
-    except typer.Exit as ended:  # the refusal is printed already
+                result = run_as_operator(compare)
+    except InvalidProviderFileError as error:
+        for problem in error.problems:
+            print(f"payintent: {problem}", file=sys.stderr)
+        raise typer.Exit(_TROUBLE) from error
+    except typer.Exit as ended:  # the error is printed already
         raise typer.Exit(_TROUBLE) from ended
-    done = f"opened, {found.asked} asked about at once" if apply else ""
+    cases = f"opened, {result.asked} inquired about now" if apply else ""
     is_done = apply and not dry_run
-    _show(found, "would be opened" if dry_run else done, is_done=is_done, as_json=as_json)
-    raise typer.Exit(_DIFFERS if found.found else 0)
+    _print(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
+    raise typer.Exit(_DIFFERS if result.found else 0)
 
 
 @contextmanager
-def _read(
+def _open_comparison(
     file: Path,
     provider: str,
     account_id: int | None,
     since: datetime | None,
     until: datetime | None,
 ) -> Generator[ReconciliationInput]:
-    """Read the file, and show how far it is read and compared."""
+    """Open the file, with a progress display."""
     with _progress(file) as report_progress:
         yield ReconciliationInput(
             file=open_provider_file(file, report_progress),
@@ -98,7 +99,7 @@ def _read(
 
 @contextmanager
 def _progress(file: Path) -> Generator[Callable[[int], None]]:
-    """Show how far a long file was read, to whoever sits at a terminal."""
+    """Show the progress of a long file at a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -109,42 +110,36 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
     )
 
     size = file.stat().st_size if file.is_file() else 0
-    quiet = size < _LONG_BYTES or not sys.stderr.isatty()
+    is_hidden = size < _LONG_BYTES or not sys.stderr.isatty()
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("read", total=2 * size)  # once for its digest, once to load
         yield lambda count: progress.advance(task, count)
 
 
-def _show(found: ReconciliationResult, opened: str, *, is_done: bool, as_json: bool) -> None:
+def _print(result: ReconciliationResult, cases: str, *, is_done: bool, as_json: bool) -> None:
     if as_json:
-        print_record(found, as_json=True)
+        print_record(result, as_json=True)
         return
-    print_table(found.tallies, _COLUMNS, as_json=False)
-    for difference in found.differences:
+    print_table(result.tallies, _COLUMNS, as_json=False)
+    for difference in result.differences:
         print(difference)
-    if (more := found.found - len(found.differences)) > 0:
+    if (more := result.found - len(result.differences)) > 0:
         print(f"and {more} more")
-    if found.payouts.lines:
-        _show_payouts(found, "recorded" if is_done else "would be recorded")
-    if opened:
-        print(f"{found.opened} cases {opened}")
+    if result.payouts.lines:
+        _print_payouts(result, "recorded" if is_done else "would be recorded")
+    if cases:
+        print(f"{result.opened} cases {cases}")
 
 
-def _show_payouts(found: ReconciliationResult, done: str) -> None:
-    payouts = found.payouts
-    for payout in found.new_payouts:
-        print(f"{payout}, {done}")
-    if (more := payouts.new - len(found.new_payouts)) > 0:
+def _print_payouts(result: ReconciliationResult, verb: str) -> None:
+    payouts = result.payouts
+    for payout in result.new_payouts:
+        print(f"{payout}, {verb}")
+    if (more := payouts.new - len(result.new_payouts)) > 0:
         print(f"and {more} more")
     print(
-        f"{payouts.lines} payouts: {payouts.new} {done}, {payouts.repeated} recorded before, "
+        f"{payouts.lines} payouts: {payouts.new} {verb}, {payouts.repeated} recorded before, "
         f"{payouts.reversed} reversed before, {payouts.different} different"
     )
-
-
-def _end(problems: list[str]) -> NoReturn:
-    for problem in problems:
-        print(f"payintent: {problem}", file=sys.stderr)
-    raise typer.Exit(_TROUBLE)

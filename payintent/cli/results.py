@@ -1,6 +1,6 @@
-"""How the results of operations are printed: lists as tables, others a line for each field.
+"""Print results of operations: lists as tables, records with one line per field.
 
-An operation whose result is printed otherwise has its function here.
+Operations with another format have a function here.
 """
 
 import base64
@@ -17,7 +17,7 @@ from payintent.json_format import format_timestamp
 from payintent.operations.base import AnyOperation
 from payintent.operations.json_values import to_json_value
 
-if TYPE_CHECKING:  # a command imports the operations of its own subject alone
+if TYPE_CHECKING:  # a command imports only the operations of its own subject
     from payintent.domain.fraud import FraudRule
     from payintent.domain.merchant import Merchant, PaymentMethod
     from payintent.operations.approvals import Approved
@@ -30,14 +30,14 @@ if TYPE_CHECKING:  # a command imports the operations of its own subject alone
     from payintent.operations.webhooks import EventAttempts, ReplayedEvents, ReplayMissedEvents
     from payintent.storage.outbox import StoredAttempt
 
-#: A record, a list with the columns of its table (None: the operation's), or lines of text.
+#: A record, a list with its table columns (None: the operation's columns), or text.
 Part = tuple[Any, tuple[str, ...] | None]
 _ANSWER_CHARS_MAX = 200
-_HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
+_HEAD_COLUMNS = 36  # the time and kind of a timeline entry
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
-#: With columns that are written as words.
+#: Some of these columns are formatted as text.
 _METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
 _RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
@@ -56,8 +56,8 @@ def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) ->
         if isinstance(value, str):
             print(value)
         elif isinstance(value, list):
-            shown = operation.columns if columns is None else columns
-            print_table(cast("list[object]", value), shown, as_json=as_json)
+            names = operation.columns if columns is None else columns
+            print_table(cast("list[object]", value), names, as_json=as_json)
         else:
             print_record(value, as_json=as_json)
     if (action == "account.check" and not result.works) or (action == "ledger.check" and result):
@@ -78,7 +78,7 @@ def _cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, object]:
 
 def _replayed_events(_: "ReplayMissedEvents", replayed: "ReplayedEvents") -> "ReplayedEvents":
     if not replayed.events:
-        fail("nothing to send again")
+        fail("no events to resend")
     return replayed
 
 
@@ -115,7 +115,7 @@ def _chains(chains: "list[ChainView]") -> Iterator[Part]:
 
 
 def _chain(chain: "ChainView") -> Iterator[Part]:
-    """Leave out contracts and tokens, which `chain list` shows."""
+    """Omit contracts and tokens, which `chain list` prints."""
     fields: dict[str, Any] = to_json_value(chain)
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
@@ -135,11 +135,11 @@ def _payment(payment: dict[str, Any]) -> Iterator[Part]:
     metadata = bytes(payment["metadata"]).decode()
     own = {name: payment[name] for name in payment if name not in parts}
     yield own | {"metadata": metadata}, ()
-    yield "\n".join(map(_happened, payment["timeline"])), ()
+    yield "\n".join(map(_format_entry, payment["timeline"])), ()
 
 
-def _happened(entry: "TimelineEntry") -> str:
-    """Write one thing that happened: its time, what it was, its id, in words, and by whom."""
+def _format_entry(entry: "TimelineEntry") -> str:
+    """Format an entry: time, kind, id, text and author."""
     at = format_timestamp(entry.at)
     head = f"{at[:10]} {at[11:]} {entry.what}"
     words = " ".join(filter(None, (entry.id, one_line(entry.text))))
@@ -149,25 +149,28 @@ def _happened(entry: "TimelineEntry") -> str:
 
 def _timeline(page: "TimelinePage") -> Iterator[Part]:
     if page.entries:
-        yield "\n".join(line for entry in page.entries for line in _happened_whole(entry)), ()
+        yield (
+            "\n".join(line for entry in page.entries for line in _format_entry_with_bodies(entry)),
+            (),
+        )
     yield f"page {page.page} of {page.pages}", ()
 
 
-def _happened_whole(entry: "TimelineEntry") -> Iterator[str]:
-    yield _happened(entry)
+def _format_entry_with_bodies(entry: "TimelineEntry") -> Iterator[str]:
+    yield _format_entry(entry)
     if body := entry.details.get("body"):
         yield wrap_at_terminal(f"     body: {one_line(body)}", 5)
     if answer := entry.details.get("answer"):
         yield wrap_at_terminal(f"     answer: {one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
 
 
-def _event(shown: "EventAttempts") -> Iterator[Part]:
-    yield shown.event, ()
-    if shown.attempts:
-        yield "\n".join(map(_attempt, shown.attempts)), ()
+def _event(event: "EventAttempts") -> Iterator[Part]:
+    yield event.event, ()
+    if event.attempts:
+        yield "\n".join(map(_format_attempt, event.attempts)), ()
 
 
-def _attempt(attempt: "StoredAttempt") -> str:
+def _format_attempt(attempt: "StoredAttempt") -> str:
     at = format_timestamp(attempt.started_at)
     status = "" if attempt.status is None else f" HTTP {attempt.status}"
     head = f"{attempt.number:3}  {at[:10]} {at[11:]}  {attempt.outcome}{status}"
@@ -185,23 +188,23 @@ def _approved(approved: "Approved") -> Iterator[Part]:
         yield approved.result, ()
 
 
-def _exported(exported: "StatementText") -> Iterator[Part]:
-    """Give lines as they are; a PDF goes to where the output does, but to no terminal."""
-    if exported.format != "pdf":
-        yield exported.text, None
+def _statement(statement: "StatementText") -> Iterator[Part]:
+    """Print text as it is; write a PDF to standard output unless it is a terminal."""
+    if statement.format != "pdf":
+        yield statement.text, None
     elif sys.stdout.isatty():
-        fail("a PDF is not for a terminal: write it to a file with > statement.pdf")
+        fail("a PDF cannot be printed on a terminal: redirect it with > statement.pdf")
     else:
-        sys.stdout.buffer.write(base64.b64decode(exported.text))
+        sys.stdout.buffer.write(base64.b64decode(statement.text))
 
 
-#: What is printed in place of a result, by the action of its operation.
+#: Functions that replace a result, by action.
 REPLACED: dict[str, Callable[[Any, Any], object]] = {
     "merchant.create": _secrets,
     "limit.clear": _cleared_limit,
     "webhooks.replay-missed": _replayed_events,
 }
-#: What people are shown of a result that JSON has whole, by the action of its operation.
+#: Functions that format a result for people, by action; JSON has the whole result.
 FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "merchant.show": _merchant,
     "merchant.profile": _merchant,
@@ -216,9 +219,9 @@ FOR_PEOPLE: dict[str, Callable[[Any], Iterator[Part]]] = {
     "payment.timeline": _timeline,
     "webhooks.show": _event,
     "approval.approve": _approved,
-    "reconciliation.show": lambda shown: iter(
-        [(shown.run, None), (shown.sums, _SUMS), (shown.balances, _BALANCES)]
+    "reconciliation.show": lambda run: iter(
+        [(run.run, None), (run.sums, _SUMS), (run.balances, _BALANCES)]
     ),
-    "reconciliation.retry": lambda shown: iter([(shown.run, None)]),
-    "statement.export": _exported,
+    "reconciliation.retry": lambda run: iter([(run.run, None)]),
+    "statement.export": _statement,
 }

@@ -1,6 +1,6 @@
-"""How `api` serves: in this process, or in several under a supervisor.
+"""Run `api` in this process, or in several processes under a supervisor.
 
-All that is imported here is imported before the supervisor forks, so that its processes share it.
+All imports here happen before the supervisor forks, so that its processes share the memory.
 """
 
 from collections.abc import Mapping
@@ -32,17 +32,17 @@ class ApiAddresses:
 
 
 def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None) -> None:
-    """Serve HTTP until stopped, in so many processes; None: the default number."""
+    """Serve HTTP until stopped; `processes` None means the default number."""
     load_logging()
     load_operations()
     if processes == 1:
         _serve_api(settings, addresses, None)
         return
-    named = {_PUBLIC: addresses.public}
+    by_name = {_PUBLIC: addresses.public}
     if addresses.operator is not None:
-        named[_OPERATOR] = addresses.operator
+        by_name[_OPERATOR] = addresses.operator
     count = processes or default_processes(settings)
-    member = become_member(count, named, RETIRE)
+    member = become_member(count, by_name, RETIRE)
     try:
         _serve_api(settings.for_one_of(count), addresses, member)
     finally:
@@ -63,7 +63,7 @@ def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | Non
 
 
 def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
-    """Let servers listen on the sockets that all processes have."""
+    """Let servers listen on sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
             server.share(member.sockets[name], member.connection_share(), member.ready)

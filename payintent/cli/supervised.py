@@ -1,4 +1,4 @@
-"""A command that goes on as several processes."""
+"""Continue a command as several processes."""
 
 import signal
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Address = tuple[str, int]
 
 
 def become_member(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
-    """Go on as one of several processes; an address that is taken ends the command."""
+    """Continue as one of several processes; end the command if an address is in use."""
     try:
         return supervise(Plan(count, addresses, retire))
     except BindError as error:

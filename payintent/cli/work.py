@@ -1,6 +1,6 @@
-"""How `worker` works: in this process, or in several under a supervisor.
+"""Run `worker` in this process, or in several processes under a supervisor.
 
-All that is imported here is imported before the supervisor forks, so that its processes share it.
+All imports here happen before the supervisor forks, so that its processes share the memory.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = get_logger("process")
 
 
 def work(settings: Settings, metrics: Address | None, processes: int | None) -> None:
-    """Run the background loops until stopped, in so many processes; None: the default number."""
+    """Run the background loops until stopped; `processes` None means the default number."""
     load_logging()
     if processes == 1:
         if metrics is not None:
@@ -33,9 +33,9 @@ def work(settings: Settings, metrics: Address | None, processes: int | None) -> 
             start_http_server(port, host)
         _work(settings, None)
         return
-    named = {} if metrics is None else {_METRICS: metrics}
+    addresses = {} if metrics is None else {_METRICS: metrics}
     count = processes or default_processes(settings)
-    member = become_member(count, named, signal.SIGTERM)
+    member = become_member(count, addresses, signal.SIGTERM)
     try:
         if metrics is not None:
             serve_metrics(member.sockets[_METRICS], member.registry())
@@ -52,6 +52,6 @@ def _work(settings: Settings, on_started: Callable[[], None] | None) -> None:
             runner.run(run_worker(settings, on_started))
     except STOPPING as error:
         fail(str(error))
-    except Exception:  # noqa: BLE001 - a defect; its line is JSON as all of a log are
+    except Exception:  # noqa: BLE001 - a defect, logged as JSON
         _log.exception("worker_failed")
         sys.exit(1)

@@ -68,7 +68,7 @@ def test_what_only_the_environment_sets_is_left_to_a_person(run: Run, file: Path
     done = run("config", "apply", file)
     assert done.status == 1
     assert "[set PAYINTENT_ATTEMPTS_DAYS=30]\n" in done.out
-    assert done.err == "payintent: 1 left to change by hand\n"
+    assert done.err == "payintent: 1 changes must be made by hand\n"
     assert run("config", "apply", file, PAYINTENT_ATTEMPTS_DAYS="30").status == 0
 
 
@@ -87,9 +87,7 @@ def test_an_operator_applies_with_a_token_and_approvals(run: Run, file: Path) ->
     head, *rest = applied.out.splitlines()
     assert head == "~ tokens ethereum USDT: decimals 6 → 7 [needs approval]"
     approval_id = rest[-1].split()[-4]
-    assert rest[-1] == (
-        f"waits for another person's approval: {approval_id} (tokens ethereum USDT)"
-    )
+    assert rest[-1] == (f"needs approval by another operator: {approval_id} (tokens ethereum USDT)")
     [left] = run("config", "diff", file, **ada).out.splitlines()[:-1]
     assert left == f"~ tokens ethereum USDT: decimals 6 → 7 [waits for approval: {approval_id}]"
     assert run("approval", "approve", approval_id, "--why", "agreed", **alan).status == 0

@@ -146,7 +146,7 @@ async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor
             "PAYINTENT_OIDC_ROLES": "staff=viewer",
         }
         said = await asyncio.to_thread(examine, **named)
-        assert ("oidc", f"{provider.issuer} answers; keys: 2") in _lines(said, "ok")
+        assert ("oidc", f"{provider.issuer} responds; keys: 2") in _lines(said, "ok")
         provider.metadata = {"issuer": "https://login.example.com"}
         said = await asyncio.to_thread(examine, **named)
         [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
@@ -168,7 +168,7 @@ def test_the_mail_server_is_signed_in_to_and_sent_nothing(examine: _Doctor, tmp_
             "PAYINTENT_CA_FILE": str(authority.ca_file),
         }
         place = f"127.0.0.1:{server.port}"
-        text = f"{place} takes mail of payments@example.com, starttls"
+        text = f"{place} accepts mail from payments@example.com, starttls"
         assert ("mail", text) in _lines(examine(**named), "ok")
         named["PAYINTENT_SMTP_PASSWORD"] = _SECRET
         failed = _lines(examine(**named), "FAIL")
@@ -450,7 +450,7 @@ def test_a_clock_that_is_off_by_seconds_is_refused(
     asyncio.run(_execute(database_url, moved))
     [(subject, text)] = examine_all.refusals()
     assert subject == "clock"
-    assert re.fullmatch(rf"the database's is [45]\.\d s {side} this host's", text)
+    assert re.fullmatch(rf"the database clock is [45]\.\d s {side} this host's", text)
 
 
 def test_a_defect_of_the_command_is_a_line_too(examine: _Doctor) -> None:

@@ -127,12 +127,12 @@ def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
         ("tax set TH x", 1, "RATE must be a decimal such as 0.029"),
         ("tax set TH NaN", 1, "rate must be from 0 to 1, such as 0.07 for 7 %"),
         ("webhooks replay-missed", 1, "name a merchant or a time"),
-        ("webhooks replay-missed --since 2026-01-01", 1, "nothing to send again"),
+        ("webhooks replay-missed --since 2026-01-01", 1, "no events to resend"),
         ("payment show pay_x", 1, "no payment 'pay_x'"),
         ("merchant create --name x --methods some", 1, "--methods must be none or all"),
         ("account add --provider simulator --base-url http://x --credentials no.json", 1,
          "cannot read no.json: No such file or directory"),
-        ("account change 1 --credentials -", 1, "- must hold a JSON object of texts"),
+        ("account change 1 --credentials -", 1, "- must contain a JSON object of strings"),
         ("merchant show", 2, "Missing argument 'merchant_id'; see payintent merchant show --help"),
         ("restriction add X CU", 2, _WRONG_TYPE),
         ("nothing", 2, "No such command 'nothing'; see payintent --help"),
@@ -171,7 +171,7 @@ def test_what_somebody_else_holds_and_what_is_no_text_are_told(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAYINTENT_DATABASE_LOCK_TIMEOUT_MS", "100")
         said = asyncio.run(while_held())
-    assert said.err == "payintent: this is being changed elsewhere at the moment; try again\n"
+    assert said.err == "payintent: a concurrent change is in progress; try again\n"
     said = shop.run("key", "revoke", "a\x00b")
     assert (said.status, said.err) == (1, "payintent: an argument is not valid Unicode\n")
 

@@ -71,8 +71,7 @@ def test_a_token_that_is_none_does_nothing(terminal: Terminal) -> None:
             said = terminal.run(*words)
             assert (said.status, said.out) == (1, "")
             assert said.err == (
-                f"payintent: {_TOKEN} is no operator's token, or one that was revoked or has "
-                "expired\n"
+                f"payintent: the token in {_TOKEN} is invalid, revoked or expired\n"
             )
     terminal.become(alan)
     assert terminal.run("tax", "list", "--json").json == []

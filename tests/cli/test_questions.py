@@ -107,7 +107,7 @@ def test_a_person_who_does_not_say_yes_changes_nothing(
     said = terminal.run("key", "revoke", key, typed=typed)
     assert (said.status, said.out) == (1, "")
     assert said.err == (
-        f"payintent: key.revoke\n  public_id: {key}\nDo it? [y/N] payintent: nothing was done\n"
+        f"payintent: key.revoke\n  public_id: {key}\nContinue? [y/N] payintent: nothing was done\n"
     )
     assert _query(settings, _ROWS) == before
 
@@ -126,7 +126,7 @@ def test_yes_a_flag_or_a_script_goes_on(
 ) -> None:
     said = terminal.run("key", "revoke", _key(terminal), *words, "--json", typed=typed)
     assert said.json["revoked_at"] is not None
-    assert ("Do it?" in said.err) is asked
+    assert ("Continue?" in said.err) is asked
     assert _query(settings, _ROWS)["keys"] == 0
 
 
@@ -184,10 +184,10 @@ def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
     assert (tried.status, tried.out.splitlines()[-1]) == (1, "1 cases would be opened")
     refused = terminal.run(*compare, "--apply", typed="n\n")
     assert (refused.status, refused.out) == (2, "")
-    assert "  1 cases are opened\nDo it? [y/N] " in refused.err
+    assert "  1 cases are opened\nContinue? [y/N] " in refused.err
     assert _query(settings, _ROWS) == before
     done = terminal.run(*compare, "--apply", typed="y\n")
-    assert done.out.splitlines()[-1] == "1 cases opened, 0 asked about at once"
+    assert done.out.splitlines()[-1] == "1 cases opened, 0 inquired about now"
     again = terminal.run(*compare, "--dry-run")
     assert again.out.splitlines()[-1] == "0 cases would be opened"
 
@@ -198,7 +198,7 @@ def test_a_replay_shows_in_a_pipe_how_far_it_is_and_then_its_sum(missed: Termina
     assert set(said.json) == {"events", "first_event_id", "last_event_id"}
     name = "payintent: webhooks.replay-missed"
     assert said.err.splitlines() == [
-        f"{name}: {_COUNT} to do",
+        f"{name}: {_COUNT} rows",
         *(f"{name}: {done} of {_COUNT}" for done in (BATCH, 2 * BATCH, _COUNT)),
     ]
 
@@ -217,7 +217,7 @@ def test_a_replay_at_a_terminal_asks_with_the_count_and_shows_a_bar(
 ) -> None:
     replay = ("webhooks", "replay-missed", "--merchant", "1")
     said = missed.run(*replay, typed="y\n", columns=80)
-    assert f"  {_COUNT} events are sent again\nDo it? [y/N] " in said.err
-    assert "to do" not in said.err
+    assert f"  {_COUNT} events are sent again\nContinue? [y/N] " in said.err
+    assert f"{_COUNT} rows" not in said.err
     assert f"events          {_COUNT}" in said.out
     assert _query(settings, _ROWS)["dead"] == 0

@@ -112,7 +112,7 @@ def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: 
     assert told.out.splitlines()[-1] == different
     applied = _reconcile(terminal, other, "--apply")
     assert (applied.status, _cases(terminal)) == (1, 1)
-    assert applied.out.splitlines()[-1] == "1 cases opened, 0 asked about at once"
+    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquired about now"
     as_json = _reconcile(terminal, other, "--apply", "--json")
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 

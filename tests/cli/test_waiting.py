@@ -20,7 +20,7 @@ _WAIT_S = 2.1  # some more tries; on a busy machine the first one alone may take
 def test_of_an_address_that_may_be_meant_otherwise_nothing_is_said(
     password: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common.say_waiting(f"postgresql://me:{password}@db.example:5432/payintent")
+    common.report_unavailable_database(f"postgresql://me:{password}@db.example:5432/payintent")
     assert (
         capsys.readouterr().err
         == "payintent: waiting for the database whose address is not readable …\n"

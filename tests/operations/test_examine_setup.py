@@ -155,7 +155,7 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     assert warned == [
         *doubts,
         ("places", "PAYINTENT_API_BASE is on this machine"),
-        ("service", "secrets belong to this database; this database role can change the audit log"),
+        ("service", "the secrets match this database; this database role can change the audit log"),
         ("operators", "admins whose token works"),
         ("accounts", "accounts at fake, whose gateway is not installed here"),
         ("accounts", f"accounts at 2c2p without {missing}, which sell nothing"),

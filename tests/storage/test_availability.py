@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from payintent.cli.common import say_waiting
+from payintent.cli.common import report_unavailable_database
 from payintent.domain.errors import StorageUnavailableError
 from payintent.storage import availability
 from payintent.storage.availability import wait_for_database
@@ -55,7 +55,7 @@ async def test_nothing_is_said_of_a_database_that_answers() -> None:
 
 
 def test_a_person_reads_which_database_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    say_waiting("postgresql://payintent:secret@db.example:5433/payintent")
+    report_unavailable_database("postgresql://payintent:secret@db.example:5433/payintent")
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
