@@ -53,7 +53,7 @@ from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.exact_url import encode_unsendable
 from payintent.json_format import format_timestamp
-from payintent.payments.inquire_sessions import ask_on_return
+from payintent.payments.inquire_sessions import inquire_on_return
 from payintent.payments.open_session import SelectedSession
 from payintent.payments.select_quote import QuoteSelection
 from payintent.storage import sessions
@@ -109,7 +109,7 @@ async def get_return(request: Request) -> Response:
     snapshot = await checkout.read_checkout(request)
     if snapshot.session is not None:
         merchant_id = snapshot.payment.merchant_id
-        await ask_on_return(context.database, context.accounts, merchant_id, snapshot.session)
+        await inquire_on_return(context.database, context.accounts, merchant_id, snapshot.session)
     return _to_page(request, snapshot)
 
 

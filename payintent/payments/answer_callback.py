@@ -1,4 +1,4 @@
-"""A gateway's callback, from raw bytes to the answer: verified, applied, answered in its words."""
+"""Verify a gateway's callback, apply it, and build the response that the gateway expects."""
 
 from prometheus_client import Counter
 
@@ -22,10 +22,10 @@ REFUSED = Counter(
 async def answer_callback(
     receiver: CallbackReceiver, connection: GatewayConnection, request: CallbackRequest
 ) -> CallbackAnswer:
-    """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
+    """Verify a callback with its account, apply it, and return the gateway's expected response.
 
-    Raises `UNAUTHORIZED` unless the callback is signed by this account, and `BAD_REQUEST` if it is
-    of a kind that the gateway must not be set up to send.
+    Raises `UNAUTHORIZED` if the callback is not signed with the account's credentials, and
+    `BAD_REQUEST` if the gateway must be configured not to send this kind of callback.
     """
     account, gateway = connection.account, connection.gateway
     try:

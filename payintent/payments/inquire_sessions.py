@@ -1,6 +1,6 @@
-"""Asks gateways for the state of unfinished sessions, and closes sessions no longer wanted.
+"""Inquire gateways about unfinished sessions, and close sessions that were replaced or expired.
 
-Callbacks get lost, processes die, gateways answer late: these inquiries repair all of that.
+The inquiries recover from lost callbacks, stopped processes and late gateway answers.
 """
 
 from dataclasses import dataclass, replace
@@ -33,32 +33,29 @@ from payintent.storage.sessions import DueSession
 
 _log = get_logger("inquire")
 
-#: Seconds between inquiries, the last one repeated; the first comes 30 s after opening.
+#: Seconds between inquiries; the last value repeats. The first inquiry is 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
-#: After an answer that limits our requests, at a gateway that wants few inquiries: ECPay's limit
-#: lasts half an hour. Other limits are of seconds, and an open session may be paid until it closes.
+#: Delay after a rate limit response of a gateway that needs gaps between inquiries: ECPay's limit
+#: lasts half an hour. Other limits last seconds, and an open session may be paid until it closes.
 THROTTLED_WAIT_S = 1800.0
-#: A payment may be waiting for its session to close, so this begins at once and at short intervals.
+#: Short at first, because a payment may be waiting for its session to close.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 DECIDING_WAIT_S = 30.0
-#: A request of ours may still be on its way when a gateway answers that it does not know a session.
+#: Until then, our request may still be on its way to a gateway that does not know the session.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
-#: States for which an elapsed payment does not wait: a gateway that cannot close leaves a session
-#: open at which nothing happens, and one that does not know it may never receive it.
-_SILENCE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
+#: States that do not delay expiry: a gateway that cannot close leaves an unused session open, and a
+#: gateway that does not know the session may never receive it.
+_INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
+RETURN_EVERY_S = 5.0  # buyers can reload the return page
 
 
-#: A buyer can reload the return page as often as he likes.
-RETURN_EVERY_S = 5.0
-
-
-async def ask_on_return(
+async def inquire_on_return(
     database: Database, accounts: GatewayAccounts, merchant_id: int, session: Session
 ) -> None:
-    """Ask the gateway at once, since the buyer has come back; at most every `RETURN_EVERY_S`."""
+    """Request an inquiry when the buyer returns, at most every `RETURN_EVERY_S`."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     quote = session.quote
@@ -78,31 +75,31 @@ class SessionInquirer:
     accounts: GatewayAccounts
     authorising_patience: timedelta
 
-    async def inquire(self, ask: DueSession) -> None:
-        """Ask about one session, apply the answer, and schedule the next inquiry."""
-        tracing.follow_payment(ask.session.payment_id)
+    async def inquire(self, due: DueSession) -> None:
+        """Inquire about a session, apply the answer, and schedule the next inquiry."""
+        tracing.follow_payment(due.session.payment_id)
         try:
-            await self._inquire(ask)
+            await self._inquire(due)
         except (StorageUnavailableError, LockTimeoutError):
             raise
-        except Exception:  # a bug: no payment, and no buyer, may wait for its repair
-            if ask.session.status is SessionStatus.OPENING:
-                await self._release(ask.session)
-            await self._note_silence(ask.session)
+        except Exception:  # a bug must not block the buyer or the payment's expiry
+            if due.session.status is SessionStatus.OPENING:
+                await self._release(due.session)
+            await self._record_silence(due.session)
             raise
 
-    async def _inquire(self, ask: DueSession) -> None:
-        session = ask.session
-        age_s = (ask.now - session.opened_at).total_seconds()
+    async def _inquire(self, due: DueSession) -> None:
+        session = due.session
+        age_s = (due.now - session.opened_at).total_seconds()
         gap_s = self._gap_s(session)
-        if session.status is SessionStatus.OPEN and age_s < gap_s and not ask.has_returned:
+        if session.status is SessionStatus.OPEN and age_s < gap_s and not due.has_returned:
             await sessions.schedule_inquiry(self.database, session, gap_s - age_s)
             return
-        answer = await self._ask(session)
+        answer = await self._call_gateway(session)
         if isinstance(answer, SessionReport):
-            await self._take_in(ask, answer, age_s)
+            await self._apply_report(due, answer, age_s)
         else:
-            await self._note_silence(session)
+            await self._record_silence(session)
             _log.warning(
                 "provider_silent",
                 provider=session.quote.provider,
@@ -117,28 +114,31 @@ class SessionInquirer:
             wait_s = None
         await sessions.schedule_inquiry(self.database, session, wait_s)
 
-    async def _take_in(self, ask: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply an answer; it is silence unless it decides or says that it is deciding."""
-        session = ask.session
-        if report.state not in _SILENCE:
+    async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
+        """Apply a report; an inconclusive report counts as silence."""
+        session = due.session
+        if report.state not in _INCONCLUSIVE:
             await sessions.clear_silence(self.database, session.id)
-        await self._apply(session, report, age_s)
+        is_absent = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
+        is_closed = is_absent and session.status is SessionStatus.CLOSING
+        applied = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
+        async with self.database.transaction() as tx:
+            await settle_session(tx, session.payment_id, session.id, applied)
         if report.state is not GatewaySessionState.AUTHORISING:
-            await self._note_silence(session)
-        elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
+            await self._record_silence(session)
+        elif session.closing_at and due.now - session.closing_at >= self.authorising_patience:
             async with self.database.transaction() as tx:
-                patience = self.authorising_patience
-                await expire_undecided(tx, session, patience)
+                await expire_undecided(tx, session, self.authorising_patience)
 
     def _gap_s(self, session: Session) -> float:
         gateway = self.accounts.gateway(session.quote.provider)
         return gateway.capabilities.inquiry_gap_s if gateway else 0
 
-    async def _note_silence(self, session: Session) -> None:
-        if session.status is SessionStatus.CLOSING:  # no payment waits for others
+    async def _record_silence(self, session: Session) -> None:
+        if session.status is SessionStatus.CLOSING:  # only closing sessions delay expiry
             await sessions.mark_silent(self.database, session.id)
 
-    async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
+    async def _call_gateway(self, session: Session) -> SessionReport | OutcomeUnknown:
         quote, closing = session.quote, session.status is SessionStatus.CLOSING
         call = GatewayCall(
             account_id=quote.account_id,
@@ -147,7 +147,7 @@ class SessionInquirer:
             subject_id=session.id,
             payment_id=session.payment_id,
         )
-        reference = await self._reference(session)
+        reference = await self._gateway_ref(session)
         return await self.accounts.call(
             call,
             lambda gateway, account: (gateway.close_session if closing else gateway.inquire)(
@@ -155,39 +155,32 @@ class SessionInquirer:
             ),
         )
 
-    async def _reference(self, session: Session) -> GatewaySessionRef:
-        """Return a session as its gateway identifies it, with its order if it may be unknown."""
+    async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
+        """Return the gateway's reference of a session, with the order id if it has no reference."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payments.get(self.database, session.payment_id)
         order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
         return replace(session.gateway_ref, order_id=order_id)
 
-    async def _apply(self, session: Session, report: SessionReport, age_s: float) -> None:
-        absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
-        if session.status is SessionStatus.CLOSING and absent_for_good:
-            report = SessionReport(state=GatewaySessionState.CLOSED)
-        async with self.database.transaction() as tx:
-            await settle_session(tx, session.payment_id, session.id, report)
-
     async def _release(self, session: Session) -> None:
-        """Give up a selection that was never completed, so that the buyer can make another."""
+        """Mark an incomplete selection closing, so that the buyer can select again."""
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
-            present = await sessions.lock(tx, session.id)
-            if present.status is SessionStatus.OPENING:
+            current = await sessions.lock(tx, session.id)
+            if current.status is SessionStatus.OPENING:
                 await sessions.mark_closing(tx, [session.id], locked.now)
 
     async def _hand_over(self, session: Session) -> bool:
-        """Open a case after a week without a final answer; False while inquiries go on.
+        """Open a case after a week without a final answer; returns whether inquiries can stop.
 
-        A payment may still wait for this session. A session on a chain that is not watched needs no
-        operator: it ends when the chain is read again.
+        They continue while the payment's expiry waits for this session. A session on an unwatched
+        chain needs no operator, because it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
-            present = await sessions.lock(tx, session.id)
-            if present.status is SessionStatus.ENDED:
+            current = await sessions.lock(tx, session.id)
+            if current.status is SessionStatus.ENDED:
                 return True
             chain = session.quote.chain
             if chain is not None and not await chain_watch.is_watched(tx, chain):
@@ -195,8 +188,8 @@ class SessionInquirer:
             payment = locked.payments[0]
             origin = session_origin(payment, session.id)
             await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
-            held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
-            return not (held_up and present.status is SessionStatus.CLOSING)
+            is_due = payment.session_id == session.id and payment.is_past_expiry(locked.now)
+            return not (is_due and current.status is SessionStatus.CLOSING)
 
 
 def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: float) -> float:
@@ -204,7 +197,9 @@ def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown, gap_s: flo
         gap_s = max(gap_s, THROTTLED_WAIT_S)
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
-    deciding = isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
-    # A payment may wait for the decision, so the next inquiry comes soon.
-    is_urgent = deciding and session.status is SessionStatus.CLOSING
+    is_deciding = (
+        isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
+    )
+    # The payment may be waiting for the decision.
+    is_urgent = is_deciding and session.status is SessionStatus.CLOSING
     return max(gap_s, min(wait_s, DECIDING_WAIT_S) if is_urgent else wait_s)

@@ -1,7 +1,8 @@
-"""Receives verified callbacks: each stored once, in the transaction that applies it."""
+"""Store each verified callback once, and apply it in the same transaction."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Self
 from uuid import UUID
 
 import msgspec
@@ -41,11 +42,11 @@ from payintent.storage.callbacks import NewCallback, WaitingCallback
 from payintent.storage.database import Database, Tx
 
 _log = get_logger("receive")
-_LATE_S = 0.1  # of a transaction of many statements
+_LATE_S = 0.1  # for a transaction of many statements
 
 
-class _Kept(msgspec.Struct):
-    """A report as JSON, for a callback that must wait for its session."""
+class StoredReport(msgspec.Struct):
+    """A report as JSON, for a callback that arrives before its session is stored."""
 
     state: GatewaySessionState
     reason: FailureReason | None
@@ -55,11 +56,38 @@ class _Kept(msgspec.Struct):
     verbatim: str | None = None
     uncertain: bool = False
 
+    @classmethod
+    def from_report(cls, report: SessionReport) -> Self:
+        capture = report.capture
+        return cls(
+            state=report.state,
+            reason=report.reason,
+            reference=capture.reference if capture else None,
+            amount_minor=capture.amount_minor if capture else None,
+            currency=capture.currency if capture else None,
+            verbatim=capture.verbatim if capture else None,
+            uncertain=capture is not None and capture.uncertain,
+        )
+
+    def to_report(self) -> SessionReport:
+        capture = None
+        if (
+            self.reference is not None
+            and self.amount_minor is not None
+            and self.currency is not None
+        ):
+            capture = Capture(
+                reference=self.reference,
+                amount_minor=self.amount_minor,
+                currency=self.currency,
+                verbatim=self.verbatim,
+                uncertain=self.uncertain,
+            )
+        return SessionReport(state=self.state, capture=capture, reason=self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class CallbackResult:
-    """The result of a callback; each of these is answered with success."""
-
     fresh: bool
     payment_id: UUID | None
 
@@ -76,13 +104,13 @@ class _Received:
 
 
 class _SharedPaymentError(Exception):
-    """Two callbacks of a batch are about one payment: each has to see what the other has done."""
+    """Two callbacks of a batch have the same payment: the second must see the first's effects."""
 
 
 class CallbackReceiver:
-    """Stores callbacks and applies them; those that arrive together share a transaction.
+    """Stores callbacks and applies them; concurrent callbacks share a transaction.
 
-    A duplicate changes nothing, nor does a callback about nothing of ours.
+    Duplicates and callbacks about unknown objects change nothing.
     """
 
     def __init__(self, database: Database) -> None:
@@ -96,13 +124,18 @@ class CallbackReceiver:
     async def receive(
         self, account_id: int, callback: VerifiedCallback, body: bytes
     ) -> CallbackResult:
-        """Store a callback and apply it, in one transaction.
+        """Store a callback and apply it in the same transaction.
 
-        Money for an unknown session opens a case at once; it pays the session if that appears.
+        Money for an unknown session opens a case immediately, and pays the session if it appears.
         """
         received = _Received(account_id, callback, body)
-        if callback.refund_id is not None and await self._is_ours(received, callback.refund_id):
-            return await self._receive_refund(received, callback.refund_id)
+        if callback.refund_id is not None:
+            owner = await refunds.find_account_and_payment(self._database, callback.refund_id)
+            payment_id = owner[1] if owner and owner[0] == account_id else None
+            is_own = owner is not None and owner[0] == account_id
+            # A refund is stored before its gateway receives it, so no report waits for a refund.
+            if is_own or callback.outside_refund is None:
+                return await self._receive_refund(received, payment_id, is_own=is_own)
         if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
             return await self._receive_about_capture(received)
         result = await self._settling.run(received)
@@ -119,7 +152,7 @@ class CallbackReceiver:
             return await self._apply(tx, batch)
 
     async def _apply(self, tx: Tx, batch: Sequence[_Received]) -> list[CallbackResult]:
-        """Store callbacks, and settle what those say that are new."""
+        """Store callbacks and settle the reports of the new ones."""
         payment_ids = await callbacks.add(tx, [_new_callback(received) for received in batch])
         results = [
             CallbackResult(received.key in payment_ids, payment_ids.get(received.key))
@@ -133,40 +166,39 @@ class CallbackReceiver:
         await self._settle_known(tx, fresh)
         for received, payment_id in fresh:
             if payment_id is None:
-                await _keep_unknown(tx, received)
+                await _add_unknown_capture(tx, received)
         return results
 
     async def _settle_known(self, tx: Tx, fresh: Sequence[tuple[_Received, UUID | None]]) -> None:
-        reported = [
+        reports = [
             ReportedSession(payment_id, received.callback.session_id, received.callback.report)
             for received, payment_id in fresh
             if payment_id and received.callback.session_id and received.callback.report
         ]
-        if len({item.payment_id for item in reported}) < len(reported):
+        if len({item.payment_id for item in reports}) < len(reports):
             raise _SharedPaymentError
-        if reported:
-            await settle_sessions(tx, reported)
+        if reports:
+            await settle_sessions(tx, reports)
 
     async def _receive_about_capture(self, received: _Received) -> CallbackResult:
-        """Store a report about money that was captured, and apply it.
+        """Store and apply a report about a capture.
 
-        A report that arrives before its money, or during a refund of the same money, is not
-        received (`CONFLICT`): its gateway calls again. Until then the session is inquired about, or
-        the refund settled.
+        Raises `CONFLICT` if the capture is not stored yet or a refund of it is running, so that the
+        gateway repeats its callback. This also requests an inquiry or opens a case.
         """
         try:
             return await self._apply_about_capture(received)
-        except EarlyReportError as early:
-            await sessions.request_inquiry(self._database, early.session_id)
-            session = ids.format_id(ids.SESSION, early.session_id)
+        except EarlyReportError as error:
+            await sessions.request_inquiry(self._database, error.session_id)
+            session = ids.format_id(ids.SESSION, error.session_id)
             _log.warning("report_early", account=received.account_id, session=session)
-            raise _call_again("this money is not known yet, call again") from None
+            raise _retry_error("this capture is not known yet, retry later") from None
         except RefundUnderWayError:
             report = received.callback.outside_refund
-            assert report is not None  # noqa: S101 - nothing else raises it
+            assert report is not None  # noqa: S101 - the only source of this error
             async with self._database.transaction() as tx:
                 await open_outside_refund_case(tx, received.account_id, report)
-            raise _call_again("a refund of this money is under way, call again") from None
+            raise _retry_error("a refund of this capture is in progress, retry later") from None
 
     async def _apply_about_capture(self, received: _Received) -> CallbackResult:
         account_id, callback = received.account_id, received.callback
@@ -183,36 +215,26 @@ class CallbackReceiver:
                 payment_id = await record_fraud_warning(tx, account_id, callback.fraud_warning)
         return CallbackResult(True, result.payment_id or payment_id)
 
-    async def _is_ours(self, received: _Received, refund_id: UUID) -> bool:
-        """Tell whether a report is about a refund of this account, or can be about nothing else.
-
-        A refund is stored before its gateway gets it, so no report has to wait for one.
-        """
-        if received.callback.outside_refund is None:
-            return True
-        owner = await refunds.find_account_and_payment(self._database, refund_id)
-        return owner is not None and owner[0] == received.account_id
-
-    async def _receive_refund(self, received: _Received, refund_id: UUID) -> CallbackResult:
-        """Store a report about a refund, and apply it if the refund is of this account."""
-        found = await refunds.find_account_and_payment(self._database, refund_id)
-        ours = found is not None and found[0] == received.account_id
-        report = received.callback.refund
+    async def _receive_refund(
+        self, received: _Received, payment_id: UUID | None, *, is_own: bool
+    ) -> CallbackResult:
+        """Store a report about a refund, and apply it if the refund belongs to this account."""
+        refund_id, report = received.callback.refund_id, received.callback.refund
         async with self._database.transaction() as tx:
             fresh = bool(await callbacks.add(tx, [_new_callback(received)]))
-            if fresh and ours and report:
+            if fresh and is_own and refund_id and report:
                 await settle_refund(tx, refund_id, report)
-        return CallbackResult(fresh, found[1] if found and ours else None)
+        return CallbackResult(fresh, payment_id)
 
 
-def _call_again(message: str) -> RefusedError:
+def _retry_error(message: str) -> RefusedError:
     return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
 
 
 def _identities(received: _Received) -> list[Hashable]:
-    """Name what two callbacks of one batch may not share: a key, a session, a capture.
+    """Return the key, session and capture, which callbacks of a batch must not share.
 
-    Two that claim one capture would each be settled as if it were theirs.
+    Otherwise the same capture could be credited twice.
     """
     callback = received.callback
     identities: list[Hashable] = [("key", received.key)]
@@ -228,104 +250,81 @@ def _new_callback(received: _Received) -> NewCallback:
     return NewCallback(
         account_id=received.account_id,
         callback_id=callback.id,
-        # A report about a refund is about no session, whatever else it names.
+        # A report about a refund does not concern a session, even if it contains one.
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
-        report=_kept(callback.report) if callback.refund_id is None else None,
+        report=_stored_report(callback),
         body=mask_card_data(callback.facts or received.body),
     )
 
 
-async def _keep_unknown(tx: Tx, received: _Received) -> None:
+def _stored_report(callback: VerifiedCallback) -> str | None:
+    if callback.report is None or callback.refund_id is not None:
+        return None
+    return msgspec.json.encode(StoredReport.from_report(callback.report)).decode()
+
+
+async def _add_unknown_capture(tx: Tx, received: _Received) -> None:
     """Store a capture of an unknown session, and open a case."""
     account_id, callback = received.account_id, received.callback
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
-    kept = await captures.add_unknown(tx, tx.id_generator.new_id(), account_id, callback.id, money)
-    if kept is None:
+    capture_id = tx.id_generator.new_id()
+    capture = await captures.add_unknown(tx, capture_id, account_id, callback.id, money)
+    if capture is None:
         return
-    origin = MoneyOrigin(merchant_id=kept.merchant_id, payment_id=None, session_id=None)
-    note = f"callback {callback.id} names {await _name_session(tx, callback)}"
+    origin = MoneyOrigin(merchant_id=capture.merchant_id, payment_id=None, session_id=None)
+    note = f"callback {callback.id} names {await _describe_session(tx, callback)}"
     case_id = await open_case(
         tx,
         CaseKind.UNKNOWN_REFERENCE,
         origin,
-        capture_id=kept.id,
+        capture_id=capture.id,
         note="; ".join(filter(None, [note, verbatim_note(money)])),
     )
     assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 
-async def _name_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Name the session of a callback that is not its account's, for who looks at its money."""
+async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
+    """Describe the session of a callback, which is not a session of the callback's account."""
     if callback.session_id is None:
-        return "no session, which is not known"
-    named = ids.format_id(ids.SESSION, callback.session_id)
+        return "no session"
+    session = ids.format_id(ids.SESSION, callback.session_id)
     account_id = await sessions.find_account_id(tx, callback.session_id)
     if account_id is None:
-        return f"{named}, which is not known"
+        return f"{session}, which is not known"
     return (
-        f"{named} of account {account_id}: if both have the same credentials, this is its "
-        "payment's money, told twice, and must not be refunded here"
+        f"{session} of account {account_id}: if both accounts have the same credentials, this is "
+        "the money of that session's payment, reported twice, and must not be refunded here"
     )
 
 
 async def apply_waiting_callbacks(database: Database, limit: int) -> int:
-    """Apply callbacks whose session was stored after they came; returns how many.
+    """Apply callbacks that arrived before their session was stored; returns their number.
 
-    One that fails holds up no other; what it raised is raised after all of them.
+    A failure does not stop the remaining callbacks; the last failure is raised at the end.
     """
-    done = 0
+    number = 0
     failure: Exception | None = None
     for waiting in await callbacks.list_waiting(database, limit):
         try:
-            done += await _apply_waiting(database, waiting)
+            number += await _apply_waiting(database, waiting)
         except StorageUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is raised below
+        except Exception as error:  # noqa: BLE001 - raised below
             failure = error
     if failure is not None:
         raise failure
-    return done
+    return number
 
 
 async def _apply_waiting(database: Database, waiting: WaitingCallback) -> bool:
-    """Apply a callback that waited; False where another process did so first."""
-    report = _report(waiting.report)
+    """Apply a waiting callback; returns False if another process has applied it."""
+    report = msgspec.json.decode(waiting.report, type=StoredReport).to_report()
     async with database.transaction() as tx:
         if not await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id):
             return False
         await settle_session(tx, waiting.payment_id, waiting.session_id, report)
     return True
-
-
-def _kept(report: SessionReport | None) -> str | None:
-    if report is None:
-        return None
-    capture = report.capture
-    kept = _Kept(
-        state=report.state,
-        reason=report.reason,
-        reference=capture.reference if capture else None,
-        amount_minor=capture.amount_minor if capture else None,
-        currency=capture.currency if capture else None,
-        verbatim=capture.verbatim if capture else None,
-        uncertain=capture is not None and capture.uncertain,
-    )
-    return msgspec.json.encode(kept).decode()
-
-
-def _report(text: str) -> SessionReport:
-    kept = msgspec.json.decode(text, type=_Kept)
-    capture = None
-    if kept.reference is not None and kept.amount_minor is not None and kept.currency is not None:
-        capture = Capture(
-            reference=kept.reference,
-            amount_minor=kept.amount_minor,
-            currency=kept.currency,
-            verbatim=kept.verbatim,
-            uncertain=kept.uncertain,
-        )
-    return SessionReport(state=kept.state, capture=capture, reason=kept.reason)

@@ -1,4 +1,4 @@
-"""The inbox: every verified callback of a gateway, stored once."""
+"""Verified gateway callbacks, stored once each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCallback:
-    """A callback that came before its session was stored, and can be applied now."""
+    """A callback that arrived before its session was stored and can now be applied."""
 
     account_id: int
     callback_id: str
@@ -20,29 +20,22 @@ class WaitingCallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCallback:
-    """A verified callback; `report` is JSON, `session_id` is what it names, known or not."""
-
     account_id: int
     callback_id: str
-    session_id: UUID | None
+    session_id: UUID | None  # as received; the session may not exist
     refund_id: UUID | None
-    report: str | None
+    report: str | None  # JSON
     body: bytes
 
-    @property
-    def key(self) -> tuple[int, str]:
-        """Return what a callback is stored under, once."""
-        return self.account_id, self.callback_id
 
+async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
+    """Store callbacks with different keys; returns the payment of each new callback by its key.
 
-async def add(tx: Tx, received: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
-    """Store callbacks, no two of one key; the result has the keys of those that were not stored.
-
-    With each comes the payment of its session. None is where it names no session, or none of its
-    account: then the callback waits for it.
+    The payment is None if the callback has no session or its session is not stored in this account
+    yet; in the latter case the callback waits for the session.
     """
-    # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
-    ordered = sorted(received, key=lambda callback: callback.key)
+    # Sorted, so that batches of two processes cannot deadlock.
+    ordered = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
     rows = await tx.fetch(
         """
         WITH new AS MATERIALIZED (
@@ -76,7 +69,7 @@ async def add(tx: Tx, received: Sequence[NewCallback]) -> dict[tuple[int, str], 
 
 
 async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
-    """Mark a callback as applied; False where another process did so first."""
+    """Mark a callback as applied; returns False if another process has done so."""
     row = await tx.row(
         """
         UPDATE callback
@@ -91,7 +84,7 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
 
 
 async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
-    """List callbacks whose session has been stored since they came."""
+    """List callbacks whose session was stored after they arrived."""
     rows = await database.fetch(
         """
         SELECT c.account_id, c.callback_id, c.session_id, s.payment_id, c.report
@@ -107,7 +100,7 @@ async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Delete the bodies of callbacks that were applied so long ago; returns how many."""
+    """Delete the bodies of callbacks applied at least `days` ago; returns their number."""
     rows = await database.fetch(
         """
         UPDATE callback c
@@ -130,7 +123,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
 
 
 async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
-    """Delete callbacks of sessions that never appeared, except those that report money."""
+    """Delete callbacks of sessions that were never stored, except callbacks that report money."""
     rows = await database.fetch(
         """
         DELETE FROM callback c

@@ -18,7 +18,7 @@ from payintent.payments.buyer_calls import (
     BuyerCalls,
 )
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
-from payintent.payments.inquire_sessions import ask_on_return
+from payintent.payments.inquire_sessions import inquire_on_return
 from payintent.payments.open_session import SELECTIONS_MAX
 from payintent.storage import sessions
 from tests.payments.test_expire import ask_all
@@ -87,7 +87,7 @@ async def come_back(world: World, session_id: UUID) -> int:
     service = world.service
     session = await sessions.get(world.database, session_id)
     assert session is not None
-    await ask_on_return(world.database, service.accounts, world.merchant_id, session)
+    await inquire_on_return(world.database, service.accounts, world.merchant_id, session)
     return await ask_all(world)
 
 

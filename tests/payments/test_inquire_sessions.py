@@ -14,7 +14,7 @@ from payintent.payments.inquire_sessions import (
     CLOSING_WAITS_S,
     GIVE_UP_AFTER_S,
     OPEN_WAITS_S,
-    ask_on_return,
+    inquire_on_return,
 )
 from payintent.storage import sessions
 from tests.payments.test_expire import ask_all
@@ -101,7 +101,7 @@ async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_
     assert world.gateway.inquired == [session.id]
     assert await wait_s(world, session.id) == pytest.approx(600, abs=3)
     returning = (await world.select(await world.create(expires_in_s=86_400))).session
-    await ask_on_return(world.database, world.service.accounts, world.merchant_id, returning)
+    await inquire_on_return(world.database, world.service.accounts, world.merchant_id, returning)
     await ask_all(world)
     assert world.gateway.inquired == [session.id, returning.id]
 
