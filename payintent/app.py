@@ -1,13 +1,12 @@
-"""The application: routes, error handlers, and what all answers share."""
+"""The applications of an API process, and the service and parts that their routes use."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import cast
 
-# Imported at the start, before processes are forked, so that the first call to a gateway, the first
-# create, and the first buyer who pays on a chain, do not wait for the import.
+# Imported here, before processes are forked, so that the first gateway call, the first payment and
+# the first on-chain buyer do not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -20,17 +19,17 @@ from payintent.api.authentication_failures import Attempts
 from payintent.api.call_log import CallLog, CallLogWriter
 from payintent.api.checkout_events import CHECKOUT_STREAMS_MAX
 from payintent.api.concurrent_creates import ConcurrentCreates
-from payintent.api.context import AppContext
 from payintent.api.errors import HANDLERS, on_bug
 from payintent.api.event_feed import FEED_WAITS_MAX
 from payintent.api.key_uses import KeyUses
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.middleware import CommonHeaders
 from payintent.api.oidc.provider import IdentityProvider
 from payintent.api.payments import answer_denial
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.refusal_log import RefusalLog
-from payintent.api.request_times import RequestTimes, templates
+from payintent.api.request_times import RequestTimes, metrics_route
 from payintent.api.viewer import ViewerReader
 from payintent.checkout.context import CheckoutContext
 from payintent.config import Settings
@@ -41,17 +40,20 @@ from payintent.payments.change_feed import ChangeFeed
 from payintent.payments.gateway_calls import GatewayCallLog
 from payintent.payments.overview_cache import OverviewCache
 from payintent.portal.context import PortalContext
-from payintent.portal.routes import PORTAL_ROUTES
-from payintent.routes import OPERATOR_ROUTES, ROUTES
+from payintent.routes import (
+    OPERATOR_ROUTES,
+    PUBLIC_ROUTES,
+    RouteParts,
+    api_routes,
+    operator_routes,
+)
 from payintent.service import Service, open_api_service
 from payintent.storage import event_feed, payment_changes
 from payintent.tracing_export import start_tracing
 from payintent.waiting import finish_unless_stopped
 
-#: The template of each handler's route, for the log of merchants' calls.
-_TEMPLATES = templates(ROUTES)
 _HANDLERS = {**HANDLERS, FraudDeniedError: answer_denial}
-Writer = KeyUses | CallLogWriter | GatewayCallLog
+_Writer = KeyUses | CallLogWriter | GatewayCallLog
 
 
 class StoppedEarlyError(Exception):
@@ -63,10 +65,10 @@ def build_app(
     open_: Callable[[Settings], Awaitable[Service]] = open_api_service,
     operator: RoutedApplication | None = None,
 ) -> "Application":
-    """Build the application; it opens the service when it starts and closes it when it stops.
+    """Build the public application; it opens the service at its start and closes it at its end.
 
-    The `operator` application, if there is one, uses the same service. If the service cannot be
-    opened, `failure` says why.
+    The `operator` application, if any, uses the same service. If the service cannot be opened,
+    `failure` has the reason.
     """
 
     @asynccontextmanager
@@ -78,105 +80,98 @@ def build_app(
             application.failure = error
             raise
         uses = KeyUses(service.database)
-        context = app.state.context = _make_context(service, settings, uses)
-        app.state.checkout = _make_checkout_context(service, context)
-        app.state.portal = _make_portal_context(service, context)
+        parts = application.parts = _make_parts(service, settings, uses)
         provider = IdentityProvider(settings) if settings.oidc_issuer else None
+        app.state.checkout = _make_checkout_context(parts)
+        app.state.portal = _make_portal_context(parts)
+        app.complete(api_routes(parts))
         if operator is not None:
-            operator.state.context = context
-            operator.state.console = _make_console_context(service, context, provider)
-        writers = [uses, service.accounts.log, *_call_writers(service, application)]
-        writing = [asyncio.create_task(each.run()) for each in writers]
+            operator.state.console = _make_console_context(parts, provider)
+            operator.complete(operator_routes(parts))
+        writers: list[_Writer] = [uses, service.accounts.log]
+        if calls is not None:
+            writers.append(CallLogWriter(calls, service.database))
+        tasks = [asyncio.create_task(writer.run()) for writer in writers]
         yield
-        await _end(writing, writers)
+        await _stop_writers(tasks, writers)
         app.state.refusals.flush()
         if provider is not None:
             await provider.close()
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
-    app = RoutedApplication([*ROUTES, *PORTAL_ROUTES], _HANDLERS, on_bug, lifespan)
+    calls = CallLog() if settings.api_calls_days else None
+    app = RoutedApplication(PUBLIC_ROUTES, _HANDLERS, on_bug, lifespan, is_starting=True)
     app.state.refusals = RefusalLog()
-
-    application = Application(app, CallLog() if settings.api_calls_days else None)
+    application = Application(app, calls)
     return application
 
 
-def _call_writers(service: Service, application: "Application") -> list[Writer]:
-    """Give what writes the log of merchants' calls, where it is kept."""
-    calls = application.calls
-    return [CallLogWriter(calls, service.database, _TEMPLATES)] if calls is not None else []
-
-
-async def _end(writing: Sequence[asyncio.Task[None]], writers: Sequence[Writer]) -> None:
-    """End what writes beside the requests, and write what is left."""
-    for task in writing:
+async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_Writer]) -> None:
+    """Stop the background writers and write what they have collected."""
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*writing, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     for writer in writers:
         await writer.flush()
 
 
 class Application(CommonHeaders):
-    """The whole application, which is told when its process is about to end."""
+    """The public application; it is notified before its process stops."""
 
     def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
-        super().__init__(app, calls, RequestTimes(app.routes))
-        self.calls = calls
-        self._state = app.state
+        super().__init__(app, calls.note if calls else None, RequestTimes())
         self.stop = asyncio.Event()
-        self.failure: Exception | None = None  # why the process does not serve
+        self.failure: Exception | None = None  # why the process cannot serve
+        self.parts: RouteParts | None = None  # once the service is open
 
     def draining(self) -> None:
-        """Answer `/readyz` with 503 from now on."""
-        if (context := self._context()) is not None:
-            context.readiness.is_stopping = True
+        """Respond to `/readyz` with 503 from now on."""
+        if self.parts is not None:
+            self.parts.readiness.is_stopping = True
 
     def stopping(self) -> None:
-        """End the streams, which would otherwise go on for ever, and the wait for the database."""
+        """End the event streams, and the wait for the database."""
         self.stop.set()
-        if (context := self._context()) is not None:
-            context.change_feed.close()
-            context.event_feed.close()
-
-    def _context(self) -> AppContext | None:
-        return cast("AppContext | None", getattr(self._state, "context", None))
+        if self.parts is not None:
+            self.parts.payment_changes.close()
+            self.parts.event_changes.close()
 
 
-def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppContext:
-    edge = ViewerReader(settings)
-    attempts = Attempts(settings, edge)
+def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteParts:
+    database, viewers = service.database, ViewerReader(settings)
+    attempts = Attempts(settings, viewers)
     authenticator = Authenticator(
-        service.database,
+        database,
         service.encryption,
         service.accounts,
         attempts,
         settings.api_key_cache_s,
         uses=uses,
     )
-    return AppContext(
-        service,
-        authenticator,
-        attempts,
-        edge,
-        MerchantRateLimiter(service.database, settings),
-        AddressRateLimiter(settings),
-        ConcurrentCreates(),
-        ChangeFeed(
-            partial(payment_changes.change_markers, service.database),
+    return RouteParts(
+        service=service,
+        merchant_api=MerchantApi(authenticator, MerchantRateLimiter(database, settings)),
+        attempts=attempts,
+        viewers=viewers,
+        addresses=AddressRateLimiter(settings),
+        concurrent_creates=ConcurrentCreates(),
+        payment_changes=ChangeFeed(
+            partial(payment_changes.change_markers, database),
             service.event_notifier,
-            per_key_max=CHECKOUT_STREAMS_MAX,
+            of_one_max=CHECKOUT_STREAMS_MAX,
         ),
-        ChangeFeed(
-            partial(event_feed.change_markers, service.database),
+        event_changes=ChangeFeed(
+            partial(event_feed.change_markers, database),
             service.event_notifier,
-            per_key_max=FEED_WAITS_MAX,
+            of_one_max=FEED_WAITS_MAX,
         ),
-        Readiness(settings),
+        readiness=Readiness(settings),
     )
 
 
-def _make_checkout_context(service: Service, context: AppContext) -> CheckoutContext:
+def _make_checkout_context(parts: RouteParts) -> CheckoutContext:
+    service = parts.service
     return CheckoutContext(
         settings=service.settings,
         database=service.database,
@@ -190,13 +185,14 @@ def _make_checkout_context(service: Service, context: AppContext) -> CheckoutCon
         wallet_handoff=service.wallet_handoff,
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
-        viewers=context.viewers,
-        addresses=context.addresses,
-        change_feed=context.change_feed,
+        viewers=parts.viewers,
+        addresses=parts.addresses,
+        change_feed=parts.payment_changes,
     )
 
 
-def _make_portal_context(service: Service, context: AppContext) -> PortalContext:
+def _make_portal_context(parts: RouteParts) -> PortalContext:
+    service = parts.service
     return PortalContext(
         settings=service.settings,
         database=service.database,
@@ -207,24 +203,23 @@ def _make_portal_context(service: Service, context: AppContext) -> PortalContext
         payment_lookup=service.payment_lookup,
         refund_creator=service.refund_creator,
         operation_context=service.operation_context,
-        attempts=context.attempts,
+        attempts=parts.attempts,
     )
 
 
-def _make_console_context(
-    service: Service, context: AppContext, provider: IdentityProvider | None
-) -> ConsoleContext:
+def _make_console_context(parts: RouteParts, provider: IdentityProvider | None) -> ConsoleContext:
+    service = parts.service
     return ConsoleContext(
         settings=service.settings,
         database=service.database,
         reading=service.reading,
         encryption=service.encryption,
         operation_context=service.operation_context,
-        attempts=context.attempts,
-        viewers=context.viewers,
+        attempts=parts.attempts,
+        viewers=parts.viewers,
         overview=OverviewCache(service.reading),
         endpoints=EndpointComparison(service.settings),
-        change_feed=context.change_feed,
+        change_feed=parts.payment_changes,
         identity_provider=provider,
     )
 
@@ -237,11 +232,11 @@ async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event)
 
 
 def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
-    """Build the application of the operator's port; `build_app` gives it the service.
+    """Build the application of the operator's port; `build_app` completes it with the service.
 
-    `metrics` writes what `/metrics` answers; by default those of this process.
+    `metrics` formats the metrics for `/metrics`; by default those of this process.
     """
-    app = RoutedApplication(OPERATOR_ROUTES, HANDLERS, on_bug)
-    app.state.metrics = metrics
+    routes = [metrics_route(metrics), *OPERATOR_ROUTES]
+    app = RoutedApplication(routes, HANDLERS, on_bug, is_starting=True)
     app.state.refusals = RefusalLog()
     return app

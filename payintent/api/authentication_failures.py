@@ -1,25 +1,27 @@
-"""Failed authentications: an address that causes many is slowed down, within this process."""
+"""Failed authentications: each address has a limit, counted in this process."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from payintent.api.rate_limits import AddressBuckets
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain import api_key
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.ip_address import client_address_key
 from payintent.domain.rate_limit import RateLimit
 from payintent.log import get_logger
 
 _log = get_logger("api")
-#: In place of a prefix: the members of merchants, who have passkeys and links.
+_SCHEME = "bearer"
+#: Instead of a key prefix: members of merchants, who sign in with passkeys and links.
 MEMBER = "member"
-#: In place of a prefix: operators who sign in by an identity provider, which may answer slowly.
+#: Instead of a key prefix: operators who sign in at an identity provider, which may be slow.
 PROVIDER_SIGN_IN = "provider sign-in"
 _HOLDERS = {
     api_key.MERCHANT: "merchant",
@@ -27,7 +29,9 @@ _HOLDERS = {
     PROVIDER_SIGN_IN: "operator",
     MEMBER: "member",
 }
-_CHECKS_MAX = 4  # at once, of each kind of holder, for addresses above their limit
+_CHECKS_MAX = 4  # concurrent checks per kind of holder, for addresses above their limit
+_ADDRESSES_MAX = 20_000
+_ROUNDING_S = 1e-6  # tolerance for sums of floats, before they are rounded up to seconds
 FAILURES = Counter(
     "payintent_authentication_failures_total",
     "Requests without a valid key or token",
@@ -49,56 +53,118 @@ class UnauthorizedError(RefusedError):
         self.reason = reason
 
 
-class Attempts:
-    """Counts failed authentications of each address; above its limit a failure is answered 429.
+def read_bearer_key(headers: Mapping[str, str], *prefixes: str) -> api_key.ApiKeyText:
+    """Read a well-formed key with one of the prefixes from `Authorization`.
 
-    A valid key is accepted whatever its address did: many callers may share an address, such as
-    that of a proxy which is not declared, and a key may be new to this process. What an address
-    above its limit sends is checked a few at a time, so that guesses do not take the database from
-    others.
+    Raises `UnauthorizedError` for the holder of the first prefix.
+    """
+    value = headers.get("authorization", "")
+    scheme, _, credentials = value.partition(" ")
+    # Any number of spaces may follow the scheme (RFC 9110, 11.4).
+    text = credentials.strip(" ") if scheme.lower() == _SCHEME else ""
+    keys = (api_key.parse_api_key(prefix, text) for prefix in prefixes)
+    key = next(filter(None, keys), None)
+    if key is None:
+        raise UnauthorizedError(prefixes[0], "malformed" if value else "missing")
+    return key
+
+
+def mismatch_reason(digest: bytes | None) -> str:
+    """Return why a key does not match the stored digest; revoked and expired keys have none."""
+    return "unknown" if digest is None else "wrong_secret"
+
+
+def round_up_s(seconds: float) -> int:
+    return max(0, math.ceil(seconds - _ROUNDING_S))
+
+
+class AddressBuckets:
+    """A token bucket per client address; a rate of 0/s means unlimited.
+
+    The number of addresses is bounded: if there are too many, all buckets start anew.
+    """
+
+    def __init__(self, limit: RateLimit, monotonic: Callable[[], float]) -> None:
+        self._limit = limit
+        self._monotonic = monotonic
+        self._full_at: dict[str, float] = {}
+
+    def wait_s(self, address: str | None) -> int:
+        """Return the whole seconds until an address may spend a token; 0 if it may now."""
+        if address is None or self._limit.per_s == 0:
+            return 0
+        now = self._monotonic()
+        return round_up_s(self._full_after(client_address_key(address), now) - self._latest(now))
+
+    def spend(self, address: str | None) -> None:
+        """Spend a token; an empty bucket stays empty and never becomes negative."""
+        if address is None or self._limit.per_s == 0:
+            return
+        key, now = client_address_key(address), self._monotonic()
+        full_at = min(self._full_after(key, now), self._latest(now))
+        if len(self._full_at) >= _ADDRESSES_MAX:
+            self._full_at = {name: at for name, at in self._full_at.items() if at > now}
+            if len(self._full_at) > _ADDRESSES_MAX // 2:  # scans must stay rare
+                self._full_at.clear()
+        self._full_at[key] = full_at
+
+    def _full_after(self, key: str, now: float) -> float:
+        """Return when the bucket is full again if a token is spent now."""
+        return max(now, self._full_at.get(key, now)) + 1 / self._limit.per_s
+
+    def _latest(self, now: float) -> float:
+        return now + self._limit.burst / self._limit.per_s
+
+
+class Attempts:
+    """Counts failed authentications per address; above the limit a failure is answered 429.
+
+    A valid key is accepted from any address: many callers may share an address, such as that of an
+    undeclared proxy, and a key may be new to this process. Requests of an address above its limit
+    are checked a few at a time, so that guessing does not take the database from other callers.
     """
 
     def __init__(
         self,
         settings: Settings,
-        edge: ViewerReader,
+        viewers: ViewerReader,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         limit = RateLimit(
             settings.failed_logins_per_address_per_s, settings.failed_logins_per_address_burst
         )
         self._buckets = AddressBuckets(limit, monotonic)
-        self._edge = edge
+        self._viewers = viewers
         self._checks = {holder: asyncio.Semaphore(_CHECKS_MAX) for holder in _HOLDERS}
 
     @asynccontextmanager
     async def attempt(self, request: Request, holder: str) -> AsyncGenerator[None]:
-        """Record whether the authentication inside of the block fails.
+        """Count an `UnauthorizedError` raised in the block against the address of the request.
 
-        `UnauthorizedError` becomes `RATE_LIMITED` if too many of the request's address failed.
+        The error becomes `RATE_LIMITED` if the address has failed too often.
         """
-        address = self._edge.caller_address(request)
+        address = self._viewers.caller_address(request)
         is_slowed = bool(self._buckets.wait_s(address))
         async with self._checks[holder] if is_slowed else nullcontext():
             try:
                 yield
-            except UnauthorizedError as failed:
-                self._refuse_beyond_limit(address, failed)
-                self._note_failure(address, failed)
+            except UnauthorizedError as error:
+                self._refuse_beyond_limit(address, error)
+                self._note_failure(address, error)
                 raise
 
-    def _refuse_beyond_limit(self, address: str | None, failed: UnauthorizedError) -> None:
+    def _refuse_beyond_limit(self, address: str | None, error: UnauthorizedError) -> None:
         wait_s = self._buckets.wait_s(address)
         if wait_s:
-            REFUSED.labels(failed.holder).inc()
+            REFUSED.labels(error.holder).inc()
             message = "too many failed authentications from this address"
-            raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s) from failed
+            raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s) from error
 
-    def _note_failure(self, address: str | None, failed: UnauthorizedError) -> None:
-        FAILURES.labels(failed.holder, failed.reason).inc()
+    def _note_failure(self, address: str | None, error: UnauthorizedError) -> None:
+        FAILURES.labels(error.holder, error.reason).inc()
         _log.warning(
-            "authentication_failed", holder=failed.holder, reason=failed.reason, address=address
+            "authentication_failed", holder=error.holder, reason=error.reason, address=address
         )
         self._buckets.spend(address)
         if self._buckets.wait_s(address):
-            _log.warning("authentication_slowed", holder=failed.holder, address=address)
+            _log.warning("authentication_slowed", holder=error.holder, address=address)

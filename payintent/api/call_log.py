@@ -1,26 +1,27 @@
-"""The log of merchants' API calls: collected by this process, and written apart from any request.
+"""The log of merchants' API calls, collected in memory and written in the background.
 
-Its memory is bounded, and so is what it writes: the last hundred calls of each merchant a second.
+Memory and writes are bounded to the last hundred calls per merchant and second.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from prometheus_client import Counter
 from starlette.types import Scope
 
+from payintent.api.application import ROUTE
+from payintent.api.errors import ERROR_CODE
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.storage import api_calls
 from payintent.storage.api_calls import NewApiCall
 from payintent.storage.database import Database
 
-#: Keys of a request's scope: the merchant of the key that it carries, and the code of a refusal.
+#: Key of a request's scope: the merchant whose key authenticated it.
 MERCHANT = "payintent.merchant_id"
-ERROR_CODE = "payintent.error_code"
-_EVERY_S = 1.0
-_OF_MERCHANT_MAX = 100  # in memory; more than the page shows is of no use
+_WRITE_INTERVAL_S = 1.0
+_CALLS_MAX = 100  # per merchant, in memory; the portal does not show more
 _MERCHANTS_MAX = 200
 _US = 1_000_000
 DROPPED = Counter(
@@ -29,17 +30,17 @@ DROPPED = Counter(
     "because they could not be stored",
 )
 
-#: Method, handler, status, code, request id, when it was answered, and how long it took.
-_Noted = tuple[str, object, int, str | None, bytes, float, float]
+#: Method, route, status, error code, request id, time of the response, and duration.
+_Call = tuple[str, str, int, str | None, bytes, float, float]
 
 
 class CallLog:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._by_merchant: dict[int, deque[_Noted]] = {}
+        self._by_merchant: dict[int, deque[_Call]] = {}
 
-    def note(self, scope: Scope, status: int, request_id: bytes, began_s: float) -> None:
-        """Note an answer to a request whose key was accepted; other requests are left out."""
+    def note(self, scope: Scope, status: int, request_id: bytes, started_s: float) -> None:
+        """Add the response to a request, if a merchant's key authenticated the request."""
         merchant_id: int | None = scope.get(MERCHANT)
         if merchant_id is None:
             return
@@ -48,43 +49,43 @@ class CallLog:
             if len(self._by_merchant) >= _MERCHANTS_MAX:
                 DROPPED.inc()
                 return
-            self._by_merchant[merchant_id] = calls = deque[_Noted](maxlen=_OF_MERCHANT_MAX)
-        elif len(calls) == _OF_MERCHANT_MAX:
+            self._by_merchant[merchant_id] = calls = deque[_Call](maxlen=_CALLS_MAX)
+        elif len(calls) == _CALLS_MAX:
             DROPPED.inc()  # the oldest
         now = self._monotonic()
-        handler, code = scope.get("endpoint"), scope.get(ERROR_CODE)
-        calls.append((scope["method"], handler, status, code, request_id, now, now - began_s))
+        route, code = scope.get(ROUTE, ""), scope.get(ERROR_CODE)
+        calls.append((scope["method"], route, status, code, request_id, now, now - started_s))
 
-    def take(self, routes: Mapping[object, str]) -> list[NewApiCall]:
-        taken, self._by_merchant = self._by_merchant, {}
+    def drain(self) -> list[NewApiCall]:
+        """Remove and return all calls."""
+        by_merchant, self._by_merchant = self._by_merchant, {}
         now = self._monotonic()
         return [
             NewApiCall(
                 merchant_id=merchant_id,
                 method=method,
-                route=routes.get(handler, ""),
+                route=route,
                 status=status,
                 error_code=code,
                 request_id=request_id.decode(),
-                duration_us=min(round(took_s * _US), 2**31 - 1),
+                duration_us=min(round(duration_s * _US), 2**31 - 1),
                 age_s=now - at,
             )
-            for merchant_id, calls in taken.items()
-            for method, handler, status, code, request_id, at, took_s in calls
+            for merchant_id, calls in by_merchant.items()
+            for method, route, status, code, request_id, at, duration_s in calls
         ]
 
 
 class CallLogWriter:
-    """Writes the log of calls every second, in one statement."""
+    """Writes the calls of each second in one statement."""
 
-    def __init__(self, log: CallLog, database: Database, routes: Mapping[object, str]) -> None:
+    def __init__(self, log: CallLog, database: Database) -> None:
         self._log = log
         self._database = database
-        self._routes = routes
 
     async def flush(self) -> None:
         """Write the calls since the last write; drop them if the database is unreachable."""
-        calls = self._log.take(self._routes)
+        calls = self._log.drain()
         if not calls:
             return
         try:
@@ -94,5 +95,5 @@ class CallLogWriter:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_WRITE_INTERVAL_S)
             await self.flush()

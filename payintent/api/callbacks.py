@@ -1,36 +1,49 @@
-"""Callbacks from gateways: verified as raw bytes with one account, answered as each expects."""
+"""The route of gateways' callbacks."""
+
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import get_context
 from payintent.api.request_body import read_raw
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import CallbackRequest
 from payintent.payments.answer_callback import answer_callback
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.receive_callback import CallbackReceiver
 
-_ACCOUNT_DIGITS_MAX = 18  # of a bigint; the framework's own `int` takes any number, and fails
-
-
-async def post_callback(request: Request) -> Response:
-    """`POST /callbacks/{provider}/{account_id}`; what is verified and kept is a success."""
-    service = get_context(request).service
-    provider: str = request.path_params["provider"]
-    account_id = _account_id(request.path_params["account_id"])
-    connection = await service.accounts.connect(account_id, provider) if account_id else None
-    if connection is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")
-    own_max = connection.gateway.capabilities.callback_bytes_max
-    callback = CallbackRequest(
-        method=request.method,
-        headers={name.lower(): value for name, value in request.headers.items()},
-        query=dict(request.query_params),
-        body=await read_raw(request, min(own_max, service.settings.callback_bytes_max)),
-    )
-    answer = await answer_callback(service.callback_receiver, connection, callback)
-    return Response(answer.body, 200, media_type=answer.content_type)
+_ACCOUNT_DIGITS_MAX = 18  # fits into a bigint; Starlette's `int` convertor accepts any number
 
 
-def _account_id(text: str) -> int | None:
-    well_formed = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
-    return int(text) if well_formed else None
+@dataclass(frozen=True, slots=True)
+class CallbackRoutes:
+    accounts: GatewayAccounts
+    receiver: CallbackReceiver
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        path = "/v1/callbacks/{provider}/{account_id}"
+        return [Route(path, self.receive_callback, methods=["POST"])]
+
+    async def receive_callback(self, request: Request) -> Response:
+        """`POST /callbacks/{provider}/{account_id}`: answered as the gateway expects."""
+        provider: str = request.path_params["provider"]
+        account_id = _parse_account_id(request.path_params["account_id"])
+        connection = await self.accounts.connect(account_id, provider) if account_id else None
+        if connection is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")
+        gateway_max = connection.gateway.capabilities.callback_bytes_max
+        callback = CallbackRequest(
+            method=request.method,
+            headers={name.lower(): value for name, value in request.headers.items()},
+            query=dict(request.query_params),
+            body=await read_raw(request, min(gateway_max, self.body_bytes_max)),
+        )
+        answer = await answer_callback(self.receiver, connection, callback)
+        return Response(answer.body, 200, media_type=answer.content_type)
+
+
+def _parse_account_id(text: str) -> int | None:
+    is_valid = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
+    return int(text) if is_valid else None

@@ -1,15 +1,16 @@
-"""`GET /cases`: a merchant's cases, newest first, a page at a time; read only."""
+"""The merchant's list of cases; read only."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import AppContext
-from payintent.api.merchant_access import merchant_route
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
@@ -19,23 +20,31 @@ from payintent.json_format import format_timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.cases import STATUSES
+from payintent.storage.database import Database
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
+from payintent.storage.replica import ReadDatabase
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
 _NO_PAYMENT = UUID(int=0)
 
 
-@merchant_route
-async def list_cases(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first, a page at a time."""
-    limit = read_limit(request.query_params.get("limit"))
-    wanted = read_case_filter(request.query_params, merchant.merchant_id)
-    # A page that goes on needs all rows below its cursor, which a replica may lack.
-    source = app.service.database if wanted.before else app.service.reading
-    found = await merchant_cases.page(source, wanted, limit + 1)
-    return page_response(found, limit, case_fields, lambda last: write_id_cursor(last.id))
+@dataclass(frozen=True, slots=True)
+class CaseRoutes:
+    api: MerchantApi
+    database: Database
+    reading: ReadDatabase
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("GET", "/v1/cases", self.list_cases)]
+
+    async def list_cases(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        case_filter = read_case_filter(request.query_params, merchant.merchant_id)
+        # A following page needs all rows below its cursor, which a replica may not have yet.
+        source = self.database if case_filter.before else self.reading
+        cases = await merchant_cases.page(source, case_filter, limit + 1)
+        return page_response(cases, limit, case_fields, lambda last: write_id_cursor(last.id))
 
 
 def case_fields(case: MerchantCase) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def read_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
 
 
 def _payment_id(raw: str) -> UUID:
-    """Parse a payment id; one that is not well-formed matches no case."""
+    """Parse a payment id; an id with a wrong checksum matches no case."""
     if not _PAYMENT_ID.fullmatch(raw):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")
     return ids.parse_id(ids.PAYMENT, raw) or _NO_PAYMENT

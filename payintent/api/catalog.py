@@ -1,24 +1,33 @@
-"""`GET /v1/catalog`: which currencies a merchant's buyers can pay with."""
+"""`GET /v1/catalog`: the currencies that a merchant's buyers can pay with."""
+
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import AppContext
 from payintent.api.etag import etag_response
-from payintent.api.merchant_access import merchant_route
+from payintent.api.merchant_access import MerchantApi
+from payintent.api.viewer import ViewerReader
+from payintent.payments.catalog import Catalogs
 from payintent.storage.api_keys import AuthenticatedMerchant
 
 
-@merchant_route
-async def get_catalog(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /catalog`: the currencies that the merchant can be paid with, by country."""
-    service = app.service
-    viewer = app.viewers.viewer_country(request)
-    catalog = await service.catalogs.get(merchant.merchant_id, viewer)
-    headers = {
-        "Cache-Control": "private, max-age=300",
-        "Vary": f"Authorization, {service.settings.edge_country_header}",
-    }
-    return etag_response(request, catalog.body, catalog.etag, headers)
+@dataclass(frozen=True, slots=True)
+class CatalogRoutes:
+    api: MerchantApi
+    catalogs: Catalogs
+    viewers: ViewerReader
+    country_header: str  # of the edge network: responses vary by it
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("GET", "/v1/catalog", self.get_catalog)]
+
+    async def get_catalog(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        viewer = self.viewers.viewer_country(request)
+        catalog = await self.catalogs.get(merchant.merchant_id, viewer)
+        headers = {
+            "Cache-Control": "private, max-age=300",
+            "Vary": f"Authorization, {self.country_header}",
+        }
+        return etag_response(request, catalog.body, catalog.etag, headers)

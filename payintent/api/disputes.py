@@ -1,14 +1,15 @@
-"""`GET /disputes`: what buyers contest at their banks, newest first; read only."""
+"""The merchant's list of disputes; read only."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import AppContext
-from payintent.api.merchant_access import merchant_route
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import page_response, read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -17,25 +18,31 @@ from payintent.json_format import format_timestamp
 from payintent.storage import case_list
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.case_list import DisputeFilter, DisputeRecord
+from payintent.storage.database import Database
 
 _RUNNING, _ALL = "RUNNING", "ALL"
 
 
-@merchant_route
-async def list_disputes(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /disputes?status=&limit=&cursor=`: of all payments of the merchant."""
-    limit = read_limit(request.query_params.get("limit"))
-    wanted = DisputeFilter(
-        merchant_id=merchant.merchant_id,
-        running=_is_running(request.query_params),
-        last=read_id_cursor(request.query_params.get("cursor")),
-    )
-    found = await case_list.list_disputes(app.service.database, wanted, limit + 1)
-    return page_response(
-        found, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
-    )
+@dataclass(frozen=True, slots=True)
+class DisputeRoutes:
+    api: MerchantApi
+    database: Database
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("GET", "/v1/disputes", self.list_disputes)]
+
+    async def list_disputes(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /disputes?status=&limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        dispute_filter = DisputeFilter(
+            merchant_id=merchant.merchant_id,
+            running=_is_running(request.query_params),
+            last=read_id_cursor(request.query_params.get("cursor")),
+        )
+        disputes = await case_list.list_disputes(self.database, dispute_filter, limit + 1)
+        return page_response(
+            disputes, limit, dispute_fields, lambda last: write_id_cursor(UUID(str(last.id)))
+        )
 
 
 def dispute_fields(dispute: DisputeRecord) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from payintent.api.application import ErrorHandler, Handler
-from payintent.api.call_log import ERROR_CODE
 from payintent.api.refusal_log import RefusalLog
 from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
 from payintent.domain.errors import (
@@ -28,6 +27,8 @@ from payintent.encryption import EncryptionKeyError
 from payintent.json_format import encode_json
 from payintent.log import get_logger
 
+#: Key of a request's scope: the code of an error response, for the log of merchants' calls.
+ERROR_CODE = "payintent.error_code"
 _log = get_logger("api")
 
 BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of the service")

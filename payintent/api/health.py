@@ -1,21 +1,36 @@
 """Liveness and readiness: `/healthz` and `/readyz`."""
 
+from dataclasses import dataclass
+
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import get_context
 from payintent.api.etag import json_response
+from payintent.api.readiness import Readiness
 from payintent.domain.errors import ErrorCode
 from payintent.version import API_VERSION
 
 
-async def healthz(request: Request) -> Response:
+async def _get_liveness(request: Request) -> Response:
     del request
     return json_response({"status": "ok", "version": API_VERSION})
 
 
-async def readyz(request: Request) -> Response:
-    """`GET /readyz`: the database answers and has every migration."""
-    if why_not := await get_context(request).readiness.why_not():
-        return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": why_not}, 503)
-    return json_response({"status": "ok"})
+#: Served while the service starts, too.
+LIVENESS_ROUTE = Route("/healthz", _get_liveness, methods=["GET"])
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRoutes:
+    readiness: Readiness
+
+    def routes(self) -> list[Route]:
+        return [Route("/readyz", self._get_readiness, methods=["GET"])]
+
+    async def _get_readiness(self, request: Request) -> Response:
+        """`GET /readyz`: the database answers and has every migration."""
+        del request
+        if reason := await self.readiness.unready_reason():
+            return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)
+        return json_response({"status": "ok"})

@@ -8,17 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.api.application import Handler
 from payintent.api.authentication import Authenticator
-from payintent.api.context import AppContext, get_context
 from payintent.api.middleware import add_headers
 from payintent.api.rate_limits import MerchantRateLimiter, RateLimitExceededError
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.storage.api_keys import AuthenticatedMerchant
 
 MerchantHandler = Callable[[Request, AuthenticatedMerchant], Awaitable[Response]]
-#: To be removed with `merchant_route`.
-_ContextHandler = Callable[[Request, AppContext, AuthenticatedMerchant], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +48,3 @@ class MerchantApi:
             add_headers(request.scope, exceeded.headers)
             raise
         add_headers(request.scope, headers)
-
-
-def merchant_route(handler: _ContextHandler) -> Handler:
-    """Authenticate the merchant and spend one request of its limit; adds the limit's headers."""
-
-    @wraps(handler)
-    async def answered(request: Request) -> Response:
-        app = get_context(request)
-        merchant = await app.authenticator.authenticate(request)
-        await spend_request(request, app, merchant, RateLimitClass.READ)
-        return await handler(request, app, merchant)
-
-    return answered
-
-
-async def spend_request(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant, kind: RateLimitClass
-) -> None:
-    await MerchantApi(app.authenticator, app.limiter).spend(request, merchant, kind)

@@ -1,17 +1,22 @@
-"""The wallet's routes: a chain, an on-chain session, and posted transactions."""
+"""The routes of wallets: a chain, an on-chain session, and reported transactions."""
 
 import re
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from payintent.api import schemas
-from payintent.api.context import get_context
 from payintent.api.etag import json_response
+from payintent.api.rate_limits import AddressRateLimiter
 from payintent.api.request_body import read_json
+from payintent.api.viewer import ViewerReader
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.onchain.views import chain_view, find_open_session, session_view
+from payintent.onchain.wallet_handoff import WalletHandoff
+from payintent.storage.database import Database
 from payintent.storage.onchain import pending_transfers
 
 _SLUG = re.compile(r"[a-z]{1,20}", re.ASCII)
@@ -19,41 +24,54 @@ _TX_HASH = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _STEPS = ("approve", "pay")
 
 
-async def get_chain(request: Request) -> Response:
-    """`GET /v1/chains/{slug}`: what contract calls need; must not be cached."""
-    app = get_context(request)
-    app.addresses.take(app.viewers.viewer_address(request))
-    slug: str = request.path_params["slug"]
-    if not _SLUG.fullmatch(slug):
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
-    return json_response(await chain_view(app.service.database, slug))
+@dataclass(frozen=True, slots=True)
+class OnchainRoutes:
+    """Routes without a key; each address has a limited rate of requests."""
 
+    database: Database
+    handoff: WalletHandoff
+    viewers: ViewerReader
+    addresses: AddressRateLimiter
+    body_bytes_max: int
 
-async def get_session(request: Request) -> Response:
-    """`GET /v1/onchain/sessions/{session_id}`: the calls of one session, ready to send."""
-    app = get_context(request)
-    app.addresses.take(app.viewers.viewer_address(request))
-    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    service = app.service
-    return json_response(await session_view(service.database, session_id, service.wallet_handoff))
+    def routes(self) -> list[Route]:
+        session = "/v1/onchain/sessions/{session_id}"
+        return [
+            Route("/v1/chains/{slug}", self.get_chain, methods=["GET"]),
+            Route(session, self.get_session, methods=["GET"]),
+            Route(f"{session}/transactions", self.add_transaction, methods=["POST"]),
+        ]
 
+    async def get_chain(self, request: Request) -> Response:
+        """`GET /chains/{slug}`: the data for contract calls; must not be cached."""
+        self._limit_address(request)
+        slug: str = request.path_params["slug"]
+        if not _SLUG.fullmatch(slug):
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+        return json_response(await chain_view(self.database, slug))
 
-async def post_transaction(request: Request) -> Response:
-    """`POST /v1/onchain/sessions/{session_id}/transactions`: a hash, which proves nothing."""
-    app = get_context(request)
-    app.addresses.take(app.viewers.viewer_address(request))
-    service = app.service
-    body = await read_json(request, schemas.TRANSACTION, service.settings.body_bytes_max)
-    if not _TX_HASH.fullmatch(body.tx_hash):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
-    if body.step not in _STEPS:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
-    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    session = await find_open_session(service.database, session_id)
-    async with service.database.transaction() as tx:
-        kept = await pending_transfers.add_posted(
-            tx, session.id, bytes.fromhex(body.tx_hash[2:]), body.step
-        )
-    if not kept:
-        raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
-    return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
+    async def get_session(self, request: Request) -> Response:
+        """`GET /onchain/sessions/{session_id}`: the calls of a session, ready to send."""
+        self._limit_address(request)
+        session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
+        return json_response(await session_view(self.database, session_id, self.handoff))
+
+    async def add_transaction(self, request: Request) -> Response:
+        """`POST /onchain/sessions/{session_id}/transactions`: a hash, which proves nothing."""
+        self._limit_address(request)
+        body = await read_json(request, schemas.TRANSACTION, self.body_bytes_max)
+        if not _TX_HASH.fullmatch(body.tx_hash):
+            raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
+        if body.step not in _STEPS:
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
+        session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
+        session = await find_open_session(self.database, session_id)
+        tx_hash = bytes.fromhex(body.tx_hash[2:])
+        async with self.database.transaction() as tx:
+            is_stored = await pending_transfers.add_posted(tx, session.id, tx_hash, body.step)
+        if not is_stored:
+            raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
+        return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
+
+    def _limit_address(self, request: Request) -> None:
+        self.addresses.take(self.viewers.viewer_address(request))

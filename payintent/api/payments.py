@@ -10,10 +10,9 @@ from starlette.routing import Route
 
 from payintent import tracing
 from payintent.api.concurrent_creates import ConcurrentCreates
-from payintent.api.context import AppContext, get_context
 from payintent.api.etag import REPLAYED, json_response
 from payintent.api.list_payments import read_payment_filter
-from payintent.api.merchant_access import MerchantApi, merchant_route
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import write_time_cursor
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.api.request_body import read_idempotency_key
@@ -144,44 +143,3 @@ async def answer_denial(_: Request, error: Exception) -> Response:
     return json_response(
         denial_fields(denied.denial), headers=REPLAYED if denied.replayed else None
     )
-
-
-# Until the application builds the routes itself:
-
-
-def _routes(request: Request) -> PaymentRoutes:
-    app = get_context(request)
-    return PaymentRoutes(
-        api=MerchantApi(app.authenticator, app.limiter),
-        settings=app.service.settings,
-        database=app.service.database,
-        lists=app.service.reading,
-        lookup=app.service.payment_lookup,
-        screening=app.service.fraud_screening,
-        concurrent_creates=app.concurrent_creates,
-    )
-
-
-async def post_payment(request: Request) -> Response:
-    return await _routes(request).post_payment(request)
-
-
-@merchant_route
-async def get_payment(
-    request: Request, _app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    return await _routes(request).get_payment(request, merchant)
-
-
-@merchant_route
-async def list_payments(
-    request: Request, _app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    return await _routes(request).list_payments(request, merchant)
-
-
-@merchant_route
-async def cancel_payment(
-    request: Request, _app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    return await _routes(request).cancel_payment(request, merchant)

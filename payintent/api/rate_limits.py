@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from payintent.api.authentication_failures import AddressBuckets, round_up_s
 from payintent.config import Settings
 from payintent.domain.errors import (
     ErrorCode,
@@ -18,7 +19,6 @@ from payintent.domain.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.domain.ip_address import client_address_key
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage import rate_limits
 from payintent.storage.api_keys import AuthenticatedMerchant
@@ -38,7 +38,7 @@ class RateLimitExceededError(RefusedError):
     """Too many requests; carries the values of the answer's headers."""
 
     def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
-        wait = max(1, _whole(wait_s))
+        wait = max(1, round_up_s(wait_s))
         super().__init__(ErrorCode.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
         self.headers = limit_headers(kind, limit, RateLimitStatus(0, wait_s))
 
@@ -149,41 +149,6 @@ class MerchantRateLimiter:
         bucket.lapses_at = now + _KEPT_S
 
 
-class AddressBuckets:
-    """A bucket for each address, up to a maximum number of addresses; a limit of 0/s is none."""
-
-    def __init__(self, limit: RateLimit, monotonic: Callable[[], float]) -> None:
-        self._limit = limit
-        self._monotonic = monotonic
-        self._full_at: dict[str, float] = {}
-
-    def wait_s(self, address: str | None) -> int:
-        """Return the whole seconds until an address may spend; 0 where it may now."""
-        if address is None or self._limit.per_s == 0:
-            return 0
-        now = self._monotonic()
-        wait_s = self._spent_once_more(client_address_key(address), now) - self._latest(now)
-        return math.ceil(wait_s) if wait_s > _HAIR else 0
-
-    def spend(self, address: str | None) -> None:
-        """Spend one; an empty bucket stays empty, it never goes below."""
-        if address is None or self._limit.per_s == 0:
-            return
-        caller, now = client_address_key(address), self._monotonic()
-        full_at = min(self._spent_once_more(caller, now), self._latest(now))
-        if len(self._full_at) >= _KEPT_MAX:
-            self._full_at = {kept: at for kept, at in self._full_at.items() if at > now}
-            if len(self._full_at) > _KEPT_MAX // 2:  # scans must stay rare
-                self._full_at.clear()
-        self._full_at[caller] = full_at
-
-    def _spent_once_more(self, caller: str, now: float) -> float:
-        return max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
-
-    def _latest(self, now: float) -> float:
-        return now + self._limit.burst / self._limit.per_s
-
-
 class AddressRateLimiter:
     """Spends addresses' requests, in this process alone; without an address there is no limit."""
 
@@ -201,15 +166,11 @@ class AddressRateLimiter:
 
 def limit_headers(kind: str, limit: RateLimit, standing: RateLimitStatus) -> Mapping[str, str]:
     """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
-    full_in = max(0, _whole(standing.full_in_s))
+    full_in = round_up_s(standing.full_in_s)
     return {
         "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
         "RateLimit": f'"{kind}";r={max(0, standing.remaining)};t={full_in}',
     }
-
-
-def _whole(seconds: float) -> int:
-    return math.ceil(seconds - _HAIR)
 
 
 def _defaults(settings: Settings) -> dict[RateLimitClass, RateLimit]:

@@ -1,4 +1,4 @@
-"""Whether this process is ready; the database is queried once a second at most."""
+"""The readiness of this process; the database is queried at most once a second."""
 
 import time
 
@@ -15,13 +15,14 @@ class Readiness:
         self.is_stopping = False
         self._url = settings.direct_url
         self._reason: TtlCache[str] = TtlCache(
-            self._query, "", settings.readiness_cache_s, time.monotonic
+            self._find_reason, "", settings.readiness_cache_s, time.monotonic
         )
 
-    async def why_not(self) -> str:
+    async def unready_reason(self) -> str:
+        """Return why the process is not ready; an empty text if it is ready."""
         return "the process is about to end" if self.is_stopping else await self._reason.get()
 
-    async def _query(self, _: str) -> str:
+    async def _find_reason(self, _: str) -> str:
         try:
             missing = await migrations_runner.pending(self._url)
         except StorageUnavailableError:

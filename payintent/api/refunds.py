@@ -1,14 +1,15 @@
-"""The merchant's refunds: create one, read one, list those of a payment, or of all of them."""
+"""The merchant's refund routes: create, read, and list by payment or by last change."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from payintent.api import schemas
-from payintent.api.context import AppContext
 from payintent.api.etag import REPLAYED, json_response
-from payintent.api.merchant_access import merchant_route
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import (
     page_response,
     read_id_cursor,
@@ -23,76 +24,92 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
 from payintent.domain.refund import RefundStatus
-from payintent.payments.create_refund import CreateRefundRequest
-from payintent.payments.lookup import (
-    get_merchant_refund,
-    list_payment_refunds,
-)
+from payintent.payments.create_refund import CreateRefundRequest, RefundCreator
+from payintent.payments.lookup import PaymentLookup, get_merchant_refund, list_payment_refunds
 from payintent.payments.serialization import refund_fields
 from payintent.storage import merchant_refunds
 from payintent.storage.api_keys import AuthenticatedMerchant
+from payintent.storage.database import Database
 from payintent.storage.merchant_refunds import MerchantRefundFilter
 
 
-@merchant_route
-async def post_refund(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`POST /payments/{payment_id}/refunds`; without a body, all that is left is refunded."""
-    key = read_idempotency_key(request.headers)
-    if key is None:
-        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
-    service = app.service
-    body = await read_json(
-        request, schemas.REFUND, service.settings.body_bytes_max, schemas.CreateRefundBody()
-    )
-    schemas.check_refund(body)
-    amount = schemas.read_refund_amount(body.amount)
-    payment = await _payment(request, app, merchant)
-    created = await service.refund_creator.create(
-        CreateRefundRequest(
-            merchant_id=merchant.merchant_id,
-            payment_id=payment.id,
-            key=key,
-            api_key_id=merchant.public_id,
-            amount=amount,
-            reason=body.reason,
-            destination=body.destination,
+@dataclass(frozen=True, slots=True)
+class RefundRoutes:
+    api: MerchantApi
+    database: Database
+    payments: PaymentLookup
+    refunds: RefundCreator
+    body_bytes_max: int
+
+    def routes(self) -> list[Route]:
+        route = self.api.route
+        return [
+            route("POST", "/v1/payments/{payment_id}/refunds", self.create_refund),
+            route("GET", "/v1/payments/{payment_id}/refunds", self.list_payment_refunds),
+            route("GET", "/v1/refunds/{refund_id}", self.get_refund),
+            route("GET", "/v1/refunds", self.list_refunds),
+        ]
+
+    async def create_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`POST /payments/{payment_id}/refunds`; without a body, the whole remainder."""
+        key = read_idempotency_key(request.headers)
+        if key is None:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
+        body = await read_json(
+            request, schemas.REFUND, self.body_bytes_max, schemas.CreateRefundBody()
         )
-    )
-    return json_response(refund_fields(created.refund), 201, REPLAYED if created.replayed else None)
+        schemas.check_refund(body)
+        amount = schemas.read_refund_amount(body.amount)
+        payment = await self._get_payment(request, merchant)
+        created = await self.refunds.create(
+            CreateRefundRequest(
+                merchant_id=merchant.merchant_id,
+                payment_id=payment.id,
+                key=key,
+                api_key_id=merchant.public_id,
+                amount=amount,
+                reason=body.reason,
+                destination=body.destination,
+            )
+        )
+        fields = refund_fields(created.refund)
+        return json_response(fields, 201, REPLAYED if created.replayed else None)
 
+    async def list_payment_refunds(
+        self, request: Request, merchant: AuthenticatedMerchant
+    ) -> Response:
+        """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        before = read_id_cursor(request.query_params.get("cursor"))
+        payment = await self._get_payment(request, merchant)
+        page, next_id = await list_payment_refunds(self.database, payment.id, before, limit)
+        fields: dict[str, object] = {"data": [refund_fields(refund) for refund in page]}
+        if next_id is not None:
+            fields["next_cursor"] = write_id_cursor(next_id)
+        return json_response(fields)
 
-@merchant_route
-async def list_refunds(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
-    limit = read_limit(request.query_params.get("limit"))
-    before = read_id_cursor(request.query_params.get("cursor"))
-    payment = await _payment(request, app, merchant)
-    found, more = await list_payment_refunds(app.service.database, payment.id, before, limit)
-    answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found]}
-    if more is not None:
-        answer["next_cursor"] = write_id_cursor(more)
-    return json_response(answer)
+    async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /refunds?status=&updated_since=&limit=&cursor=`: last changed first."""
+        limit = read_limit(request.query_params.get("limit"))
+        refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
+        refunds = await merchant_refunds.page_by_update(self.database, refund_filter, limit + 1)
+        return page_response(
+            refunds, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
+        )
 
+    async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
+        refund = await get_merchant_refund(self.database, merchant.merchant_id, refund_id)
+        return json_response(refund_fields(refund))
 
-@merchant_route
-async def list_updated_refunds(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /refunds?status=&updated_since=&limit=&cursor=`: the last changed first."""
-    limit = read_limit(request.query_params.get("limit"))
-    wanted = read_refund_filter(request.query_params, merchant.merchant_id)
-    found = await merchant_refunds.page_by_update(app.service.database, wanted, limit + 1)
-    return page_response(
-        found, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
-    )
+    async def _get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Payment:
+        payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
+        snapshot = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        return snapshot.payment
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
-    """Read which of a merchant's refunds to list (`BAD_REQUEST`)."""
+    """Read the filter of a merchant's refund list (`BAD_REQUEST`)."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
         raise RefusedError(
@@ -104,19 +121,3 @@ def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRe
         updated_since=None if since is None else read_time("updated_since", since),
         before=None if cursor is None else read_time_cursor(cursor),
     )
-
-
-@merchant_route
-async def get_refund(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
-    refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
-    return json_response(refund_fields(refund))
-
-
-async def _payment(request: Request, app: AppContext, merchant: AuthenticatedMerchant) -> Payment:
-    payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    service = app.service
-    snapshot = await service.payment_lookup.get_merchant_payment(merchant.merchant_id, payment_id)
-    return snapshot.payment

@@ -1,11 +1,15 @@
-"""How long requests took, by route, method and status: the histogram that dashboards begin with."""
+"""Metrics of HTTP requests: their durations by route, method and status, and `/metrics`."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 
-from prometheus_client import Histogram
-from starlette.routing import BaseRoute, Route
+from prometheus_client import CONTENT_TYPE_LATEST, Histogram
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Scope
+
+from payintent.api.application import ROUTE
 
 DURATION = Histogram(
     "payintent_http_request_seconds",
@@ -14,37 +18,35 @@ DURATION = Histogram(
     buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
-_NO_ROUTE = "none"
-
-_Key = tuple[object, str, int]
+NO_ROUTE = "none"
 
 
 class RequestTimes:
-    """Observes every answer of an application; its labels are those of the routes, and no more."""
+    """Observes the responses of an application; only its routes and known methods are labels."""
 
-    def __init__(self, routes: Iterable[BaseRoute]) -> None:
-        self._templates = templates(routes)
-        self._series: dict[_Key, Histogram] = {}  # `labels` costs more than to observe
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str, int], Histogram] = {}  # `labels` costs more than observe
 
-    def note(self, scope: Scope, status: int, began_s: float) -> None:
-        """Observe an answer whose head is about to be sent; `began_s` is of `time.monotonic`."""
-        key: _Key = (scope.get("endpoint"), scope["method"], status)
+    def note(self, scope: Scope, status: int, started_s: float) -> None:
+        """Observe a response when its head is sent; `started_s` is of `time.monotonic`."""
+        key = (scope.get(ROUTE, NO_ROUTE), scope["method"], status)
         series = self._series.get(key)
         if series is None:
-            series = self._add(key)
-        series.observe(time.monotonic() - began_s)
+            series = self._add(*key)
+        series.observe(time.monotonic() - started_s)
 
-    def route_of(self, scope: Scope) -> str:
-        return self._templates.get(scope.get("endpoint"), _NO_ROUTE)
-
-    def _add(self, key: _Key) -> Histogram:
-        endpoint, method, status = key
-        route = self._templates.get(endpoint, _NO_ROUTE)
+    def _add(self, route: str, method: str, status: int) -> Histogram:
         if method not in _METHODS:  # a client may send any word
             return DURATION.labels(route, "other", status)
-        series = self._series[key] = DURATION.labels(route, method, status)
+        series = self._series[route, method, status] = DURATION.labels(route, method, status)
         return series
 
 
-def templates(routes: Iterable[BaseRoute]) -> dict[object, str]:
-    return {route.endpoint: route.path for route in routes if isinstance(route, Route)}
+def metrics_route(write: Callable[[], bytes]) -> Route:
+    """Return the route of `GET /metrics`; `write` formats the metrics of all processes."""
+
+    async def metrics(request: Request) -> Response:
+        del request
+        return Response(write(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Route("/metrics", metrics, methods=["GET"])

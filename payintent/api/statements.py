@@ -1,13 +1,14 @@
-"""`GET /balance` and `/statements`: what a merchant is owed, and its closed days; read only."""
+"""The merchant's balances and daily statements; read only."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from payintent.api.context import AppContext
 from payintent.api.etag import json_response
-from payintent.api.merchant_access import merchant_route
+from payintent.api.merchant_access import MerchantApi
 from payintent.api.pagination import (
     page_response,
     read_id_cursor,
@@ -23,6 +24,7 @@ from payintent.json_format import format_timestamp
 from payintent.operations.statements import line_view, require_statement, statement_view
 from payintent.storage import statements
 from payintent.storage.api_keys import AuthenticatedMerchant
+from payintent.storage.database import Database
 from payintent.storage.statements import Statement, StatementFilter, StatementLine
 
 _AMOUNTS = (
@@ -31,48 +33,48 @@ _AMOUNTS = (
 )
 
 
-@merchant_route
-async def get_balance(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /balance`: what the merchant is owed now, in each currency that ever moved."""
-    del request
-    balances = await statements.list_balances(app.service.database, merchant.merchant_id)
-    return json_response({"data": [balance_fields(balance) for balance in balances]})
+@dataclass(frozen=True, slots=True)
+class StatementRoutes:
+    api: MerchantApi
+    database: Database
 
+    def routes(self) -> list[Route]:
+        return [
+            self.api.route("GET", "/v1/balance", self.get_balance),
+            self.api.route("GET", "/v1/statements", self.list_statements),
+            self.api.route("GET", "/v1/statements/{statement_id}", self.get_statement),
+        ]
 
-@merchant_route
-async def list_statements(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /statements?currency=&limit=&cursor=`: newest first, a page at a time."""
-    limit = read_limit(request.query_params.get("limit"))
-    wanted = StatementFilter(
-        merchant_id=merchant.merchant_id,
-        currency=read_statement_currency(request.query_params.get("currency")),
-        before=read_id_cursor(request.query_params.get("cursor")),
-    )
-    found = await statements.list_statements(app.service.database, wanted, limit + 1)
-    return page_response(found, limit, _statement_fields, lambda last: write_id_cursor(last.id))
+    async def get_balance(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /balance`: the current balance in each currency that has ledger entries."""
+        del request
+        balances = await statements.list_balances(self.database, merchant.merchant_id)
+        return json_response({"data": [balance_fields(balance) for balance in balances]})
 
+    async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /statements?currency=&limit=&cursor=`: newest first."""
+        limit = read_limit(request.query_params.get("limit"))
+        statement_filter = StatementFilter(
+            merchant_id=merchant.merchant_id,
+            currency=read_statement_currency(request.query_params.get("currency")),
+            before=read_id_cursor(request.query_params.get("cursor")),
+        )
+        page = await statements.list_statements(self.database, statement_filter, limit + 1)
+        return page_response(page, limit, _statement_fields, lambda last: write_id_cursor(last.id))
 
-@merchant_route
-async def get_statement(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /statements/{id}?limit=&cursor=`: the statement, and a page of its lines."""
-    database = app.service.database
-    statement = await require_statement(
-        database, request.path_params["statement_id"], merchant.merchant_id
-    )
-    limit = read_limit(request.query_params.get("limit"))
-    skipped = read_offset_cursor(request.query_params.get("cursor"))
-    lines = await statements.list_lines(database, statement, skipped, limit + 1)
-    answer = _statement_fields(statement)
-    answer["lines"] = [_line_fields(statement, line) for line in lines[:limit]]
-    if len(lines) > limit:
-        answer["next_cursor"] = write_offset_cursor(skipped + limit)
-    return json_response(answer)
+    async def get_statement(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
+        """`GET /statements/{id}?limit=&cursor=`: the statement with a page of its lines."""
+        statement = await require_statement(
+            self.database, request.path_params["statement_id"], merchant.merchant_id
+        )
+        limit = read_limit(request.query_params.get("limit"))
+        offset = read_offset_cursor(request.query_params.get("cursor"))
+        lines = await statements.list_lines(self.database, statement, offset, limit + 1)
+        fields = _statement_fields(statement)
+        fields["lines"] = [_line_fields(statement, line) for line in lines[:limit]]
+        if len(lines) > limit:
+            fields["next_cursor"] = write_offset_cursor(offset + limit)
+        return json_response(fields)
 
 
 def balance_fields(balance: statements.MerchantBalance) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
 
 
 def read_statement_currency(raw: str | None) -> str | None:
-    """Check the currency to filter by; raise `BAD_REQUEST` for one that there is none of."""
+    """Return the currency to filter by (`BAD_REQUEST` if it does not exist)."""
     if raw is not None and raw not in TENDER:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"currency must be one of {', '.join(TENDER)}")
     return raw

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from payintent.address_checks import AddressUnusableError
 from payintent.cli.progress import show_progress
 from payintent.config import Settings
+from payintent.domain import api_key
 from payintent.domain.errors import (
     InvalidTextError,
     LockTimeoutError,
@@ -173,13 +174,13 @@ async def _find_actor(service: Service, why: str) -> Actor:
     token = os.environ.get(TOKEN_ENV)
     if not token:
         return Actor(f"{TERMINAL}{_user_name()}", why)
-    from payintent.api import authentication  # late: it imports the web framework
+    # Only with a token: these modules import the web framework.
+    from payintent.api.authentication_failures import read_bearer_key
+    from payintent.api.operator_access import check_operator_token
 
-    headers = {"authorization": f"Bearer {token}"}
     try:
-        operator = await authentication.authenticate_operator(
-            service.database, service.encryption, headers
-        )
+        key = read_bearer_key({"authorization": f"Bearer {token}"}, api_key.OPERATOR)
+        operator = await check_operator_token(service.database, service.encryption, key)
     except RefusedError as refused:
         raise RefusedError(
             refused.code,

@@ -55,7 +55,7 @@ def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | Non
     application = build_app(settings, operator=operator)
     servers = {_PUBLIC: make_server(application, settings, *addresses.public)}
     if addresses.operator is not None:
-        app = CommonHeaders(operator, times=RequestTimes(operator.routes))
+        app = CommonHeaders(operator, times=RequestTimes())
         servers[_OPERATOR] = make_server(app, settings, *addresses.operator, lifespan=False)
     if member is not None:
         _share(servers, member)

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.api import authentication
 from payintent.api.authentication_failures import UnauthorizedError
+from payintent.api.operator_access import check_operator_token
 from payintent.config import Settings
 from payintent.console.context import ConsoleContext
 from payintent.domain import api_key
@@ -64,7 +64,7 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
         if token is None:
             reason = "malformed" if token_text else "missing"
             raise UnauthorizedError(api_key.OPERATOR, reason)
-        operator = await authentication.check_operator_token(database, encryption, token)
+        operator = await check_operator_token(database, encryption, token)
     async with database.transaction() as tx:
         holder = SessionHolder(token_public_id=token.public_id)
         opened = await add_session(context, tx, request, holder)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from payintent.api.application import RoutedApplication
 from payintent.portal.routes import PORTAL_ROUTES
-from payintent.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _TABLES = {"public": [*ROUTES, *PORTAL_ROUTES], "operator": OPERATOR_ROUTES}
 _METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "get", "BREW")

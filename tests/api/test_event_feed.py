@@ -11,8 +11,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from payintent.api.event_feed import WAIT_MAX_S
-from payintent.api.pagination import write_feed_cursor
+from payintent.api.event_feed import WAIT_MAX_S, write_feed_cursor
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.operations.merchants import SetCallbackUrl
@@ -351,7 +350,7 @@ async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: W
 async def _until_subscribed(api: Api, count: int = 1) -> None:
     """Wait until as many requests wait for an event."""
     deadline = time.monotonic() + PATIENCE_S
-    while api.context.event_feed.count != count:
+    while api.parts.event_changes.count != count:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
 

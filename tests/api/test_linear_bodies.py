@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 
 import payintent
-from payintent.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import HOSTILE, counted, filled, hostile
 from tests.support.world import Api
 

@@ -26,9 +26,9 @@ from starlette.routing import Route
 from payintent.config import Settings
 from payintent.domain.member import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
-from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.console.visitor import signed_in
 from tests.portal.person import member
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import counted_scans, filled
 from tests.support.world import Api
 

@@ -15,10 +15,10 @@ from starlette.types import Message
 from payintent.api.gate import Gate, LaneName
 from payintent.api.overload import shed
 from payintent.config import Settings
-from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.api.arrange import count, document
 from tests.api.wire import Wire, WireAnswer
 from tests.support.patience import PATIENCE_S
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.world import Api
 
 _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

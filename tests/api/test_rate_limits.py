@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.api import rate_limits
+from payintent.api import authentication_failures, rate_limits
 from payintent.api.rate_limits import (
     AddressRateLimiter,
     MerchantRateLimiter,
@@ -342,7 +342,7 @@ def test_no_address_and_no_limit_are_never_refused(settings: Settings) -> None:
 def test_addresses_are_forgotten_when_they_are_many(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "_KEPT_MAX", 100)
+    monkeypatch.setattr(authentication_failures, "_ADDRESSES_MAX", 100)
     now = [0.0]
     limiter = addresses(settings, 1, 1, now)
     for number in range(1_000):

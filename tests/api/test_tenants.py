@@ -20,12 +20,12 @@ from payintent.config import Settings
 from payintent.domain import api_key
 from payintent.domain.errors import RefusedError
 from payintent.operations.keys import IssueApiKey, RevokeApiKey
-from payintent.routes import ROUTES
 from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
 from tests.support.patience import PATIENCE_S
+from tests.support.routes import ROUTES
 from tests.support.serving import serving_api
 from tests.support.world import Answer, Api, World
 

@@ -17,9 +17,9 @@ from payintent.api.server import _STOP_WAIT_S
 from payintent.cli.common import TOKEN_ENV
 from payintent.config import Settings
 from payintent.processes.child import END_MAX_S
-from payintent.routes import ROUTES
 from tests.docs.command_line import take, written
 from tests.docs.reading import ROOT, blocks, page, spans
+from tests.support.routes import ROUTES
 
 _PAGE = page("docs/deploy.md")
 _CONTAINERS = page("docs/kubernetes.md")

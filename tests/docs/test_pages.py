@@ -8,8 +8,8 @@ import pytest
 from payintent.console.routes import CONSOLE_ROUTES
 from payintent.operations.base import ReadOperation
 from payintent.operations.registry import OPERATIONS
-from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")
 _ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")

@@ -8,9 +8,9 @@ from starlette.routing import Route
 from payintent.api.server import _KEEP_ALIVE_S
 from payintent.config import Settings
 from payintent.portal.routes import PORTAL_ROUTES
-from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.nginx import read, seconds, size
 from tests.docs.reading import page, spans
+from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _CONF = read(page("deploy/nginx.conf"))
 _SERVER = _CONF.inner("server")[-1]

@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from payintent.api.pagination import read_feed_cursor, read_id_cursor, write_feed_cursor
+from payintent.api.event_feed import read_feed_cursor, write_feed_cursor
+from payintent.api.pagination import read_id_cursor
 from payintent.domain import ids
 from payintent.id_generator import IdGenerator
 from payintent.storage.event_feed import FeedPosition

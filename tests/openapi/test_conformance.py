@@ -7,6 +7,7 @@ import pytest
 
 from payintent.api import checkout, payments
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.payments import serialization
 from tests.support.conformance import NonconformingError, check
 from tests.support.world import Api
 
@@ -62,7 +63,8 @@ async def test_a_field_that_the_service_adds_unsaid_fails_the_test_that_sees_it(
 ) -> None:
     created = await api.create()
     told = payments.payment_fields
-    monkeypatch.setattr(payments, "payment_fields", lambda *of: told(*of) | {"planted": True})
+    for module in (payments, serialization):
+        monkeypatch.setattr(module, "payment_fields", lambda *of: told(*of) | {"planted": True})
     with pytest.raises(NonconformingError, match=r"POST /v1/payments: 201: .*planted"):
         await api.create()
     with pytest.raises(NonconformingError, match=r"GET /v1/payments/pay_\w+: 200: .*planted"):

@@ -25,12 +25,12 @@ from payintent.domain.payment import FailureReason, PaymentStatus
 from payintent.domain.price import FeeMode, TaxManager
 from payintent.domain.refund import RefundFailureReason, RefundStatus
 from payintent.domain.test_cards import DECLINED_CARDS, TEST_CARDS
-from payintent.routes import ROUTES
 from payintent.storage.cases import STATUSES
 from payintent.storage.payment_list import LISTED_MAX
 from payintent.version import API_VERSION
 from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
+from tests.support.routes import ROUTES
 
 _RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
 #: Beside the one of the table in api/errors.py.

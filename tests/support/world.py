@@ -12,8 +12,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
-from payintent.api.context import AppContext
-from payintent.api.middleware import CommonHeaders
+from payintent.app import Application
 from payintent.config import Settings
 from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
@@ -28,6 +27,7 @@ from payintent.payments.gateway_health import GatewayHealth
 from payintent.payments.open_session import SelectedSession
 from payintent.payments.select_quote import QuoteSelection, select_quote
 from payintent.payments.settle import settle_session
+from payintent.routes import RouteParts
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
 from payintent.storage.database import Database
@@ -241,7 +241,7 @@ class Answer:
 class Api:
     """The service over HTTP, with the merchant's key unless another is given."""
 
-    def __init__(self, base: str, world: World, app: CommonHeaders | None = None) -> None:
+    def __init__(self, base: str, world: World, app: Application | None = None) -> None:
         self.base = base
         self.world = world
         self._app = app  # where it runs in this process
@@ -254,9 +254,11 @@ class Api:
         await self._client.close()
 
     @property
-    def context(self) -> AppContext:
+    def parts(self) -> RouteParts:
         """Look inside the process that serves."""
-        return self._app._app.state.context  # type: ignore[union-attr]
+        assert self._app is not None
+        assert self._app.parts is not None
+        return self._app.parts
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         """Send a request; `json`, `data`, `headers` as aiohttp has them."""

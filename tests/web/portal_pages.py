@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from playwright.async_api import BrowserContext, Page
 
+from payintent.api.application import ROUTE
 from payintent.api.call_log import MERCHANT, CallLog, CallLogWriter
 from payintent.domain import ids
 from payintent.domain.member import MemberRole
@@ -118,10 +119,12 @@ async def sign_in_by_link(
 
 async def _calls(world: World) -> None:
     log = CallLog()
-    for method, status, code in (("POST", 201, None), ("GET", 404, "NOT_FOUND")):
-        scope = {"method": method, "endpoint": method, MERCHANT: world.merchant_id}
+    for method, path, status, code in (
+        ("POST", "/v1/payments", 201, None),
+        ("GET", "/v1/payments/{payment_id}", 404, "NOT_FOUND"),
+    ):
+        scope = {"method": method, ROUTE: path, MERCHANT: world.merchant_id}
         if code is not None:
             scope["payintent.error_code"] = code
         log.note(scope, status, uuid4().hex.encode(), time.monotonic() - 0.004)
-    routes: dict[object, str] = {"POST": "/v1/payments", "GET": "/v1/payments/{payment_id}"}
-    await CallLogWriter(log, world.database, routes).flush()
+    await CallLogWriter(log, world.database).flush()

@@ -1,0 +1,27 @@
+"""`GET /operator/payments/{payment_id}`: a payment with its whole history."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.api.etag import json_response
+from payintent.api.operator_access import OperatorApi
+from payintent.operations.base import Actor, OperationContext
+from payintent.operations.json_values import to_json_value
+from payintent.operations.payment_details import ShowPayment
+from payintent.operations.submit import run_operation
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentHistoryRoutes:
+    api: OperatorApi
+    operations: OperationContext
+
+    def routes(self) -> list[Route]:
+        return [self.api.route("/operator/payments/{payment_id}", self.get_payment)]
+
+    async def get_payment(self, request: Request, actor: Actor) -> Response:
+        operation = ShowPayment(payment_id=request.path_params["payment_id"])
+        return json_response(to_json_value(await run_operation(self.operations, operation, actor)))

@@ -1,0 +1,93 @@
+"""The operator's webhook routes: list deliveries and replay an event."""
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from payintent.api.etag import json_response
+from payintent.api.operator_access import OperatorApi, read_fields, read_reason
+from payintent.api.request_body import read_raw
+from payintent.domain import ids
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.json_format import format_timestamp
+from payintent.operations.base import Actor, OperationContext
+from payintent.operations.submit import run_operation
+from payintent.operations.webhooks import ReplayEvent
+from payintent.storage import delivery_list, outbox
+from payintent.storage.delivery_list import DeliveryFilter
+
+_LISTED_DEFAULT, _LISTED_MAX = 20, 100
+_INTEGER_CHARS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWebhookRoutes:
+    api: OperatorApi
+    operations: OperationContext
+
+    def routes(self) -> list[Route]:
+        replay = "/operator/webhooks/{event_id}/replay"
+        return [
+            self.api.route("/operator/webhooks", self.list_deliveries),
+            self.api.route(replay, self.replay_event, ["POST"]),
+        ]
+
+    async def list_deliveries(self, request: Request, actor: Actor) -> Response:
+        """`GET /operator/webhooks?merchant=&state=&limit=`: events and their delivery state."""
+        del actor
+        limit = _read_integer(request, "limit")
+        limit = _LISTED_DEFAULT if limit is None else limit
+        if not 1 <= limit <= _LISTED_MAX:
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
+        delivery_filter = DeliveryFilter(
+            merchant_id=_read_integer(request, "merchant"), state=_read_state(request)
+        )
+        deliveries = await delivery_list.list_deliveries(
+            self.operations.reading, delivery_filter, limit
+        )
+        return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
+
+    async def replay_event(self, request: Request, actor: Actor) -> Response:
+        """`POST /operator/webhooks/{event_id}/replay`: deliver it again with its webhook-id."""
+        try:
+            event_id = UUID(request.path_params["event_id"])
+        except ValueError:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
+        raw = await read_raw(request, self.operations.settings.body_bytes_max)
+        actor = replace(actor, why=read_reason(read_fields(raw)))
+        await run_operation(self.operations, ReplayEvent(event_id=event_id), actor)
+        return json_response({"event_id": str(event_id), "state": "pending"})
+
+
+def _read_integer(request: Request, name: str) -> int | None:
+    raw = request.query_params.get(name)
+    if raw is None:
+        return None
+    if not (raw.isascii() and raw.isdecimal()) or len(raw) > _INTEGER_CHARS_MAX:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a whole number")
+    return int(raw)
+
+
+def _read_state(request: Request) -> str | None:
+    state = request.query_params.get("state")
+    if state is not None and state not in outbox.STATES:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"state must be one of {', '.join(outbox.STATES)}"
+        )
+    return state
+
+
+def _delivery_fields(delivery: outbox.DeliveryRecord) -> dict[str, object]:
+    return {
+        "event_id": str(delivery.event_id),
+        "type": delivery.type,
+        "payment_id": ids.format_id(ids.PAYMENT, delivery.payment_id),
+        "merchant_id": delivery.merchant_id,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "next_at": format_timestamp(delivery.next_at),
+        "occurred_at": format_timestamp(delivery.occurred_at),
+    }
