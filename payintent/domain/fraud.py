@@ -1,4 +1,4 @@
-"""Fraud screening: the operator's rules, and what one of them denies (spec section 7.4)."""
+"""Evaluation of the operator's fraud rules (spec section 7.4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELO
 
 
 class RiskLevel(StrEnum):
-    """How serious the operator considers a match of a rule."""
+    """The severity that the operator assigns to a rule."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -36,7 +36,7 @@ class RiskLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudRule:
-    """One rule: a listed value, or at most `count_max` within `window_s` seconds."""
+    """A rule: a blocked value, or a velocity of at most `count_max` in `window_s` seconds."""
 
     id: int
     kind: FraudRuleKind
@@ -46,12 +46,12 @@ class FraudRule:
     window_s: int | None
     code: str
     level: RiskLevel
-    score: int  # 0 to 100; the highest one decides
+    score: int  # 0 to 100; the matching rule with the highest score decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The facts of a buyer at one moment; `None` matches no list, an unreadable address each."""
+    """The buyer to screen; None matches no rule, and an unreadable address matches all networks."""
 
     merchant_id: int
     payer_uid: str
@@ -63,7 +63,7 @@ class FraudSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDenial:
-    """The response to a denied buyer, in place of a payment, a view or a quote."""
+    """The response to a denied buyer, instead of a payment, a view or a quote."""
 
     rule_id: int
     code: str
@@ -80,11 +80,11 @@ class FraudDeniedError(Exception):
 
 
 class FraudRuleSet:
-    """Rules indexed by what they look at, so that a long list is as fast as a short one."""
+    """Rules indexed by the value they match, so evaluation time is independent of their number."""
 
-    def __init__(self, rules: Iterable[FraudRule] = (), mark: str = "") -> None:
-        self.mark = mark  # identifies this set of rules
-        self._listed: dict[tuple[FraudRuleKind, str | None], list[FraudRule]] = {}
+    def __init__(self, rules: Iterable[FraudRule] = (), version: str = "") -> None:
+        self.version = version
+        self._by_value: dict[tuple[FraudRuleKind, str | None], list[FraudRule]] = {}
         self._networks: dict[Network, list[FraudRule]] = {}
         self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
         for rule in rules:
@@ -92,24 +92,28 @@ class FraudRuleSet:
         self._lengths = {(network.version, network.prefixlen) for network in self._networks}
 
     def __bool__(self) -> bool:
-        return bool(self._listed or self._networks or self._velocities)
+        return bool(self._by_value or self._networks or self._velocities)
 
     def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
         return [
             rule
-            for whose in (None, merchant_id)
-            for rule in self._velocities.get((kind, whose), ())
+            for owner in (None, merchant_id)
+            for rule in self._velocities.get((kind, owner), ())
         ]
 
     def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
-        """Return the denial of the matching rule with the highest score, the oldest of equals.
+        """Return the denial of the matching rule with the highest score, or None.
 
-        None where no rule matches.
+        Among equal scores, the oldest rule decides.
         """
-        met = [rule for rule in self._matching(subject) if _concerns(rule, subject.merchant_id)]
-        if not met:
+        matches = [
+            rule
+            for rule in self._matching_rules(subject)
+            if rule.merchant_id in (None, subject.merchant_id)
+        ]
+        if not matches:
             return None
-        worst = max(met, key=lambda rule: (rule.score, -rule.id))
+        worst = max(matches, key=lambda rule: (rule.score, -rule.id))
         return FraudDenial(
             rule_id=worst.id,
             code=worst.code,
@@ -124,11 +128,11 @@ class FraudRuleSet:
         elif rule.kind is FraudRuleKind.ADDRESS:
             self._networks.setdefault(parse_ip_network(rule.value or ""), []).append(rule)
         else:
-            self._listed.setdefault((rule.kind, rule.value), []).append(rule)
+            self._by_value.setdefault((rule.kind, rule.value), []).append(rule)
 
-    def _matching(self, subject: FraudSubject) -> Iterator[FraudRule]:
-        for looked_up in _lookups(subject):
-            yield from self._listed.get(looked_up, ())
+    def _matching_rules(self, subject: FraudSubject) -> Iterator[FraudRule]:
+        for key in _lookup_keys(subject):
+            yield from self._by_value.get(key, ())
         if subject.address == UNREADABLE_ADDRESS:
             for rules in self._networks.values():
                 yield from rules
@@ -143,7 +147,7 @@ class FraudRuleSet:
                     yield rule
 
 
-def _lookups(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
+def _lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
     if subject.country is not None:
         yield FraudRuleKind.COUNTRY, subject.country
     yield FraudRuleKind.PAYER, subject.payer_uid
@@ -151,7 +155,3 @@ def _lookups(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]
         email = subject.email.lower()
         yield FraudRuleKind.EMAIL, email
         yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches a whole domain
-
-
-def _concerns(rule: FraudRule, merchant_id: int) -> bool:
-    return rule.merchant_id is None or rule.merchant_id == merchant_id

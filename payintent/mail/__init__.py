@@ -1,1 +1,1 @@
-"""E-mail: what is sent, sealed while it waits, and sent by a mail server."""
+"""E-mail: a sealed outbox, and delivery through a mail server."""

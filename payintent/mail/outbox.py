@@ -1,4 +1,4 @@
-"""Puts mail into the outbox, sealed, in the transaction of what it tells."""
+"""Adding of sealed mail to the outbox, in the transaction of the event that it reports."""
 
 from uuid import UUID
 
@@ -14,6 +14,6 @@ from payintent.storage.database import Tx
 async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
 ) -> None:
-    """Store a mail to be sent once the transaction is committed."""
+    """Store a mail, which is sent after the transaction commits."""
     sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
     await mails.add_sealed(tx, mail_id, kind, sealed)

@@ -1,4 +1,4 @@
-"""Sends the mail that is due: what the server takes is forgotten, what it refuses for good too."""
+"""Delivery of due mail: mail that is sent or permanently rejected is deleted."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from email.message import EmailMessage
@@ -19,14 +19,14 @@ from payintent.storage.mails import MailRecord
 
 _log = get_logger("mail")
 _BATCH = 10
-_LEASE_S = 900  # ten mails, at most four steps with the server each
+_LEASE_S = 900  # ten mails, with at most four steps each
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
-#: Writes the receipt of a payment; None where there is nobody to send it to.
+#: Composes the receipt of a payment; returns None if it has no recipient.
 ComposeReceipt = Callable[[UUID], Awaitable[Mail | None]]
 
 
 class MailSender:
-    """Sends what is due through one server; several workers share the work."""
+    """Sends due mail through the mail server; several workers can share the outbox."""
 
     def __init__(
         self,
@@ -43,21 +43,25 @@ class MailSender:
         self._compose_receipt = compose_receipt
 
     async def step(self) -> bool:
-        """Send a handful; True where there may be more."""
-        claimed = await mails.claim_due(self._database, _BATCH, _LEASE_S)
-        written = [(record, await self._write(record)) for record in claimed]
-        sendable = [(record, mail) for record, mail in written if isinstance(mail, EmailMessage)]
-        if sendable:
-            results = await self._client.send([message for _, message in sendable])
-            await self._note([record for record, _ in sendable], results)
-        unsent = [(record, why) for record, why in written if isinstance(why, SendResult)]
-        await self._note([record for record, _ in unsent], [result for _, result in unsent])
-        return len(claimed) == _BATCH
+        """Send a batch; return whether there may be more."""
+        records = await mails.claim_due(self._database, _BATCH, _LEASE_S)
+        messages = list[EmailMessage]()
+        to_send = list[MailRecord]()
+        for record in records:
+            message = await self._compose(record)
+            if isinstance(message, SendResult):
+                await self._finish([record], [message])
+            else:
+                messages.append(message)
+                to_send.append(record)
+        if messages:
+            await self._finish(to_send, await self._client.send(messages))
+        return len(records) == _BATCH
 
-    async def _write(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Write a mail, or say why there is none to send: no mail holds up the others."""
+    async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
+        """Compose a mail; return a result instead of an error, so no mail blocks the others."""
         try:
-            mail = await self._read(record)
+            mail = await self._load(record)
             if mail is None:
                 return SendResult(SendOutcome.NEEDLESS)
             return compose(mail, self._sender, str(record.id))
@@ -66,20 +70,21 @@ class MailSender:
         except EncryptionKeyError as error:  # this process may have an older key ring
             return SendResult(SendOutcome.LATER, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
-            raise  # which is about all of them, and the step is deferred
-        except Exception as error:  # noqa: BLE001 - a fault of ours, met by this mail alone
+            raise  # affects all mails; the step is repeated later
+        except Exception as error:  # noqa: BLE001 - a defect that affects one mail
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.LATER, type(error).__name__)
 
-    async def _read(self, record: MailRecord) -> Mail | None:
+    async def _load(self, record: MailRecord) -> Mail | None:
         if record.kind is MailKind.RECEIPT:
             assert record.payment_id is not None  # noqa: S101 - mail_content
             return await self._compose_receipt(record.payment_id)
         assert record.sealed is not None  # noqa: S101 - mail_content
-        opened = self._encryption.decrypt(record.sealed, mail_context(record.id))
-        return msgspec.json.decode(opened, type=Mail)
+        content = self._encryption.decrypt(record.sealed, mail_context(record.id))
+        return msgspec.json.decode(content, type=Mail)
 
-    async def _note(self, records: Sequence[MailRecord], results: Sequence[SendResult]) -> None:
+    async def _finish(self, records: Sequence[MailRecord], results: Sequence[SendResult]) -> None:
+        """Delete mail that needs no further attempt, and schedule the next attempt of the rest."""
         done: list[UUID] = []
         for record, result in zip(records, results, strict=True):
             wait_s = next_mail_wait_s(record.attempts)

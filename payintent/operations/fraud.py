@@ -1,12 +1,9 @@
-"""Fraud rules, lists and velocities, and the denials they caused."""
+"""Operations on fraud rules and on the denials that they caused."""
 
 import re
-from dataclasses import dataclass
-from datetime import datetime
 from ipaddress import ip_network
 from typing import Annotated, ClassVar
 
-from payintent.domain import ids
 from payintent.domain.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
 from payintent.email_address import to_comparable
@@ -20,6 +17,7 @@ from payintent.operations.validation import (
 )
 from payintent.storage import fraud
 from payintent.storage.database import Tx
+from payintent.storage.fraud import FraudDecisionRecord
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _EMAIL = re.compile(r"[^\s@]*@[^\s@]+")
@@ -37,47 +35,33 @@ _DEFAULT_CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FraudDecisionView:
-    id: str
-    merchant_id: int
-    payment_id: str | None
-    rule_id: int
-    code: str
-    level: str
-    score: int
-    decided_at: datetime
-
-
 class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Deny what a list matches, or what comes too often.
+    """Deny buyers by a blocked value, or by a velocity.
 
-    Too often is more than `count_max` times in `window_s` seconds.
+    A velocity allows `count_max` payments or selections in `window_s` seconds.
     """
 
     action: ClassVar[str] = "fraud.add"
     kind: Annotated[
         FraudRuleKind,
-        argument("What is compared; a velocity counts how often a payer or an address comes."),
+        argument("The kind of value to compare; a velocity counts by payer or address."),
     ]
     value: Annotated[
-        str | None, argument("What a list matches: JP, buyer-1, @spam.test, 192.0.2.0/24.")
+        str | None, argument("The blocked value: JP, buyer-1, @spam.test, 192.0.2.0/24.")
     ] = None
     count_max: Annotated[
-        int | None, option("Of a velocity: how many are let through.", name="count")
+        int | None, option("For a velocity: the allowed number.", name="count")
     ] = None
-    window_s: Annotated[int | None, option("Of a velocity: within how many seconds.")] = None
+    window_s: Annotated[int | None, option("For a velocity: the window in seconds.")] = None
     merchant_id: Annotated[
-        int | None, option("For one merchant; left out: for all.", name="merchant")
+        int | None, option("A merchant. Default: all merchants.", name="merchant")
     ] = None
-    code: Annotated[
-        str | None, option("The code that callers get; left out: one that fits the kind.")
-    ] = None
-    level: Annotated[RiskLevel, option("The risk level that callers get.")] = RiskLevel.HIGH
+    code: Annotated[str | None, option("The code that callers receive. Default: by kind.")] = None
+    level: Annotated[RiskLevel, option("The risk level that callers receive.")] = RiskLevel.HIGH
     score: Annotated[
         int,
         option(
-            "The risk score; of several rules that match, the highest one decides.",
+            "The risk score; the matching rule with the highest score decides.",
             min=0,
             max=_SCORE_MAX,
         ),
@@ -86,7 +70,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
-            raise BadRequestError("code has capital letters, digits and underscores")
+            raise BadRequestError("code must consist of capital letters, digits and underscores")
         if not 0 <= self.score <= _SCORE_MAX:
             raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
         if self.kind in VELOCITIES:
@@ -96,7 +80,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
-            raise BadRequestError("a velocity has count_max and window_s, and no value")
+            raise BadRequestError("a velocity needs count_max and window_s, and no value")
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
             raise BadRequestError(
                 f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
@@ -104,20 +88,20 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise BadRequestError("a list has a value, no count_max and no window_s")
+            raise BadRequestError("count_max and window_s are only for velocities")
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
             raise BadRequestError(f"value has 1 to {_VALUE_MAX} characters")
         if self.kind is FraudRuleKind.COUNTRY:
             check_viewer_country(self.value)
         if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
-            raise BadRequestError("value is an e-mail address, or @ and a domain")
+            raise BadRequestError("value must be an e-mail address, or @ and a domain")
         if self.kind is FraudRuleKind.ADDRESS:
             _check_network(self.value)
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Add the rule; all processes use it within seconds."""
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
-            raise ConflictError(f"there are at most {fraud.RULES_MAX} rules in force")
+            raise ConflictError(f"there can be at most {fraud.RULES_MAX} active rules")
         value = (
             to_comparable(self.value)
             if self.value and self.kind is FraudRuleKind.EMAIL
@@ -138,7 +122,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
 
 class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
-    """List the rules in force."""
+    """List the active rules."""
 
     action: ClassVar[str] = "fraud.list"
     columns = (
@@ -151,51 +135,35 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
 
 
 class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Put a rule out of force."""
+    """Deactivate a rule."""
 
     action: ClassVar[str] = "fraud.remove"
     is_destructive: ClassVar[bool] = True
     rule_id: Annotated[int, argument("The rule's number.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
-        """Remove the rule; its past decisions stay."""
-        removed = (
-            await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
-        )
-        if removed is None:
+        rule = await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
+        if rule is None:
             raise NotFoundError(f"no fraud rule {self.rule_id}")
-        return removed
+        return rule
 
 
-class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw_only=True):
-    """List what was denied, newest first."""
+class ListFraudDecisions(ReadOperation[list[FraudDecisionRecord]], frozen=True, kw_only=True):
+    """List denials, newest first."""
 
     action: ClassVar[str] = "fraud.decisions"
     columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
     merchant_id: OfMerchantId = None
     limit: ListLimit = 20
 
-    async def read(self, context: OperationContext) -> list[FraudDecisionView]:
+    async def read(self, context: OperationContext) -> list[FraudDecisionRecord]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        decisions = await fraud.list_decisions(context.reading, self.merchant_id, self.limit)
-        return [
-            FraudDecisionView(
-                id=str(decision.id),
-                merchant_id=decision.merchant_id,
-                payment_id=decision.payment_id and ids.format_id(ids.PAYMENT, decision.payment_id),
-                rule_id=decision.rule_id,
-                code=decision.code,
-                level=decision.level,
-                score=decision.score,
-                decided_at=decision.decided_at,
-            )
-            for decision in decisions
-        ]
+        return await fraud.list_decisions(context.reading, self.merchant_id, self.limit)
 
 
 def _check_network(value: str) -> None:
     try:
         ip_network(value)
     except ValueError as error:
-        raise BadRequestError(f"value is no address or network: {error}") from error
+        raise BadRequestError(f"value is not an address or network: {error}") from error

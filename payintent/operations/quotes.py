@@ -52,7 +52,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
             setup.payable,
             self.country,
             None,
-            await PolicyCache(context.database, kept_s=0).restrictions(),
+            await PolicyCache(context.database, max_age_s=0).restrictions(),
         )
         unavailable_ids = await accounts.unavailable()
         return [

@@ -13,7 +13,7 @@ from payintent.domain.fraud import (
     FraudSubject,
 )
 from payintent.domain.ip_address import client_address_key
-from payintent.domain.payment import CreatePaymentRequest, Payment
+from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
 from payintent.email_address import to_comparable
 from payintent.encryption import Encryption
 from payintent.log import get_logger
@@ -117,6 +117,7 @@ class FraudScreening:
                 subject.payer_uid,
                 rule.window_s or 0,
                 rule.count_max or 1,
+                list(PaymentStatus),
             )
             for rule in velocities
         }

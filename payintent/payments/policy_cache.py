@@ -1,4 +1,4 @@
-"""Restrictions and fraud rules, cached in this process for a second at most."""
+"""A cache of restrictions and fraud rules in this process."""
 
 import time
 from collections.abc import Callable
@@ -11,17 +11,19 @@ from payintent.ttl_cache import TtlCache
 
 
 class PolicyCache:
-    """Reads restrictions and rules when they are used and the cached values are too old."""
+    """Restrictions and rules that are at most `max_age_s` old when they are used."""
 
     def __init__(
         self,
         database: Database,
-        kept_s: float,
+        max_age_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._rules = TtlCache(self._read_rules, FraudRuleSet(), kept_s, monotonic)
-        self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)
+        self._rules = TtlCache(self._refresh_rules, FraudRuleSet(), max_age_s, monotonic)
+        self._restrictions = TtlCache(
+            self._refresh_restrictions, Restrictions(), max_age_s, monotonic
+        )
 
     async def rules(self) -> FraudRuleSet:
         return await self._rules.get()
@@ -29,15 +31,15 @@ class PolicyCache:
     async def restrictions(self) -> Restrictions:
         return await self._restrictions.get()
 
-    async def _read_restrictions(self, previous: Restrictions) -> Restrictions:
+    async def _load_restrictions(self, previous: Restrictions) -> Restrictions:
         del previous
         return restrictions.active_restrictions(
             await restrictions.list_restrictions(self._database)
         )
 
-    async def _read_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
-        """Read the rules only if their version has changed: they may be many."""
-        mark = await fraud.rules_version(self._database)
-        if mark == previous.mark:
+    async def _load_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
+        """Read the rules only if their version has changed, because there may be many."""
+        version = await fraud.rules_version(self._database)
+        if version == previous.version:
             return previous
-        return FraudRuleSet(await fraud.list_rules(self._database), mark)
+        return FraudRuleSet(await fraud.list_rules(self._database), version)

@@ -1,29 +1,27 @@
-"""Restrictions and fraud rules, the denials they caused, and the counts that rules need."""
+"""Fraud rules, the denials that they caused, and the counts that velocities need."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.fraud import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
-from payintent.domain.payment import PaymentStatus
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.rows import build
 
 RULES_MAX = 10_000
-_COUNT_LOCKS = 7_001  # the first number of our advisory locks on counters
+_COUNT_LOCKS = 7_001  # the first key of the advisory locks on counters
 
-_RULE_COLUMNS = """
-    id, kind, merchant_id, value, count_max, window_s, code, level, score
-"""
+_RULE_COLUMNS = " id, kind, merchant_id, value, count_max, window_s, code, level, score "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDecisionRecord:
-    """One denial as it is stored."""
-
     id: UUID
     merchant_id: int
-    payment_id: UUID | None
+    payment_id: str | None
     rule_id: int
     code: str
     level: str
@@ -32,7 +30,7 @@ class FraudDecisionRecord:
 
 
 async def list_rules(database: Executor) -> list[FraudRule]:
-    """List the rules in force."""
+    """List the active rules."""
     rows = await database.fetch(
         "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
     )
@@ -40,22 +38,22 @@ async def list_rules(database: Executor) -> list[FraudRule]:
 
 
 async def rules_version(database: Executor) -> str:
-    """Return a text that identifies the set of rules in force; a rule never changes in place."""
+    """Return a text that identifies the set of active rules; rules never change in place."""
     row = await database.row(
-        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS mark FROM fraud_rule WHERE enabled"
+        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS version FROM fraud_rule WHERE enabled"
     )
-    return (row["mark"] if row else None) or ""
+    return (row["version"] if row else None) or ""
 
 
 async def count_rules(tx: Tx) -> int:
-    """Count the rules in force; a concurrent insert waits for this transaction."""
+    """Count the active rules; concurrent inserts wait for this transaction."""
     await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
-    row = await tx.row("SELECT count(*) AS found FROM fraud_rule WHERE enabled")
-    return row["found"] if row else 0
+    row = await tx.row("SELECT count(*) AS count FROM fraud_rule WHERE enabled")
+    return row["count"] if row else 0
 
 
 async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
-    """Store a new rule; the database assigns its `id`."""
+    """Add a rule; the database assigns its `id`."""
     row = await tx.row(
         """
         INSERT INTO fraud_rule (kind, merchant_id, value, count_max, window_s, code, level, score)
@@ -76,7 +74,7 @@ async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
 
 
 async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
-    """Remove a rule from force; its row stays, because decisions refer to it."""
+    """Deactivate a rule; its row stays, because decisions refer to it."""
     row = await tx.row(
         "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
         rule_id,
@@ -91,7 +89,7 @@ async def record_denial(
     payment_id: UUID | None,
     denial: FraudDenial,
 ) -> None:
-    """Store a denial; for a checkout that repeats its request only the first one."""
+    """Store a denial; a payment's further denials by the same rule are ignored."""
     await database.fetch(
         """
         INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
@@ -123,23 +121,35 @@ async def list_decisions(
         merchant_id,
         limit,
     )
-    return [FraudDecisionRecord(**row) for row in rows]
+    return [
+        build(
+            FraudDecisionRecord,
+            row,
+            payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
+        )
+        for row in rows
+    ]
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Serialize counting and adding for one counter until commit (`LockTimeoutError`)."""
+    """Serialize the transactions that count and add to a counter (`LockTimeoutError`)."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
     )
 
 
 async def count_payments(
-    database: Executor, merchant_id: int, payer_uid: str, window_s: int, enough: int
+    database: Executor,
+    merchant_id: int,
+    payer_uid: str,
+    window_s: int,
+    count_max: int,
+    statuses: Sequence[str],
 ) -> int:
-    """Count a payer's payments within a time window, up to `enough`."""
+    """Count a payer's payments within a time window, up to `count_max`."""
     row = await database.row(
         """
-        SELECT count(*) AS found
+        SELECT count(*) AS count
         FROM (
             SELECT
             FROM unnest($5::text[]) AS c (currency)
@@ -152,27 +162,31 @@ async def count_payments(
                     AND created_at > clock() - $3 * interval '1 second'
                 ORDER BY created_at DESC, id DESC NULLS LAST
                 LIMIT $4
-            ) one
+            ) p
             LIMIT $4
         ) recent
         """,
         merchant_id,
         payer_uid,
         window_s,
-        enough,
+        count_max,
         list(CURRENCIES),
-        list(PaymentStatus),
+        statuses,
     )
-    return row["found"] if row else 0
+    return row["count"] if row else 0
 
 
 async def count_attempts(
-    database: Executor, address_digest: bytes, merchant_id: int | None, window_s: int, enough: int
+    database: Executor,
+    address_digest: bytes,
+    merchant_id: int | None,
+    window_s: int,
+    count_max: int,
 ) -> int:
-    """Count an address's selections within a time, at one merchant or all, up to `enough`."""
+    """Count an address's selections within a window, up to `count_max`; None: at all merchants."""
     row = await database.row(
         """
-        SELECT count(*) AS found
+        SELECT count(*) AS count
         FROM (
             SELECT FROM buyer_attempt
             WHERE address_digest = $1 AND (merchant_id = $2 OR $2::bigint IS NULL)
@@ -183,13 +197,12 @@ async def count_attempts(
         address_digest,
         merchant_id,
         window_s,
-        enough,
+        count_max,
     )
-    return row["found"] if row else 0
+    return row["count"] if row else 0
 
 
 async def add_attempt(database: Executor, address_digest: bytes, merchant_id: int) -> None:
-    """Store a selection that was allowed."""
     await database.fetch(
         "INSERT INTO buyer_attempt (address_digest, merchant_id) VALUES ($1, $2)",
         address_digest,
@@ -198,9 +211,9 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
 
 
 async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
-    """Delete old decisions, and attempts outside every rule's window, `limit` of each.
+    """Delete up to `limit` old decisions, and as many attempts outside every rule's window.
 
-    Returns the larger count of the two: where that is `limit`, there may be more.
+    Returns the larger of the two counts: if it equals `limit`, there may be more.
     """
     row = await database.row(
         """
@@ -224,12 +237,12 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
             ))
             RETURNING 1
         )
-        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS gone
+        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS deleted
         """,
         decisions_days,
         limit,
     )
-    return row["gone"] if row else 0
+    return row["deleted"] if row else 0
 
 
 def _rule(row: Row) -> FraudRule:

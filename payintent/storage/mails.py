@@ -1,4 +1,4 @@
-"""E-mail that waits to be sent; what was sent or given up is deleted."""
+"""The outbox of unsent mail; mail that was sent or given up is deleted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,22 +11,21 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """A mail that waits: a receipt by its payment, any other as it was sealed."""
+    """An unsent mail: a receipt refers to its payment, and other kinds have sealed content."""
 
     id: UUID
     kind: MailKind
     payment_id: UUID | None
     sealed: bytes | None = field(repr=False)
-    attempts: int  # this one is counted
+    attempts: int  # includes the current attempt
 
 
 async def add_sealed(tx: Tx, mail_id: UUID, kind: MailKind, sealed: bytes) -> None:
-    """Store a mail in the transaction of what it tells."""
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
 
 
 async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
-    """Claim what is due for so many seconds, the longest waiting first, and count the attempt."""
+    """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempt."""
     rows = await database.fetch(
         """
         UPDATE mail
@@ -48,7 +47,6 @@ async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRe
 
 
 async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
-    """Have a mail tried again in so many seconds."""
     await database.fetch(
         "UPDATE mail SET next_at = clock() + make_interval(secs => $2) WHERE id = $1",
         mail_id,
@@ -57,12 +55,11 @@ async def put_off(database: Executor, mail_id: UUID, wait_s: int) -> None:
 
 
 async def delete(database: Executor, mail_ids: Sequence[UUID]) -> None:
-    """Forget mail that was sent or given up."""
     await database.fetch("DELETE FROM mail WHERE id = ANY($1)", list(mail_ids))
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Forget mail that nothing has sent for days; returns how many."""
+    """Delete mail older than `KEPT_DAYS`; return the number of deleted mails."""
     rows = await database.fetch(
         """
         DELETE FROM mail
@@ -83,7 +80,7 @@ async def delete_old(database: Executor, limit: int) -> int:
 
 
 async def overdue_s(database: Executor) -> float:
-    """Return how long the mail that waits longest has waited, in seconds; 0 where none does."""
+    """Return the age of the oldest unsent mail in seconds, or 0 if there is none."""
     row = await database.row(
         "SELECT extract(epoch FROM clock() - min(created_at))::float8 AS age FROM mail"
     )
@@ -91,7 +88,7 @@ async def overdue_s(database: Executor) -> float:
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
-    """Lock sealed mail in the order of its ids, a batch at a time."""
+    """Lock a batch of sealed mail, in id order."""
     rows = await tx.fetch(
         """
         SELECT id, kind, payment_id, sealed, attempts
@@ -108,7 +105,7 @@ async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
 
 
 async def seal(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
-    """Store a mail encrypted with another key."""
+    """Replace a mail's sealed content, after a change of the encryption key."""
     await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
 
 

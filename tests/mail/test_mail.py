@@ -194,7 +194,7 @@ async def test_a_server_that_is_busy_is_asked_again_later_and_at_last_no_more(
     assert next_mail_wait_s(9) is None
     said = capsys.readouterr().out
     assert "mail_given_up" in said
-    assert "the server said 451" in said
+    assert "the server returned 451" in said
     assert "dee@shop" not in said
     assert server.received == []
 

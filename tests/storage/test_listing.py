@@ -118,7 +118,9 @@ async def test_counting_a_payers_latest_payments_reads_no_older_ones(
     since = (datetime.now(UTC) - START).total_seconds()
     for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
         asked = Recorder()
-        await fraud.count_payments(asked, world.merchant_id, payer, int(window_s), LIMIT)
+        await fraud.count_payments(
+            asked, world.merchant_id, payer, int(window_s), LIMIT, list(PaymentStatus)
+        )
         done = await plan(raw, asked)
         kinds = len(PaymentStatus) * len(CURRENCIES)
         assert rows_read(done) <= LIMIT * 2, payer
