@@ -1,4 +1,4 @@
-"""Captures: money that a gateway or a chain says it took."""
+"""Captures: money that a gateway or a chain has reported as received."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,6 @@ NO_CHARGES = Charges(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedCapture:
-    """A locked capture: what is left of it, and where it came from."""
-
     id: UUID
     account_id: int
     provider: str
@@ -28,19 +26,17 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    left_minor: int  # of `remaining_minor`, what no dispute holds
+    left_minor: int  # the part of `remaining_minor` that no dispute holds
     credited: bool
     chain: str | None
-    payer: bytes | None  # the sender's address on its chain, until it is forgotten
-    approval_above_minor: int | None  # more than this within a day needs a second operator
+    payer: bytes | None  # the sender's address on its chain, until it is deleted
+    approval_above_minor: int | None  # daily amount above which a second operator must approve
     token_decimals: int | None
-    merchant_approval_above: Decimal | None  # of its merchant in its currency, at a gateway
+    merchant_approval_above: Decimal | None  # the merchant's own threshold, at gateways only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCapture:
-    """A capture with its payment and session."""
-
+class CaptureRecord:
     id: UUID
     merchant_id: int | None
     payment_id: UUID | None
@@ -49,32 +45,30 @@ class FoundCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledCapture:
-    """Money of a settlement: a capture to keep, or one to give to its session."""
+    """The money of a settlement: a new capture, or an unknown capture to assign to its session."""
 
     id: UUID
     account_id: int
     reference: str
     origin: MoneyOrigin
-    currency: str  # for a chain transfer: its token's address, where the token has no symbol
+    currency: str  # for a chain transfer, the token's address until the symbol is looked up
     amount_minor: int
     credited: bool
     receipt_id: UUID | None = None  # of a chain transfer
-    adopted: bool = False  # it was kept before, without its session
+    adopted: bool = False  # already stored without its session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownCapture:
-    """A capture that was stored without a session."""
-
     id: UUID
-    merchant_id: int | None  # the owner of the account; None: the platform
+    merchant_id: int | None  # owner of the account; None for the platform
     at: datetime
 
 
 async def add_unknown(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> UnknownCapture | None:
-    """Store a capture of an unknown session; None where it was reported before."""
+    """Store a capture of an unknown session; returns None if it is already stored."""
     row = await tx.row(
         """
         WITH added AS (
@@ -97,27 +91,21 @@ async def add_unknown(
     )
     if row is None:
         return None
-    await ledger.add(
-        tx,
-        capture_entries(_unknown_money(row, account_id, capture), capture.amount_minor, NO_CHARGES),
-    )
-    return UnknownCapture(id=row["id"], merchant_id=row["merchant_id"], at=row["at"])
-
-
-def _unknown_money(row: Row, account_id: int, capture: Capture) -> CapturedMoney:
-    return CapturedMoney(
+    money = CapturedMoney(
         capture_id=row["id"],
         account_id=account_id,
         currency=capture.currency,
-        chain=None,  # transfers of chains are kept as such
+        chain=None,  # transfers on chains are not stored as unknown captures
         merchant_id=row["merchant_id"],
         credited=False,
     )
+    await ledger.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
+    return UnknownCapture(**row)
 
 
 async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
-    """Give locked captures to the sessions that they were taken for, which have appeared since."""
-    adopted = await tx.fetch(
+    """Assign locked captures to their sessions, which were stored after them."""
+    rows = await tx.fetch(
         """
         UPDATE capture c
         SET session_id = n.session_id, payment_id = n.payment_id, credited = n.credited
@@ -131,18 +119,18 @@ async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
         [capture.origin.payment_id for capture in captures],
         [capture.credited for capture in captures],
     )
-    assert len(adopted) == len(captures)  # noqa: S101 - no money is given to two sessions
+    assert len(rows) == len(captures)  # noqa: S101 - the captures are locked
 
 
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_free: bool
 ) -> bool:
-    """Tell whether a locked session has this capture already, and store the longer reference.
+    """Return whether a locked session already has this capture, and store the longer reference.
 
-    A reference that ends with a dot is the beginning of the gateway's own one, which not every
-    answer of a gateway contains. Unless it `is_free`, another capture has the reference.
+    A reference that ends with a dot is a prefix of the gateway's full reference, which not every
+    gateway response contains. `is_free` is False if a different capture has the reference.
     """
-    same = await tx.row(
+    capture = await tx.row(
         """
         SELECT id, reference
         FROM capture
@@ -155,17 +143,17 @@ async def complete_reference(
         session_id,
         reference,
     )
-    if same is not None and is_free and len(reference) > len(same["reference"]):
-        await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", same["id"], reference)
-    return same is not None
+    if capture is not None and is_free and len(reference) > len(capture["reference"]):
+        await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", capture["id"], reference)
+    return capture is not None
 
 
 async def add(
     tx: Tx, captures: Sequence[SettledCapture], entries: Sequence[LedgerEntry], at: datetime
 ) -> None:
-    """Keep captures that nobody reported before, with their entries in the ledger.
+    """Store new captures with their ledger entries.
 
-    Their chain transfers are kept already. The ledger has the currency that the capture is kept in.
+    Chain transfers must already be stored. Ledger entries get the currency of the stored capture.
     """
     if not captures:
         return
@@ -212,7 +200,7 @@ async def add(
     )
 
 
-async def find(tx: Tx, account_id: int, reference: str) -> FoundCapture | None:
+async def find(tx: Tx, account_id: int, reference: str) -> CaptureRecord | None:
     """Find a capture by its gateway's reference."""
     row = await tx.row(
         """
@@ -226,11 +214,10 @@ async def find(tx: Tx, account_id: int, reference: str) -> FoundCapture | None:
         account_id,
         reference,
     )
-    return FoundCapture(**row) if row else None
+    return CaptureRecord(**row) if row else None
 
 
 async def is_known(database: Executor, account_id: int, reference: str) -> bool:
-    """Tell whether a database has the capture of a gateway's reference."""
     row = await database.row(
         "SELECT FROM capture WHERE account_id = $1 AND reference = $2", account_id, reference
     )
@@ -238,20 +225,22 @@ async def is_known(database: Executor, account_id: int, reference: str) -> bool:
 
 
 async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
-    """Lock a capture that is to be refunded; its payment must be locked before."""
-    row = await tx.row(_HELD + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
+    """Lock a capture for a refund; the payment must already be locked."""
+    row = await tx.row(_LOCKED + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
     assert row is not None  # noqa: S101 - captures are never deleted
-    return _held(row)
+    return _locked_capture(row)
 
 
 async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
-    """Lock the capture that paid a payment, which is locked and was paid."""
-    row = await tx.row(_HELD + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id)
-    assert row is not None  # noqa: S101 - a payment that is PAID has one
-    return _held(row)
+    """Lock the capture that paid a locked payment."""
+    row = await tx.row(
+        _LOCKED + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id
+    )
+    assert row is not None  # noqa: S101 - the payment is paid
+    return _locked_capture(row)
 
 
-_HELD = """
+_LOCKED = """
     SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
         c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
@@ -270,24 +259,24 @@ _HELD = """
 """
 
 
-def _held(row: Row) -> LockedCapture:
+def _locked_capture(row: Row) -> LockedCapture:
     values = dict(row)
     for name in ("amount_minor", "reserved_minor", "remaining_minor", "left_minor"):
         values[name] = int(values[name])
     above = values["approval_above_minor"]
-    unknown_token = values["chain"] is not None and above is None
-    values["approval_above_minor"] = 0 if unknown_token else above and int(above)
+    is_unknown_token = values["chain"] is not None and above is None
+    values["approval_above_minor"] = 0 if is_unknown_token else above and int(above)
     return LockedCapture(**values)
 
 
 async def has_auto_refund(
     tx: Tx, merchant_id: int, capture_id: UUID, *, transfers_max: int
 ) -> bool:
-    """Tell whether a merchant refunds at once what belongs to no payment, and this came once more.
+    """Return whether the merchant's automatic refunds apply to a capture without a payment.
 
-    A transaction is in one block: where it was in another one before, the chain has moved it, and
-    it has brought its money once. A refund on a chain costs us gas: a person decides below its
-    token's floor, and beyond the first transfers of a session.
+    A transaction that also appears in an earlier block was moved by the chain and has brought its
+    money only once. Refunds on a chain cost gas, so an operator decides about amounts below the
+    token's minimum and about transfers of a session after the first `transfers_max`.
     """
     row = await tx.row(
         """

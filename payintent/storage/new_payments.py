@@ -1,4 +1,4 @@
-"""Payments as they are created: each with its key and its checkout id, in one statement."""
+"""Create payments with their idempotency keys and checkout ids in a single statement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from payintent.storage.batcher import LOCK_TIMEOUT_MS
 from payintent.storage.database import Executor
 
 _BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
-#: A key is free again after 24 hours.
-_CLAIM_AGAIN: LiteralString = """
+#: A key can be reused after 24 hours.
+_REUSE_KEY: LiteralString = """
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
             country = excluded.country, denial = NULL, created_at = excluded.created_at
@@ -35,10 +35,10 @@ _CREATE_BATCH: LiteralString = (
             (merchant_id, operation, key, request_hash, payment_id, country, created_at)
         SELECT merchant_id, 'create', key, request_hash, id, country, clock()
         FROM new"""
-    + _CLAIM_AGAIN
+    + _REUSE_KEY
     + """
         RETURNING i.payment_id AS id, i.created_at AS now
-    ), named AS (
+    ), added AS (
         INSERT INTO checkout (id, payment_id)
         SELECT new.checkout_id, new.id
         FROM claimed
@@ -61,10 +61,10 @@ _CREATE: LiteralString = (
             INSERT INTO idempotency AS i
                 (merchant_id, operation, key, request_hash, payment_id, country, created_at)
             VALUES ($2, 'create', $3, $4, $1, $5, clock())"""
-    + _CLAIM_AGAIN
+    + _REUSE_KEY
     + """
             RETURNING i.created_at AS now
-        ), named AS (
+        ), added AS (
             INSERT INTO checkout (id, payment_id)
             SELECT $6, $1 FROM claimed
         )
@@ -81,18 +81,16 @@ _CREATE: LiteralString = (
 
 @dataclass(frozen=True, slots=True)
 class NewPayment:
-    """A payment to be written, with the ids that it will have."""
-
     id: UUID
     checkout_id: str
     request: CreatePaymentRequest
 
 
 async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
-    """Write key, checkout and payment in one statement; return `created_at` and `expires_at`.
+    """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
-    Returns `None` if the key is taken and younger than 24 hours. Waits for another request with the
-    same key that has not committed, at most the lock timeout (`LockTimeoutError`).
+    Returns None if the key was used within 24 hours. If another request holds the key, this waits
+    until that request commits, up to the lock timeout (`LockTimeoutError`).
     """
     request, terms, sealing = new.request, new.request.terms, database.payer_sealing
     row = await database.row(
@@ -119,12 +117,12 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
 async def create_batch(
     database: Executor, batch: Sequence[NewPayment]
 ) -> list[tuple[datetime, datetime] | None]:
-    """Write payments as `create` does, in one statement; return its results in their order.
+    """Create payments with different keys in a single statement; see `create`.
 
-    No two have the same key. Waits briefly if another request holds one of the keys
-    (`LockTimeoutError`), so that the others are not held up; nothing is written then.
+    If another request holds a key, this waits only briefly (`LockTimeoutError`) and writes nothing,
+    so that the rest of the batch is not delayed.
     """
-    # Every batch claims keys in this order, so that batches never wait for each other.
+    # Sorted, so that batches cannot deadlock.
     ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
     requests = [new.request for new in ordered]
     terms = [request.terms for request in requests]

@@ -1,4 +1,4 @@
-"""Markers that tell whether a checkout has changed since the last look."""
+"""Change markers of checkouts, for pages that wait for an update."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -7,10 +7,10 @@ from payintent.storage.database import Executor
 
 
 async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return for each payment a text that changes whenever its checkout page would.
+    """Return a marker for each payment that changes whenever its checkout page changes.
 
-    It holds the payment's version, its session's state, and on a chain the transfers seen there.
-    The chain's head counts only once there is a transfer, whose confirmations it moves.
+    It contains the payment's version, the session's status, and the session's transfers on a chain.
+    The chain's head is included only if there is a transfer, because it changes the confirmations.
     """
     rows = await database.fetch(
         """

@@ -1,4 +1,4 @@
-"""Lists of a merchant's payments: newest first, at a constant cost whatever the filter."""
+"""List a merchant's payments, newest first, at a constant cost for every filter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
-from payintent.storage import payments, sessions
+from payintent.storage import payments
 from payintent.storage.database import Executor
 from payintent.storage.payments import PaymentSnapshot
 
@@ -19,15 +19,13 @@ _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
-    """Which of a merchant's payments to list; `before` is where the last page ended."""
-
     merchant_id: int
     statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
     currencies: tuple[str, ...] = tuple(CURRENCIES)
     payer_uid: str | None = None
     created_from: datetime | None = None  # inclusive
     created_to: datetime | None = None  # exclusive
-    before: tuple[datetime, UUID] | None = None
+    before: tuple[datetime, UUID] | None = None  # the end of the previous page
     limit: int = 20  # at most 101
 
 
@@ -39,15 +37,16 @@ _OF_KIND: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
-    """The newest payments of each of these merchants, merged in the order of the index that fits.
+    """Queries for the newest payments of each merchant in a list, one query for each index.
 
-    One upper bound, never two: a scan can start at only one, and might pick the other. Each index
-    of kinds holds one kind of one merchant in order: the newest of each are looked up and merged.
-    Nothing is NULL: each index has an order of its own, and only one fits.
+    Each query has a single upper bound, because an index scan can start at only one bound and the
+    planner might choose the wrong one. The indexes by currency and status are sorted per currency
+    and status, so the newest payments of each combination are looked up and merged. The NULLS order
+    selects the index: no column is NULL, and each index has an order of its own.
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
-        """Select from `merchants`, `limit` of each; $1 is for the caller."""
+        """Select `limit` payments of each of `merchants`; $1 is a parameter of `merchants`."""
         self.all: LiteralString = _newest(merchants, "", "created_at DESC, id DESC", limit)
         kinds: LiteralString = merchants + _KINDS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"
@@ -62,7 +61,7 @@ class NewestPayments:
         statuses: Sequence[PaymentStatus],
         payer_uid: str | None,
     ) -> tuple[LiteralString, Sequence[object]]:
-        """Return a query, and its arguments from $6 on."""
+        """Return the query for a filter and its arguments from $6."""
         kinds = list(currencies), list(statuses)
         if payer_uid is not None:
             return self.of_payer, (*kinds, payer_uid)
@@ -75,7 +74,7 @@ def _newest(
     source: LiteralString, condition: LiteralString, order: LiteralString, limit: LiteralString
 ) -> LiteralString:
     return (
-        "SELECT one.created_at, one.id FROM "
+        "SELECT n.created_at, n.id FROM "
         + source
         + """
     CROSS JOIN LATERAL (
@@ -91,8 +90,8 @@ def _newest(
         + " LIMIT "
         + limit
         + """
-    ) one
-    ORDER BY one.created_at DESC, one.id DESC
+    ) n
+    ORDER BY n.created_at DESC, n.id DESC
     LIMIT $5
 """
     )
@@ -103,21 +102,17 @@ def bounds(
     created_before: datetime | None,
     before: tuple[datetime, UUID] | None,
 ) -> tuple[datetime, datetime, UUID]:
-    """Return the values of $2 to $4: the lower bound, and the lower one of the upper bounds."""
+    """Return the values of $2 to $4: the lower bound, and the lower of the two upper bounds."""
     until = (created_before, UUID(int=0)) if created_before else _LAST
     return created_from or _FIRST, *min(until, before or _LAST)
 
 
-# A limit that is no parameter, of a page of 100 and one more, tells the planner how few rows there
-# will be: it then plans once for all calls, which is half of the cost of one.
+# A literal limit (a page of 100 payments and one more) tells the planner how few rows to expect. It
+# then uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
-# Looked up one by one: the planner may overestimate the length of a page.
+# LATERAL lookups by id, because the planner may overestimate the length of a page.
 _PAGE: LiteralString = (
-    """
-    SELECT clock() AS now,"""
-    + payments.COLUMNS
-    + ","
-    + sessions.COLUMNS
+    payments.SNAPSHOT
     + """
     FROM page
     CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = page.id LIMIT 1) p
@@ -128,14 +123,16 @@ _PAGE: LiteralString = (
 )
 
 
-async def list_payments(database: Executor, wanted: PaymentFilter) -> list[PaymentSnapshot]:
-    """List payments with their current sessions; what does not open as `payments.lock` gives it."""
-    query, more = NEWEST.choose(wanted.currencies, wanted.statuses, wanted.payer_uid)
+async def list_payments(database: Executor, payment_filter: PaymentFilter) -> list[PaymentSnapshot]:
+    """List payments; values that cannot be decrypted stay sealed."""
+    query, arguments = NEWEST.choose(
+        payment_filter.currencies, payment_filter.statuses, payment_filter.payer_uid
+    )
     rows = await database.fetch(
         "WITH page AS (" + query + ")" + _PAGE,
-        wanted.merchant_id,
-        *bounds(wanted.created_from, wanted.created_to, wanted.before),
-        wanted.limit,
-        *more,
+        payment_filter.merchant_id,
+        *bounds(payment_filter.created_from, payment_filter.created_to, payment_filter.before),
+        payment_filter.limit,
+        *arguments,
     )
-    return [payments.snapshot_of_many(row, database.payer_sealing) for row in rows]
+    return [payments.snapshot_from_row(row, database.payer_sealing) for row in rows]

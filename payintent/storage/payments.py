@@ -1,11 +1,11 @@
-"""Payments and their checkout ids."""
+"""Payments: read, lock and change them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, LiteralString, cast
 from uuid import UUID
 
 from payintent.domain.payment import FailureReason, Payment, PaymentStatus
@@ -22,8 +22,9 @@ COLUMNS = """
     p.receipt_id, p.failure_reason, p.refunded_amount, p.expires_at, p.paid_at, p.failed_at,
     p.expired_at, p.cancelled_at, p.created_at, p.updated_at
 """
+SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + sessions.COLUMNS
 _FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
-# Rows of this table are read most and by position, so columns and fields must agree in order.
+# Rows are converted by position, because this is the most frequent conversion.
 assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
@@ -35,24 +36,22 @@ _FAILURE_REASON = _FIELDS.index("failure_reason")
 
 @dataclass(frozen=True, slots=True)
 class PaymentSnapshot:
-    """A payment with its current session, at one moment of the database's clock."""
+    """A payment with its current session."""
 
     payment: Payment
     session: Session | None
-    now: datetime
+    now: datetime  # the database's time
 
 
 @dataclass(frozen=True, slots=True)
 class LockedPayments:
-    """Locked payments, and the database's clock when they were requested."""
-
     payments: list[Payment]
-    now: datetime
+    now: datetime  # the database's time, before the locks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentChange:
-    """What one transition writes; `None` leaves the column as it is."""
+    """The columns that a transition changes; None leaves a column unchanged."""
 
     id: UUID
     version: int  # as read under the lock
@@ -61,16 +60,13 @@ class PaymentChange:
     session_id: UUID | None = None
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
-    refunded: Decimal | None = None  # was reserved, and has been refunded
+    refunded: Decimal | None = None  # moved from the reserved to the refunded amount
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
-    """Read a payment and its current session."""
+    """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
     row = await database.row(
-        "SELECT clock() AS now,"
-        + COLUMNS
-        + ","
-        + sessions.COLUMNS
+        SNAPSHOT
         + """
         FROM payment p
         LEFT JOIN session s ON s.id = p.session_id
@@ -82,12 +78,8 @@ async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
-    """Read the payment that a checkout id gives access to."""
     row = await database.row(
-        "SELECT clock() AS now,"
-        + COLUMNS
-        + ","
-        + sessions.COLUMNS
+        SNAPSHOT
         + """
         FROM checkout c
         JOIN payment p ON p.id = c.payment_id
@@ -102,15 +94,9 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
 async def get_batch(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> list[PaymentSnapshot | None]:
-    """Read payments as `get` does, in one statement; gives what it gives, in their order.
-
-    What is sealed and does not open is given as `lock` gives it.
-    """
+    """Return payments in the order of their ids; values that cannot be decrypted stay sealed."""
     rows = await database.fetch(
-        "SELECT clock() AS now,"
-        + COLUMNS
-        + ","
-        + sessions.COLUMNS
+        SNAPSHOT
         + """
         FROM payment p
         LEFT JOIN session s ON s.id = p.session_id
@@ -119,22 +105,16 @@ async def get_batch(
         """,
         payment_ids,
     )
-    found = {row["id"]: snapshot_of_many(row, database.payer_sealing) for row in rows}
-    return [found.get(payment_id) for payment_id in payment_ids]
+    snapshots = {row["id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    return [snapshots.get(payment_id) for payment_id in payment_ids]
 
 
 async def find_by_checkouts(
     database: Executor, checkout_ids: Sequence[str]
 ) -> list[PaymentSnapshot | None]:
-    """Read payments as `find_by_checkout` does, in one statement and in their order.
-
-    What is sealed and does not open is given as `lock` gives it.
-    """
+    """Return payments in the order of their checkouts; see `get_batch`."""
     rows = await database.fetch(
-        "SELECT clock() AS now,"
-        + COLUMNS
-        + ","
-        + sessions.COLUMNS
+        SNAPSHOT
         + """
         FROM checkout c
         JOIN payment p ON p.id = c.payment_id
@@ -144,15 +124,15 @@ async def find_by_checkouts(
         """,
         checkout_ids,
     )
-    found = {row["checkout_id"]: snapshot_of_many(row, database.payer_sealing) for row in rows}
-    return [found.get(checkout_id) for checkout_id in checkout_ids]
+    snapshots = {row["checkout_id"]: snapshot_from_row(row, database.payer_sealing) for row in rows}
+    return [snapshots.get(checkout_id) for checkout_id in checkout_ids]
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
-    """Lock payments in the order of their ids, the order that every caller locks in.
+    """Lock payments in the order of their ids; all callers lock in this order.
 
-    E-mail and metadata that are sealed and do not open stay sealed, and the log names the payment:
-    money and time go on, whatever became of what the merchant wrote. `is_readable` tells.
+    An e-mail address or metadata that cannot be decrypted stays sealed and is logged, so that
+    settlement and expiry still work. `is_readable` reports it.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -166,11 +146,13 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
         """,
         sorted(payment_ids),
     )
-    return LockedPayments([_payment_of_many(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+    return LockedPayments(
+        [_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"]
+    )
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
-    """Lock PENDING payments past their deadline, oldest first; locked ones are skipped."""
+    """Lock PENDING payments past their deadline, oldest first; skips locked payments."""
     rows = await tx.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -184,24 +166,20 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
         limit,
     )
     return (
-        LockedPayments([_payment_of_many(row, tx.payer_sealing) for row in rows], rows[0]["now"])
+        LockedPayments([_payment_or_sealed(row, tx.payer_sealing) for row in rows], rows[0]["now"])
         if rows
         else None
     )
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments past their deadline whose session allows them to go on.
+    """Lock PROCESSING payments past their deadline that can expire or whose session must close.
 
-    Their session is still open (so it must be closed), has ended, or its gateway has been silent
-    for longer than `patience_s`. A session whose gateway answers that it is still deciding is
-    skipped, so that it blocks no other payment.
+    Their session is open, has ended, or its gateway has not answered for `patience_s`. Payments
+    whose gateway is still deciding are skipped, so that they do not block the queue.
     """
     rows = await tx.fetch(
-        "SELECT clock() AS now,"
-        + COLUMNS
-        + ","
-        + sessions.COLUMNS
+        SNAPSHOT
         + """
         FROM payment p
         JOIN session s ON s.id = p.session_id
@@ -216,7 +194,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
         limit,
         patience_s,
     )
-    return [snapshot_of_many(row, tx.payer_sealing) for row in rows]
+    return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
 
 
 async def oldest_processing_s(database: Executor) -> float:
@@ -234,7 +212,7 @@ async def oldest_processing_s(database: Executor) -> float:
 
 
 async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
-    """Write changes; a payment whose version differs from the one read is not written."""
+    """Write changes and return the payments; skips payments whose version has changed."""
     rows = await tx.fetch(
         """
         UPDATE payment p
@@ -265,18 +243,18 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
         [change.failure_reason for change in changes],
         [change.refunded for change in changes],
     )
-    return [_payment_of_many(row, tx.payer_sealing) for row in rows]
+    return [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
-    """Return how much of a locked payment is reserved for refunds."""
+    """Return the amount of a locked payment that is reserved for refunds."""
     row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
-    assert row is not None  # noqa: S101 - it is locked
+    assert row is not None  # noqa: S101 - the payment is locked
     return row["reserved_amount"]
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
-    """Store the e-mails that buyers entered; each replaces the merchant's (spec 2.2)."""
+    """Store buyers' e-mail addresses, which replace the merchant's (spec section 2.2)."""
     await tx.fetch(
         """
         UPDATE payment p
@@ -293,14 +271,14 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
 
 
 def is_readable(payment: Payment) -> bool:
-    """Tell whether a payment, read as one of many, has nothing that did not open."""
+    """Return whether everything in a payment could be decrypted."""
     return not (is_sealed(payment.payer_email) or is_sealed(payment.metadata))
 
 
-def snapshot_of_many(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
-    """Build a payment as `lock` gives it, and its session, from a row with the columns of both."""
+def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+    """Build a snapshot from a row of `SNAPSHOT`; values that cannot be decrypted stay sealed."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
-    return PaymentSnapshot(_payment_of_many(row, payer_sealing), session, row["now"])
+    return PaymentSnapshot(_payment_or_sealed(row, payer_sealing), session, row["now"])
 
 
 def _snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
@@ -310,8 +288,8 @@ def _snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     return PaymentSnapshot(_payment(row, email, metadata), session, row["now"])
 
 
-def _payment_of_many(row: Row, payer_sealing: PayerSealing) -> Payment:
-    """Leave sealed what does not open, so that it touches no other payment."""
+def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
+    """Build a payment; values that cannot be decrypted stay sealed."""
     email, metadata = row["payer_email"], row["metadata"]
     try:
         metadata = payer_sealing.metadata(row["id"], metadata)

@@ -1,4 +1,4 @@
-"""Sessions: attempts to pay at a gateway, with their frozen quotes and their status (`life`)."""
+"""Sessions: payment attempts at gateways, with their frozen quotes and status (`life`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
-_SHOWN_MAX = 1_000
-_DECIDABLE_MAX = 1_000  # sessions of a chain in one pass
-# Prefixed names, so that they can be selected beside a payment's in one row.
+_LISTED_MAX = 1_000
+_DECIDABLE_MAX = 1_000  # sessions of a chain per pass
+# Prefixed, so that a row can also have the columns of a payment.
 COLUMNS = """
     s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
     s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
@@ -35,17 +35,16 @@ class DueSession:
 
     session: Session
     now: datetime
-    has_returned: bool  # the buyer has come back from the gateway's page
+    has_returned: bool  # the buyer has returned from the gateway's page
 
 
 async def find_account_id(database: Executor, session_id: UUID) -> int | None:
-    """Find the account of a session; None where there is none of this id."""
     row = await database.row("SELECT account_id FROM session WHERE id = $1", session_id)
     return row["account_id"] if row else None
 
 
 async def find_running(database: Executor, account_id: int, reference: str) -> UUID | None:
-    """Find a session that has not ended, by the reference that its gateway gave it."""
+    """Find a session that has not ended by its gateway's reference."""
     row = await database.row(
         """
         SELECT id
@@ -60,7 +59,6 @@ async def find_running(database: Executor, account_id: int, reference: str) -> U
 
 
 async def get(database: Executor, session_id: UUID) -> Session | None:
-    """Read a session; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)
     return from_row(row) if row else None
 
@@ -77,20 +75,20 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session
         LIMIT $2
         """,
         payment_id,
-        _SHOWN_MAX,
+        _LISTED_MAX,
     )
     return [from_row(row) for row in rows]
 
 
 async def lock(tx: Tx, session_id: UUID) -> Session:
-    """Lock a session; its payment must be locked before."""
+    """Lock a session; the payment must already be locked."""
     row = await tx.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1 FOR UPDATE", session_id)
     assert row is not None  # noqa: S101 - sessions are never deleted
     return from_row(row)
 
 
-async def mark_open(tx: Tx, answered: Sequence[Session]) -> None:
-    """Mark sessions as open, with their gateways' answers to their creation."""
+async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
+    """Mark sessions as open and store the references and next actions from their gateways."""
     await tx.fetch(
         """
         UPDATE session s
@@ -100,14 +98,14 @@ async def mark_open(tx: Tx, answered: Sequence[Session]) -> None:
         FROM unnest($1::uuid[], $2::text[], $3::json[]) AS a (id, reference, next_action)
         WHERE s.id = a.id
         """,
-        [session.id for session in answered],
-        [session.reference for session in answered],
-        [session.next_action for session in answered],
+        [session.id for session in created],
+        [session.reference for session in created],
+        [session.next_action for session in created],
     )
 
 
 async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
-    """Mark sessions as closing and due now: the inquiry loop asks their gateways to close them."""
+    """Mark sessions as closing and due, so that the inquiry loop closes them at their gateways."""
     await tx.fetch(
         """
         UPDATE session
@@ -120,14 +118,14 @@ async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> No
 
 
 async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
-    """Count an attempt of each session that was declined."""
+    """Increment the number of declined attempts of each session."""
     await tx.fetch(
         "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
     )
 
 
 async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
-    """End sessions, each with its outcome, on the word of a gateway or a chain."""
+    """End sessions with the outcomes that a gateway or a chain has reported."""
     await tx.fetch(
         """
         UPDATE session s
@@ -144,7 +142,7 @@ async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) ->
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueSession]:
-    """Claim sessions that are due for an inquiry, until the lease ends."""
+    """Claim sessions that are due for an inquiry until the lease expires."""
     rows = await database.fetch(
         """
         UPDATE session s
@@ -171,7 +169,7 @@ async def claim_due(
 
 
 async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
-    """Schedule the next inquiry; None stops them. A session that has changed keeps its own."""
+    """Schedule the next inquiry unless the session has changed; None stops the inquiries."""
     await database.fetch(
         """
         UPDATE session
@@ -186,7 +184,6 @@ async def schedule_inquiry(database: Executor, session: Session, wait_s: float |
 
 
 async def clear_silence(database: Executor, session_id: UUID) -> None:
-    """Record that a gateway has answered about a session."""
     await database.fetch(
         """
         UPDATE session
@@ -198,7 +195,7 @@ async def clear_silence(database: Executor, session_id: UUID) -> None:
 
 
 async def mark_silent(database: Executor, session_id: UUID) -> None:
-    """Record since when a gateway that was asked to close a session has not answered."""
+    """Record that a gateway has not answered the request to close a session."""
     await database.fetch(
         """
         UPDATE session
@@ -210,7 +207,10 @@ async def mark_silent(database: Executor, session_id: UUID) -> None:
 
 
 async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
-    """Tell whether a chain is watched, and its blocks after `past` are final or shown by two."""
+    """Return whether a chain is watched and has been read past a time.
+
+    Its blocks count if they are final, or if two endpoints agree on them.
+    """
     row = await database.row(
         """
         SELECT k.chain
@@ -224,7 +224,7 @@ async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
 
 
 async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
-    """Record that the buyer has come back; False within `every_s` seconds of the last time."""
+    """Record the buyer's return; returns False if the last return is less than `every_s` ago."""
     row = await database.row(
         """
         UPDATE session
@@ -240,7 +240,7 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
 
 
 async def note_form_shown(database: Executor, session_id: UUID) -> bool:
-    """Record that the page shows the gateway's form; False if it was shown before."""
+    """Record that the page shows the gateway's form; returns False if it was shown before."""
     row = await database.row(
         """
         UPDATE session
@@ -254,18 +254,17 @@ async def note_form_shown(database: Executor, session_id: UUID) -> bool:
 
 
 async def request_inquiry(database: Executor, session_id: UUID) -> None:
-    """Make a session due for an inquiry now."""
     await database.fetch(
         "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
     )
 
 
 async def request_chain_inquiries(database: Executor, chain: str) -> None:
-    """Make a chain's sessions due for an inquiry that can be decided by now.
+    """Request inquiries for a chain's sessions that can be decided now.
 
-    Past their deadline by final blocks, or by what two endpoints have shown where no transfer was
-    ever seen of them; before it where the buyer's own transactions have failed. It waits for no
-    lock: a session that is locked now comes with the next call.
+    After the deadline, this needs final blocks past it, or blocks that two endpoints agree on if no
+    transfer of the session was ever seen. Before the deadline, the buyer's own transactions must
+    have failed. Locked sessions are skipped until the next call.
     """
     await database.fetch(
         """
