@@ -1,6 +1,4 @@
-"""A callback secret: made, encrypted for its merchant, and shown once."""
-
-from uuid import UUID
+"""Creation of callback secrets."""
 
 from payintent.encryption import callback_secret_context
 from payintent.operations.base import OperationContext
@@ -10,8 +8,8 @@ from payintent.webhooks import signature
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    """Make a secret and store it encrypted; returns its text, `whsec_…`, this once."""
-    secret_id: UUID = tx.id_generator.new_id()
+    """Add a secret, stored encrypted; return its text, `whsec_…`, which is shown only once."""
+    secret_id = tx.id_generator.new_id()
     secret = signature.new_key()
     encryption_context = callback_secret_context(merchant_id, secret_id)
     sealed = context.encryption.encrypt(secret, encryption_context)

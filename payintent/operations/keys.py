@@ -1,4 +1,4 @@
-"""API keys of merchants: issued, listed, revoked."""
+"""Operations that issue, list and revoke merchants' API keys."""
 
 import secrets as chance
 from dataclasses import dataclass
@@ -23,34 +23,34 @@ from payintent.storage.database import Tx
 
 @dataclass(frozen=True, slots=True)
 class IssuedApiKey:
-    """A new API key, shown this once."""
+    """A new API key, which is shown only once."""
 
     merchant_id: int
     api_key: str
-    callback_secret: str | None = None  # of a test side that was made for the key
+    callback_secret: str | None = None  # of a test side that was created for the key
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
-    """Issue another API key; prints it, this once."""
+    """Issue an API key and show it, only once."""
 
     action: ClassVar[str] = "key.issue"
     merchant_id: MerchantId
     name: Purpose = ""
-    test: Annotated[
-        bool, option("A key of its test side, sk_test_…, which is made where it is missing.")
-    ] = False
+    test: Annotated[bool, option("A test key, sk_test_…; the test side is created if needed.")] = (
+        False
+    )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, where the key would be shown to the holder of one token alone."""
+        """Return True over HTTP, so that a stolen token is not enough to obtain a key."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         kind = "test key" if self.test else "API key"
         return [
-            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another {kind}"
+            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets a new {kind}"
             + (f", named {quote_input(self.name)}" if self.name else ""),
-            "the approver is shown the key, and hands it over",
+            "the key is shown to the approver, who must pass it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -58,7 +58,6 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedApiKey:
-        """Store the digest of a new key; the result has the key's text, this once."""
         merchant_id, secret = self.merchant_id, None
         if self.test:
             side = await ensure_test_side(context, tx, merchant_id)
@@ -68,7 +67,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
 
 
 class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
-    """List a merchant's keys by their public part."""
+    """List a merchant's keys."""
 
     action: ClassVar[str] = "key.list"
     columns = ("public_id", "name", "created_at", "last_used_at", "revoked_at")
@@ -82,7 +81,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
-    """Revoke a key for good; every process knows within a second."""
+    """Revoke a key permanently; it is rejected everywhere within a second."""
 
     action: ClassVar[str] = "key.revoke"
     is_destructive: ClassVar[bool] = True
@@ -91,7 +90,6 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     ]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
-        """Revoke the key; revoking it again keeps the time of the first."""
         key = await api_keys.revoke_key(tx, self.public_id)
         if key is None:
             raise NotFoundError(f"no key {quote_input(self.public_id)}")
@@ -99,7 +97,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
-    """Make a key and store its digest; returns the key's text."""
+    """Add a key, of which only the digest is stored; return its text."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
     await api_keys.add_key(
@@ -109,10 +107,10 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
 
 
 def generate_key_text(prefix: str, mark: str = "") -> api_key.ApiKeyText:
-    """Make a key or a token of 256 random bits, whose public part begins with a mark."""
-    public_id = mark + _base62(api_key.PUBLIC_CHARS - len(mark))
-    return api_key.make_api_key(prefix, public_id, _base62(api_key.SECRET_CHARS))
+    """Generate a key or token of 256 random bits, with a public part that begins with `mark`."""
+    public_id = mark + _random_base62(api_key.PUBLIC_CHARS - len(mark))
+    return api_key.make_api_key(prefix, public_id, _random_base62(api_key.SECRET_CHARS))
 
 
-def _base62(length: int) -> str:
+def _random_base62(length: int) -> str:
     return ids.to_base62(chance.randbelow(62**length), length)

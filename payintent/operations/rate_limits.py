@@ -1,4 +1,4 @@
-"""Merchants' own rate limits, where they differ from the default."""
+"""Operations on merchants' own rate limits."""
 
 from typing import Annotated, ClassVar
 
@@ -17,17 +17,17 @@ from payintent.storage.database import Tx
 from payintent.storage.rate_limits import RateLimitSetting
 
 _PER_S_MAX, _BURST_MAX = 1_000_000, 10_000_000
-_Limited = Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
+_Kind = Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
 
 
 class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True):
-    """Limit a merchant; every process knows within a second."""
+    """Set a merchant's rate limit; it applies within a second."""
 
     action: ClassVar[str] = "limit.set"
     merchant_id: MerchantId
-    kind: _Limited
-    per_s: Annotated[int, option("Requests a second.")]
-    burst: Annotated[int | None, option("At once after a pause; left out: twice that.")] = None
+    kind: _Kind
+    per_s: Annotated[int, option("Requests per second.")]
+    burst: Annotated[int | None, option("Requests in a burst. Default: twice `per_s`.")] = None
 
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
@@ -37,7 +37,6 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
             raise BadRequestError(f"burst must be from 1 to {_BURST_MAX}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
-        """Set the limit; all processes use it within a second."""
         limit = RateLimitSetting(
             merchant_id=self.merchant_id,
             kind=self.kind,
@@ -49,7 +48,7 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
 
 
 class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
-    """List the limits that were set; everybody else has the installation's."""
+    """List merchants' own limits; all others have the default of the installation."""
 
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")
@@ -63,17 +62,16 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
 
 
 class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
-    """Go back to the installation's own limit."""
+    """Remove a merchant's own limit, so that the default applies."""
 
     action: ClassVar[str] = "limit.clear"
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
-    kind: _Limited
+    kind: _Kind
 
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
-        """Remove the merchant's own limit; raise `NOT_FOUND` if it has none."""
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
             raise NotFoundError(f"merchant {self.merchant_id} has no {self.kind} limit")

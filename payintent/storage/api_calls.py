@@ -1,4 +1,4 @@
-"""The last calls of merchants' keys (table `api_call`): no bodies, no queries, no secrets."""
+"""Recent API calls of merchants, without bodies, queries or secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,6 @@ from payintent.storage.database import Executor
 
 @dataclass(frozen=True, slots=True)
 class NewApiCall:
-    """A call that was answered, `age_s` seconds ago."""
-
     merchant_id: int
     method: str
     route: str  # its template, such as `/v1/payments/{payment_id}`
@@ -18,13 +16,11 @@ class NewApiCall:
     error_code: str | None
     request_id: str
     duration_us: int
-    age_s: float
+    age_s: float  # since the response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCallRecord:
-    """A call as its merchant reads it."""
-
     at: datetime
     method: str
     route: str
@@ -35,7 +31,6 @@ class ApiCallRecord:
 
 
 async def add(database: Executor, calls: Sequence[NewApiCall]) -> None:
-    """Store calls, of any merchants, in one statement."""
     await database.fetch(
         """
         INSERT INTO api_call
@@ -60,7 +55,7 @@ async def add(database: Executor, calls: Sequence[NewApiCall]) -> None:
 async def list_last(
     database: Executor, merchant_id: int, limit: int, *, failed: bool = False
 ) -> list[ApiCallRecord]:
-    """List a merchant's last calls, or those among them that were refused, newest first."""
+    """List a merchant's last calls, newest first; with `failed`, only those with an error."""
     if failed:
         rows = await database.fetch(
             _COLUMNS + "WHERE merchant_id = $1 AND status >= 400" + _NEWEST, merchant_id, limit
@@ -73,7 +68,7 @@ async def list_last(
 
 
 async def delete_old(database: Executor, days: int, limit: int) -> int:
-    """Delete calls of more than `days` days ago, at most `limit`; returns how many."""
+    """Delete up to `limit` calls older than `days` days; return the number of deleted calls."""
     rows = await database.fetch(
         """
         DELETE FROM api_call c

@@ -1,4 +1,4 @@
-"""Merchants' API keys (table `api_key`): only their digests are stored."""
+"""Merchants' API keys, of which only the digests are stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,6 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key as it is stored: its digest, never the key itself."""
-
     public_id: str
     merchant_id: int
     name: str
@@ -26,7 +24,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedMerchant:
-    """The merchant of a key, and the digest that the key's text must have."""
+    """The merchant of a key, and the digest to compare the key's text with."""
 
     merchant_id: int
     activation: ActivationStatus
@@ -34,15 +32,14 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # the limits that the operator has set
-    #: The currencies it can be paid with, and the most decimals a method supports of each.
+    limits: Mapping[RateLimitClass, RateLimit]  # set by the operator
+    #: Payable currencies, with the most decimals that a method supports.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # of the key
     livemode: bool = True
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
-    """Store the digest of a new API key."""
     await tx.fetch(
         """
         INSERT INTO api_key (public_id, merchant_id, name, digest, livemode)
@@ -56,7 +53,7 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
-    """Find the merchant of a key that was not revoked."""
+    """Return the merchant of a key, unless the key is unknown or revoked."""
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
@@ -110,7 +107,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
 
 
 async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> bool:
-    """Tell whether a key is this merchant's, revoked or not."""
+    """Return whether a key belongs to a merchant, even if it is revoked."""
     row = await database.row(
         "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id
     )
@@ -118,7 +115,7 @@ async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> boo
 
 
 async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
-    """Record that keys are used now; each at most once a minute, whichever process says so."""
+    """Record the use of keys now, at most once a minute for each key."""
     await database.fetch(
         """
         UPDATE api_key
@@ -131,7 +128,7 @@ async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
 
 
 async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
-    """Revoke a key for good; revoking it again keeps the time of the first."""
+    """Revoke a key; a repeated revocation keeps the first time."""
     row = await tx.row(
         """
         UPDATE api_key

@@ -1,4 +1,4 @@
-"""The secrets that webhooks are signed with (table `callback_secret`), encrypted."""
+"""Encrypted secrets for signing webhooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,22 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True)
 class CallbackSecretRecord:
-    """An encrypted callback secret as it is stored."""
-
     id: UUID
     sealed: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSecretTimes:
-    """When a callback secret was made and until when it signs; never the secret itself."""
+    """The creation and expiry of a callback secret, without the secret."""
 
     id: UUID
     created_at: datetime
-    expires_at: datetime | None  # None: it signs until it is replaced
+    expires_at: datetime | None  # None: valid until replaced
     signs: bool
 
 
 async def list_times(database: Executor, merchant_id: int, limit: int) -> list[CallbackSecretTimes]:
-    """List when a merchant's secrets were made and expire, newest first."""
+    """List a merchant's secrets, newest first."""
     rows = await database.fetch(
         """
         SELECT id, created_at, expires_at, coalesce(expires_at, 'infinity') > clock() AS signs
@@ -43,7 +41,6 @@ async def list_times(database: Executor, merchant_id: int, limit: int) -> list[C
 
 
 async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:
-    """Store a new encrypted callback secret."""
     await tx.fetch(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
         secret_id,
@@ -53,7 +50,7 @@ async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Let the present secrets expire after an overlap, so that receivers can change over."""
+    """Expire the current secrets after an overlap, in which receivers change to the new secret."""
     await tx.fetch(
         """
         UPDATE callback_secret
@@ -69,7 +66,7 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
 async def list_secrets(
     database: Executor, merchant_ids: Sequence[int], limit: int
 ) -> dict[int, list[CallbackSecretRecord]]:
-    """List the secrets to sign with, at most `limit` of each merchant, newest first."""
+    """List the valid secrets, newest first and at most `limit` per merchant."""
     rows = await database.fetch(
         """
         SELECT m.id AS merchant_id, s.id, s.sealed
@@ -87,8 +84,8 @@ async def list_secrets(
         merchant_ids,
         limit,
     )
-    found: dict[int, list[CallbackSecretRecord]] = {}
+    secrets: dict[int, list[CallbackSecretRecord]] = {}
     for row in rows:
         secret = CallbackSecretRecord(row["id"], row["sealed"])
-        found.setdefault(row["merchant_id"], []).append(secret)
-    return found
+        secrets.setdefault(row["merchant_id"], []).append(secret)
+    return secrets

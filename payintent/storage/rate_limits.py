@@ -1,4 +1,4 @@
-"""Rate limits and their buckets: GCRA, one statement for many requests."""
+"""Rate limits and their buckets, by the generic cell rate algorithm (GCRA)."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True)
 class RateLimitGrant:
-    """How many requests were granted, and the seconds until the bucket is full again."""
+    """The number of granted requests, and the seconds until the bucket is full again."""
 
     granted: int
     full_in_s: float
@@ -16,29 +16,27 @@ class RateLimitGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitSetting:
-    """A limit that the operator has set."""
-
     merchant_id: int
     kind: str
     per_s: int
     burst: int
 
 
-#: Now, by the row that was to be inserted: what is computed of a row must not read the clock.
+#: The current time, derived from the row to insert: the update must use the same time.
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
-#: Never emptier than empty, though the clock was set back or the limit was another.
+#: Bounded by an empty bucket, even if the clock was set back or the limit was changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
-#: A hair is added: sums of times are never exact, and must not cost a request.
+#: The 0.0005 compensates rounding of times, which must not cost a request.
 _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"
 
 
 async def take_tokens(
-    database: Executor, merchant_id: int, kind: str, limit: RateLimit, wanted: int
+    database: Executor, merchant_id: int, kind: str, limit: RateLimit, requests: int
 ) -> RateLimitGrant:
-    """Take up to `wanted` requests out of a merchant's bucket; none where it is empty.
+    """Take up to `requests` tokens from a merchant's bucket, as many as it has.
 
-    The bucket is stored as the time at which it will be full: a request moves it `1 / per_s` on,
-    and at most `burst` requests fit between now and then (the generic cell rate algorithm, GCRA).
+    The bucket is stored as the time when it will be full. Each request moves that time by
+    `1 / per_s`, and at most `burst` requests fit between now and that time.
     """
     row = await database.row(
         """
@@ -66,14 +64,14 @@ async def take_tokens(
         kind,
         limit.per_s,
         limit.burst,
-        wanted,
+        requests,
     )
     assert row is not None  # noqa: S101 - the statement always returns one row
     return RateLimitGrant(row["granted"], row["full_in_s"])
 
 
 async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
-    """Set a merchant's limit; its bucket starts full."""
+    """Set a merchant's limit and fill its bucket."""
     await tx.fetch(
         """
         INSERT INTO rate_limit (merchant_id, class, per_s, burst)
@@ -86,24 +84,23 @@ async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
         limit.per_s,
         limit.burst,
     )
-    await _forget(tx, limit.merchant_id, limit.kind)
+    await _reset_bucket(tx, limit.merchant_id, limit.kind)
 
 
 async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
-    """Remove a merchant's own limit, so that the default applies; False where there was none."""
+    """Remove a merchant's own limit; return False if it had none."""
     row = await tx.row(
         "DELETE FROM rate_limit WHERE merchant_id = $1 AND class = $2 RETURNING class",
         merchant_id,
         kind,
     )
-    await _forget(tx, merchant_id, kind)
+    await _reset_bucket(tx, merchant_id, kind)
     return row is not None
 
 
 async def list_limits(
     database: Executor, merchant_id: int | None, limit: int
 ) -> list[RateLimitSetting]:
-    """List the limits that the operator has set, of one merchant or of all."""
     rows = await database.fetch(
         """
         SELECT merchant_id, class AS kind, per_s, burst
@@ -118,7 +115,7 @@ async def list_limits(
     return [RateLimitSetting(**row) for row in rows]
 
 
-async def _forget(tx: Tx, merchant_id: int, kind: str) -> None:
+async def _reset_bucket(tx: Tx, merchant_id: int, kind: str) -> None:
     await tx.fetch(
         "DELETE FROM rate_state WHERE merchant_id = $1 AND class = $2", merchant_id, kind
     )
