@@ -1,4 +1,4 @@
-"""Restrictions by country (spec section 2.7): they only reduce what is offered."""
+"""Restrictions of the offer by country (spec section 2.7)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,11 +13,11 @@ class RestrictionType(StrEnum):
 class Restrictions:
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
-    crypto_listed: frozenset[str] = frozenset()  # listed now or at any time before
+    crypto_listed: frozenset[str] = frozenset()  # restricted now or at any time before
 
     def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Tell whether crypto may be offered, by the country of the quotes and the viewer's.
+        """Return whether crypto may be offered in a country to a viewer in another.
 
-        An unknown country (`None`) is on no list.
+        An unknown country (None) is not restricted.
         """
         return self.crypto.isdisjoint({country, viewer})

@@ -1,4 +1,4 @@
-"""The payment methods that an account offers by default: kinds, labels, fees, countries."""
+"""The default payment methods of each provider."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,7 +9,7 @@ from payintent.domain.currencies import FIAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultMethod:
-    """One method of an account; what its gateway does not take is left out of quotes anyway."""
+    """A method of an account; quotes leave out currencies that its gateway does not support."""
 
     kind: Literal["card", "redirect"]
     label: str
@@ -19,11 +19,11 @@ class DefaultMethod:
 
 
 _CARD_RATE = Decimal("0.029")
-_ANYWHERE = (
+_DEFAULT = (
     DefaultMethod(kind="card", label="Card", fee_rate=_CARD_RATE),
     DefaultMethod(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
 )
-_OFFERED = {
+_BY_PROVIDER = {
     "stripe": (DefaultMethod(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
     "ecpay": (
         DefaultMethod(
@@ -35,11 +35,10 @@ _OFFERED = {
         ),
     ),
     "test": (DefaultMethod(kind="card", label="Test card", fee_rate=Decimal(0)),),
-    # Its page lets the buyer choose among all methods of the merchant there.
+    # The gateway's page offers all of the merchant's methods.
     "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }
 
 
 def default_methods(provider: str) -> tuple[DefaultMethod, ...]:
-    """Return the default methods of a provider; a card, and a cheaper transfer, for others."""
-    return _OFFERED.get(provider, _ANYWHERE)
+    return _BY_PROVIDER.get(provider, _DEFAULT)

@@ -1,4 +1,4 @@
-"""The payment methods that a new merchant gets of every account of the platform."""
+"""Adding of default payment methods to merchants."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -17,10 +17,10 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
     for account in await accounts.list_platform_accounts(tx, livemode=livemode):
         contract = await chains.get_contract(tx, account.id)
         if contract is not None:
-            new += await _tokens_of(tx, merchant_id, contract)
+            new += await _list_token_methods(tx, merchant_id, contract)
         else:
             new += [
-                _fiat(merchant_id, account.id, method)
+                _fiat_method(merchant_id, account.id, method)
                 for method in default_methods(account.provider)
             ]
     for position, method in enumerate(new):
@@ -29,11 +29,11 @@ async def offer_all_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None
 
 async def offer_methods(tx: Tx, merchant_id: int, account_id: int, provider: str) -> None:
     for position, method in enumerate(default_methods(provider)):
-        new = _fiat(merchant_id, account_id, method)
+        new = _fiat_method(merchant_id, account_id, method)
         await payment_methods.add(tx, replace(new, position=position))
 
 
-def _fiat(
+def _fiat_method(
     merchant_id: int, account_id: int, method: DefaultMethod
 ) -> payment_methods.NewPaymentMethod:
     return payment_methods.NewPaymentMethod(
@@ -49,10 +49,10 @@ def _fiat(
     )
 
 
-async def _tokens_of(
+async def _list_token_methods(
     tx: Tx, merchant_id: int, contract: DeployedContract
 ) -> list[payment_methods.NewPaymentMethod]:
-    """Return a method for every token that a contract's chain takes, without a fee."""
+    """Return a method without a fee for each token that a contract's chain supports."""
     chain = await chains.get_chain(tx, contract.chain)
     name = chain.name if chain else contract.chain
     return [

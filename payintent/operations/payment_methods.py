@@ -1,4 +1,4 @@
-"""Payment methods: what a merchant offers, with which account, countries and fee."""
+"""Operations on the payment methods that merchants offer."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -30,40 +30,39 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains
 
 _POSITION_MAX = 10_000
-_LIMITS = "Of a total, instead of the gateway's: USD:0.50:1000,THB:20:; with commas."
+_LIMITS = "Limits of a total, instead of the gateway's: USD:0.50:1000,THB:20:"
 _MethodId = Annotated[int, argument("The method's number.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Offer another way to pay."""
+    """Add a payment method to a merchant."""
 
     action: ClassVar[str] = "method.add"
     merchant_id: MerchantId
-    account_id: Annotated[int, option("The provider account it goes through.", name="account")]
+    account_id: Annotated[int, option("The gateway account.", name="account")]
     kind: Annotated[
         Literal["card", "redirect", "qr", "onchain"],
         option("One of card, redirect, qr, onchain.", any_text=True),
     ]
-    label: Annotated[str, option("What buyers read.")]
-    currencies: Annotated[list[str], option("With commas: USD,THB; of an on-chain one its token.")]
-    countries: Annotated[list[str] | None, option("With commas; left out: all.")] = None
-    #: Its chain is the contract's.
-    token: Annotated[str | None, option("Of an on-chain one, such as USDT.")] = None
+    label: Annotated[str, option("The label that buyers see.")]
+    currencies: Annotated[list[str], option("With commas: USD,THB; on-chain: the token.")]
+    countries: Annotated[list[str] | None, option("With commas. Default: all.")] = None
+    token: Annotated[str | None, option("For on-chain methods, such as USDT.")] = None
     fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
     fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
-    position: Annotated[int, option("Lower ones are offered first.")] = 0
+    position: Annotated[int, option("Lower positions are offered first.")] = 0
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service: it sets a fee, and whose account is paid."""
+        """Return True once the merchant is in service: a method sets the fee and the payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchants.is_in_service(context.database, self.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
-        offered = f"{self.kind} method {quote_input(self.label)}"
+        method = f"{self.kind} method {quote_input(self.label)}"
         return [
-            f"merchant {merchant.id} ({quote_input(merchant.name)}) offers the {offered}",
+            f"merchant {merchant.id} ({quote_input(merchant.name)}) offers the {method}",
             *(
                 f"{name} is {value}"
                 for name, value in details(self).items()
@@ -74,7 +73,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
         merchant = await require_merchant(context.database, self.merchant_id)
-        _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
+        _check_terms(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         is_id = is_database_id(self.account_id)
         account = await accounts.get(context.database, self.account_id) if is_id else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
@@ -88,7 +87,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     async def _check_token(self, context: OperationContext) -> None:
         contract = await chains.get_contract(context.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
-            raise BadRequestError("on-chain methods, and no others, go through a contract")
+            raise BadRequestError("on-chain methods, and only those, need a contract account")
         if contract is None:
             if self.token is not None:
                 raise BadRequestError("only on-chain methods have a token")
@@ -98,10 +97,10 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         }
         if self.token not in symbols or self.currencies != [self.token]:
             names = ", ".join(sorted(symbols))
-            raise BadRequestError(f"token, and the one currency, must be one of {names}")
+            raise BadRequestError(f"token and the only currency must be the same: {names}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        await merchants.lock(tx, self.merchant_id)  # an activation under way ends first
+        await merchants.lock(tx, self.merchant_id)  # waits for a concurrent activation
         in_service = await merchants.is_in_service(tx, self.merchant_id)
         check_agreed(context, needs_approval=in_service)
         contract = await chains.get_contract(tx, self.account_id)
@@ -119,22 +118,15 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             token=self.token,
             limits=self.limits or (),
         )
-        return await _known(tx, await payment_methods.add(tx, new))
+        return await _lock_method(tx, await payment_methods.add(tx, new))
 
 
 class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_only=True):
-    """List a merchant's methods in the order they are offered in."""
+    """List a merchant's methods in the order in which they are offered."""
 
     action: ClassVar[str] = "method.list"
     columns = (
-        "id",
-        "kind",
-        "label",
-        "provider",
-        "currencies",
-        "countries",
-        "fee_rate",
-        "fee_mode",
+        *("id", "kind", "label", "provider", "currencies", "countries", "fee_rate", "fee_mode"),
         "enabled",
     )
     merchant_id: MerchantId
@@ -146,52 +138,50 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method; what is not given stays, quotes that were selected keep theirs."""
+    """Change a method; omitted fields and selected quotes stay as they are."""
 
     action: ClassVar[str] = "method.change"
     method_id: _MethodId
-    label: Annotated[str | None, option("What buyers read.")] = None
+    label: Annotated[str | None, option("The label that buyers see.")] = None
     currencies: Annotated[list[str] | None, option("With commas: USD,THB.")] = None
-    countries: Annotated[list[str] | None, option('With commas; "" is all.')] = None
+    countries: Annotated[list[str] | None, option('With commas; "" for all.')] = None
     fee_mode: Annotated[FeeMode | None, option("Who bears the fee.")] = None
     fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
-    position: Annotated[int | None, option("Lower ones are offered first.")] = None
-    limits: Annotated[list[str] | None, option(f'{_LIMITS} "" is none.')] = None
+    position: Annotated[int | None, option("Lower positions are offered first.")] = None
+    limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True once the merchant is in service, if its fee changes."""
-        before = await _require(context.database, self.method_id)
-        return await self._needs_two(context.database, before)
+        before = await _require_method(context.database, self.method_id)
+        return await self._requires_approval(context.database, before)
 
-    async def _needs_two(self, database: Executor, before: PaymentMethod) -> bool:
-        changes_fee = any(
-            value is not None and value != was
-            for value, was in (
-                (self.fee_mode, before.fee_mode),
-                (self.fee_rate, before.fee_rate),
-            )
+    async def _requires_approval(self, database: Executor, before: PaymentMethod) -> bool:
+        changes_fee = self.fee_mode not in (None, before.fee_mode) or self.fee_rate not in (
+            None,
+            before.fee_rate,
         )
         return changes_fee and await merchants.is_in_service(database, before.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = await _require(context.database, self.method_id)
-        shown = to_json_value(before)
+        before = await _require_method(context.database, self.method_id)
+        values = to_json_value(before)
         return [
             f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
-            f"{before.merchant_id} becomes {value}; it is {shown[name]}"
+            f"{before.merchant_id} becomes {value}; it is {values[name]}"
             for name, value in details(self).items()
             if name != "method_id"
         ]
 
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
-        _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
+        countries = self.countries or None
+        _check_terms(self.label, self.currencies, countries, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        method = await _require(tx, self.method_id)
-        await merchants.lock(tx, method.merchant_id)  # an activation under way ends first
-        before = await _known(tx, self.method_id)
-        check_agreed(context, needs_approval=await self._needs_two(tx, before))
+        method = await _require_method(tx, self.method_id)
+        await merchants.lock(tx, method.merchant_id)  # waits for a concurrent activation
+        before = await _lock_method(tx, self.method_id)
+        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
         changed = replace(
             before,
             label=self.label or before.label,
@@ -207,33 +197,33 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
 
 class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Offer a method again."""
+    """Enable a method."""
 
     action: ClassVar[str] = "method.enable"
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        return await _switch(tx, self.method_id, enabled=True)
+        return await _set_enabled(tx, self.method_id, enabled=True)
 
 
 class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Offer a method no more; what runs through it ends."""
+    """Disable a method; payments that already use it continue."""
 
     action: ClassVar[str] = "method.disable"
     is_destructive: ClassVar[bool] = True
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        return await _switch(tx, self.method_id, enabled=False)
+        return await _set_enabled(tx, self.method_id, enabled=False)
 
 
-async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
-    changed = replace(await _known(tx, method_id), enabled=enabled)
-    await payment_methods.update(tx, changed)
-    return changed
+async def _set_enabled(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
+    method = replace(await _lock_method(tx, method_id), enabled=enabled)
+    await payment_methods.update(tx, method)
+    return method
 
 
-async def _require(database: Executor, method_id: int) -> PaymentMethod:
+async def _require_method(database: Executor, method_id: int) -> PaymentMethod:
     if is_database_id(method_id):
         method = await payment_methods.get(database, method_id)
         if method is not None:
@@ -241,11 +231,11 @@ async def _require(database: Executor, method_id: int) -> PaymentMethod:
     raise NotFoundError(f"no payment method {method_id}")
 
 
-async def _known(tx: Tx, method_id: int) -> PaymentMethod:
-    found = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
-    if found is None:
+async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:
+    method = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
+    if method is None:
         raise NotFoundError(f"no payment method {method_id}")
-    return found
+    return method
 
 
 def _check_limits(limits: list[str] | None) -> None:
@@ -255,7 +245,7 @@ def _check_limits(limits: list[str] | None) -> None:
         raise BadRequestError(f"limits: {error}") from None
 
 
-def _check(
+def _check_terms(
     label: str | None,
     currencies: list[str] | None,
     countries: list[str] | None,

@@ -1,4 +1,4 @@
-"""How much a merchant may refund at gateways in a day before a second person must agree."""
+"""The daily refund amount above which a merchant's refunds at gateways need approval."""
 
 import re
 from dataclasses import replace
@@ -18,21 +18,19 @@ _AMOUNT = re.compile(r"[0-9]{1,18}(?:\.([0-9]{1,18}))?", re.ASCII)
 
 
 class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """Let a merchant's refunds at gateways wait for a second person above an amount a day."""
+    """Set the daily amount above which a merchant's gateway refunds need approval."""
 
     action: ClassVar[str] = "merchant.set-refund-threshold"
     merchant_id: MerchantId
-    currency: Annotated[str, argument("Such as THB; each currency has a threshold of its own.")]
-    above: Annotated[
-        str | None, argument("So much may go back in a day; left out: there is no threshold.")
-    ] = None
+    currency: Annotated[str, argument("Such as THB; each currency has its own threshold.")]
+    above: Annotated[str | None, argument("The amount per day. Default: no threshold.")] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, if more may go back than before."""
+        """Return True once the merchant is in service, if the change allows higher refunds."""
         merchant = await require_merchant(context.database, self.merchant_id)
-        return await self._needs_two(context.database, merchant)
+        return await self._requires_approval(context.database, merchant)
 
-    async def _needs_two(self, database: Executor, before: Merchant) -> bool:
+    async def _requires_approval(self, database: Executor, before: Merchant) -> bool:
         threshold = before.refund_approval_above.get(self.currency)
         if threshold is None:
             return False
@@ -42,9 +40,9 @@ class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         before = merchant.refund_approval_above.get(self.currency, "none")
-        name = f"the {self.currency} refund threshold of merchant {merchant.id}"
-        becomes = f"becomes {self.above or 'none'}; it is {before}"
-        return [f"{name} ({quote_input(merchant.name)}) {becomes}"]
+        owner = f"merchant {merchant.id} ({quote_input(merchant.name)})"
+        change = f"becomes {self.above or 'none'}; it is {before}"
+        return [f"the {self.currency} refund threshold of {owner} {change}"]
 
     async def check(self, context: OperationContext) -> None:
         await require_merchant(context.database, self.merchant_id)
@@ -56,15 +54,15 @@ class SetRefundThreshold(ChangeOperation[Merchant], frozen=True, kw_only=True):
         decimals = TENDER[self.currency].amount_decimals
         if amount is None or len(amount[1] or "") > decimals:
             raise BadRequestError(
-                f"above is an amount of {self.currency} with at most {decimals} decimals"
+                f"above must be an amount of {self.currency} with at most {decimals} decimals"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Store the threshold; refunds that wait already go on waiting."""
+        """Store the threshold; refunds that already need approval still need it."""
         await require_merchant(tx, self.merchant_id)
         before = await merchants.lock(tx, self.merchant_id)
         assert before is not None  # noqa: S101 - merchants are never deleted
-        check_agreed(context, needs_approval=await self._needs_two(tx, before))
+        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
         thresholds = dict(before.refund_approval_above)
         thresholds.pop(self.currency, None)
         if self.above is not None:

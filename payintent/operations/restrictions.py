@@ -1,4 +1,4 @@
-"""Restrictions by country: of crypto and of on-ramp orders (spec section 2.7)."""
+"""Operations on restrictions by country (spec section 2.7)."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -22,12 +22,12 @@ class RestrictionChange:
 
 _Type = Annotated[
     RestrictionType,
-    argument("What is restricted: tokens, or on-ramp orders.", metavar="TYPE"),
+    argument("The restricted offer: tokens, or on-ramp orders.", metavar="TYPE"),
 ]
 
 
 class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
-    """Restrict a country; every process knows within seconds."""
+    """Restrict a country; the restriction applies within seconds."""
 
     action: ClassVar[str] = "restriction.add"
     type: _Type
@@ -37,13 +37,12 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
         check_viewer_country(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
-        """Add the restriction; adding it again changes nothing."""
         await restrictions.set_restriction(tx, self.type, self.country, active=True)
         return RestrictionChange(self.type, self.country, active=True)
 
 
 class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=True):
-    """List restrictions, lifted ones too."""
+    """List restrictions, including lifted restrictions."""
 
     action: ClassVar[str] = "restriction.list"
     columns = ("type", "country", "active", "changed_at")
@@ -60,7 +59,6 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     country: ViewerCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
-        """Lift the restriction; lifting it again changes nothing."""
         if not await restrictions.set_restriction(tx, self.type, self.country, active=False):
             raise NotFoundError(f"{quote_input(self.country)} has no {self.type} restriction")
         return RestrictionChange(self.type, self.country, active=False)

@@ -1,4 +1,4 @@
-"""The operator's tax rates, for merchants whose tax this service manages."""
+"""Operations on tax rates, for merchants whose tax this service manages."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,30 +10,28 @@ from payintent.operations.base import ChangeOperation, OperationContext, ReadOpe
 from payintent.operations.fields import IsoCountry, argument
 from payintent.operations.validation import check_rate, quote_input
 from payintent.storage import merchants, tax_rates
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Tx
 
 
 @dataclass(frozen=True, slots=True)
 class TaxRate:
-    """A country's tax rate; `0.07` is 7 %."""
-
     country: str
-    rate: Decimal
+    rate: Decimal  # 0.07 is 7 %
 
 
 class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
-    """Set a country's tax rate; quotes that were selected keep theirs."""
+    """Set a country's tax rate; selected quotes keep their rate."""
 
     action: ClassVar[str] = "tax.set"
     country: IsoCountry
     rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once any merchant is in service: it changes what buyers pay."""
+        """Return True once any merchant is in service: buyers pay the tax."""
         return await merchants.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [await _change(context, self.country, self.rate)]
+        return [await _describe_change(context, self.country, self.rate)]
 
     async def check(self, context: OperationContext) -> None:
         if self.country not in COUNTRIES:
@@ -58,38 +56,34 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
-    """Forget a country's tax rate, which is zero then."""
+    """Remove a country's tax rate, so that it is zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True
     country: IsoCountry
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once any merchant is in service: it changes what buyers pay."""
+        """Return True once any merchant is in service: buyers pay the tax."""
         return await merchants.is_in_service(context.database)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [await _change(context, self.country, Decimal(0))]
+        return [await _describe_change(context, self.country, Decimal(0))]
 
     async def check(self, context: OperationContext) -> None:
-        await _require(context.database, self.country)
+        if self.country not in await tax_rates.list_tax_rates(context.database):
+            raise _no_rate(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         check_agreed(context, needs_approval=await merchants.is_in_service(tx))
         if not await tax_rates.remove_tax_rate(tx, self.country):
-            raise _unknown(self.country)
+            raise _no_rate(self.country)
         return TaxRate(self.country, Decimal(0))
 
 
-async def _require(database: Executor, country: str) -> None:
-    if country not in await tax_rates.list_tax_rates(database):
-        raise _unknown(country)
-
-
-async def _change(context: OperationContext, country: str, rate: Decimal) -> str:
+async def _describe_change(context: OperationContext, country: str, rate: Decimal) -> str:
     rates = await tax_rates.list_tax_rates(context.database)
     return f"the tax rate of {country} becomes {rate}; it is {rates.get(country, 0)}"
 
 
-def _unknown(country: str) -> RefusedError:
-    return NotFoundError(f"no tax rate of {quote_input(country)}")
+def _no_rate(country: str) -> RefusedError:
+    return NotFoundError(f"no tax rate for {quote_input(country)}")

@@ -83,7 +83,7 @@ async def _since(
     database: Database,
     merchant_id: int,
     viewer: str,
-    shown: Iterable[payment_methods.Shown],
+    shown: Iterable[payment_methods.ShownCatalog],
     content_hash: bytes,
 ) -> datetime:
     """Return since when a viewer is shown this content; a change counts from its first view."""

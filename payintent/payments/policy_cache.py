@@ -33,9 +33,7 @@ class PolicyCache:
 
     async def _load_restrictions(self, previous: Restrictions) -> Restrictions:
         del previous
-        return restrictions.active_restrictions(
-            await restrictions.list_restrictions(self._database)
-        )
+        return restrictions.collect_countries(await restrictions.list_restrictions(self._database))
 
     async def _load_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
         """Read the rules only if their version has changed, because there may be many."""

@@ -1,4 +1,4 @@
-"""The version of the configuration: what a process has read of it is current while it stays."""
+"""The version of the configuration, which tells whether cached configuration is current."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from payintent.storage.onchain.chain_watch import WATCHED
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationVersion:
-    """A version of what operators set up, and the chains that are watched at that moment.
+    """A version of the configuration, and the chains that are watched now.
 
-    The version is of merchants, methods, accounts, providers, tokens, tax rates and the catalogs
-    shown; triggers change it in the transaction that changes one of these. Whether a chain is
-    watched depends on the clock, so it is no part of what is versioned.
+    Triggers change the version in each transaction that changes merchants, methods, accounts,
+    providers, tokens, tax rates or shown catalogs. Whether a chain is watched depends on the
+    clock, so it is not versioned.
     """
 
     version: UUID
@@ -22,7 +22,6 @@ class ConfigurationVersion:
 
 
 async def get_version(database: Executor) -> ConfigurationVersion:
-    """Read the version that is in force."""
     row = await database.row(
         f"""
         SELECT version, ARRAY(
@@ -40,5 +39,5 @@ async def get_version(database: Executor) -> ConfigurationVersion:
 
 
 async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
-    """Read the version once for several callers."""
+    """Read the version once for all `callers`."""
     return [await get_version(database)] * len(callers)

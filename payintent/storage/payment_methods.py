@@ -1,4 +1,4 @@
-"""Payment methods: which methods a merchant offers, with their accounts, countries and fees."""
+"""Merchants' payment methods, and the catalogs that buyers were shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
 METHODS_MAX = 200  # of one merchant
-_TRIES_MAX = 3  # to store a catalog that another process may store first
+_ATTEMPTS_MAX = 3  # to store a catalog that another process may store first
 
-#: What decides whether a method can be used: the fields of `Acceptance` except its gateway's.
+#: The columns of `Acceptance`, except the fields of the gateway.
 _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
@@ -40,25 +40,23 @@ _FROM = """
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
 _BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
-#: The methods of a merchant in a row `merchant` as JSON, in the order they are offered in.
+#: The methods of the merchant in the row `merchant` as JSON, in the order of their positions.
 ACCEPTANCES = f"""
     (
-        SELECT json_agg(row_to_json(one))
+        SELECT json_agg(row_to_json(acceptance))
         FROM (
             SELECT {_ACCEPTANCE_NOW}
             {_FROM}
             WHERE m.merchant_id = merchant.id
             ORDER BY m.position, m.id
             LIMIT 200  -- METHODS_MAX
-        ) one
+        ) acceptance
     )
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPaymentMethod:
-    """A payment method to add."""
-
     merchant_id: int
     account_id: int
     kind: str
@@ -74,10 +72,10 @@ class NewPaymentMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """The catalog that a viewer was shown last, and since when."""
+class ShownCatalog:
+    """The catalog that a viewer was shown last, and the start of that time."""
 
-    viewer: str  # a country, or empty
+    viewer: str  # a country; empty for viewers whose country makes no difference
     content_hash: bytes
     since: datetime
 
@@ -86,7 +84,7 @@ _acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(tx: Tx, new: NewPaymentMethod) -> int:
-    """Add a payment method and return its id."""
+    """Add a payment method; return its id."""
     row = await tx.row(
         """
         INSERT INTO payment_method
@@ -116,7 +114,7 @@ async def add(tx: Tx, new: NewPaymentMethod) -> int:
 async def list_for_merchant(
     database: Executor, merchant_id: int, watched_chains: Sequence[str]
 ) -> list[PaymentMethod]:
-    """List a merchant's methods in the order they are offered in, disabled ones too."""
+    """List a merchant's methods by position, including disabled methods."""
     rows = await database.fetch(
         "SELECT"
         + _ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")
@@ -136,19 +134,17 @@ async def list_for_merchant(
 
 
 async def get(database: Executor, method_id: int) -> PaymentMethod | None:
-    """Read a method; None if there is none of this id."""
     row = await database.row(_BY_ID, method_id)
     return _method(row) if row else None
 
 
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
-    """Lock a method that is about to be changed."""
     row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
     return _method(row) if row else None
 
 
 async def update(tx: Tx, method: PaymentMethod) -> None:
-    """Update a method; sessions that exist keep the quote they froze."""
+    """Update a method; existing sessions keep their quotes."""
     await tx.fetch(
         """
         UPDATE payment_method
@@ -168,8 +164,8 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
     )
 
 
-async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[Shown]:
-    """List the catalogs shown last to a viewer, and to those whose country does not matter."""
+async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[ShownCatalog]:
+    """List the catalogs last shown to a viewer, and to viewers in general."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -180,24 +176,25 @@ async def list_shown(database: Executor, merchant_id: int, viewer: str) -> list[
         merchant_id,
         viewer,
     )
-    return [Shown(**row) for row in rows]
+    return [ShownCatalog(**row) for row in rows]
 
 
 async def show(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Store the catalog that a viewer is shown from now on; returns since when it is shown.
+    """Store the catalog that a viewer is shown from now on; return the start of that time.
 
-    That is now, or `since`, where another viewer was shown the same and this one nothing yet.
+    The start is now, or `since` if this viewer was not shown a catalog before and another viewer
+    was shown the same.
     """
-    for _ in range(_TRIES_MAX):  # again, where another process was the first one just now
+    for _ in range(_ATTEMPTS_MAX):  # repeats if another process inserted the row concurrently
         row = await database.row(
             """
             WITH changed AS (
                 UPDATE catalog_shown c
                 SET content_hash = $3,
                     since = CASE WHEN c.content_hash = $3
-                        THEN c.since  -- another process was faster
+                        THEN c.since  -- another process stored it first
                         ELSE n.since
                     END
                 FROM (
@@ -226,12 +223,12 @@ async def show(
         )
         if row is not None:
             return row["since"]
-    raise LockTimeoutError("others store this viewer's catalog all the time")
+    raise LockTimeoutError("concurrent changes of a viewer's catalog")
 
 
 def market_of(row: Row) -> Market:
-    """Build a merchant's market from a row with its columns."""
-    return Market(_texts(row["countries"]), _texts(row["currencies"]))
+    """Build a market from a row with `countries` and `currencies`."""
+    return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
 
 
 def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
@@ -239,15 +236,15 @@ def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
     return _acceptances.decode(row["methods"] or "[]")
 
 
-def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
+def _to_tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(values)
 
 
 def _method(row: Row) -> PaymentMethod:
     values = dict(row)
     values["currencies"] = tuple(row["currencies"])
-    values["countries"] = _texts(row["countries"])
-    values["account_countries"] = _texts(row["account_countries"])
+    values["countries"] = _to_tuple(row["countries"])
+    values["account_countries"] = _to_tuple(row["account_countries"])
     values["limits"] = tuple(row["limits"])
     values["amount_limits"] = parse_limits(row["limits"])
     values["fee_mode"] = FeeMode(row["fee_mode"])

@@ -1,4 +1,4 @@
-"""Countries where crypto or the on-ramp is not offered (table `restriction`)."""
+"""Restrictions of crypto and on-ramp by country."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,6 @@ _RESTRICTIONS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """One country's restriction, lifted or not."""
-
     type: RestrictionType
     country: str
     active: bool
@@ -22,7 +20,7 @@ class Restriction:
 
 
 async def list_restrictions(database: Executor) -> list[Restriction]:
-    """List restrictions by type and country, lifted ones too."""
+    """List restrictions by type and country, including lifted restrictions."""
     rows = await database.fetch(
         """
         SELECT type, country, active, changed_at
@@ -35,22 +33,17 @@ async def list_restrictions(database: Executor) -> list[Restriction]:
     return [build(Restriction, row, type=RestrictionType(row["type"])) for row in rows]
 
 
-def active_restrictions(listed: Sequence[Restriction]) -> Restrictions:
-    """Collect the restrictions in force by type."""
-    active = {kind: frozenset(_countries(listed, kind)) for kind in RestrictionType}
+def collect_countries(restrictions: Sequence[Restriction]) -> Restrictions:
+    active = [restriction for restriction in restrictions if restriction.active]
     return Restrictions(
-        crypto=active[RestrictionType.CRYPTO],
-        onramp=active[RestrictionType.ONRAMP],
-        crypto_listed=frozenset(
-            restriction.country
-            for restriction in listed
-            if restriction.type is RestrictionType.CRYPTO
-        ),
+        crypto=_countries(active, RestrictionType.CRYPTO),
+        onramp=_countries(active, RestrictionType.ONRAMP),
+        crypto_listed=_countries(restrictions, RestrictionType.CRYPTO),
     )
 
 
 async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active: bool) -> bool:
-    """Restrict a country, or lift its restriction; False where it was so already."""
+    """Restrict a country, or lift its restriction; return False if nothing changed."""
     row = await tx.row(
         """
         INSERT INTO restriction AS r (type, country, active)
@@ -68,9 +61,7 @@ async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active
     return row is not None
 
 
-def _countries(listed: Sequence[Restriction], kind: RestrictionType) -> list[str]:
-    return [
-        restriction.country
-        for restriction in listed
-        if restriction.type is kind and restriction.active
-    ]
+def _countries(restrictions: Sequence[Restriction], kind: RestrictionType) -> frozenset[str]:
+    return frozenset(
+        restriction.country for restriction in restrictions if restriction.type is kind
+    )

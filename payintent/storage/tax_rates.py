@@ -7,13 +7,11 @@ from payintent.storage.database import Executor, Tx
 
 
 async def list_tax_rates(database: Executor) -> Mapping[str, Decimal]:
-    """Read the operator's tax rates by country, at most one for each."""
     rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
     return {row["country"]: row["rate"] for row in rows}
 
 
 async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
-    """Set a country's tax rate."""
     await tx.fetch(
         """
         INSERT INTO tax_rate (country, rate)
@@ -27,6 +25,6 @@ async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
 
 
 async def remove_tax_rate(tx: Tx, country: str) -> bool:
-    """Remove a country's tax rate, which is zero then; False where there was none."""
+    """Remove a country's tax rate; return False if it had none."""
     row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
     return row is not None
