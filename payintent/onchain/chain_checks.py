@@ -1,4 +1,4 @@
-"""Compares a chain with the operator's settings: its endpoints, tokens and our contracts."""
+"""Compare the endpoints, tokens and contracts of a chain with its configuration."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _FAULTS = {
     "timeout": "does not answer in time",
     "wrong_chain": "is another chain",
     "no_finality": "has no finalized block",
-    "finality": "takes its latest block for finalized",
+    "finality": "reports its latest block as finalized",
 }
 
 
@@ -33,85 +33,86 @@ async def check_chain(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check each endpoint's identity, and there the enabled tokens and our contracts."""
+    """Check the identity of each endpoint, and the enabled tokens and our contracts there."""
     for name in reader.names:
-        head = await _head(reader, name, chain)
+        head = await _check_endpoint(reader, name, chain)
         yield head
         if not head.right:
             continue
         for token in tokens:
             if token.enabled and token.address is not None and not token.native:
-                yield await _token(reader, name, token, token.address)
+                yield await _check_decimals(reader, name, token, token.address)
         for contract in contracts:
             if contract.current:
                 yield await examine_contract(reader, name, contract.address, contract.receiver)
 
 
-async def _head(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
+async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
     try:
         heads = await reader.heads_of(name)
     except ChainUnavailableError as error:
         return CheckResult(
-            False, f"{endpoint_fault(name, error)}, wanted is chain {chain.network_id}"
+            False, f"{endpoint_fault(name, error)}, expected is chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
     return CheckResult(
         True,
         f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
-        f"final {behind} blocks before it",
+        f"which is {behind} blocks after the last final block",
     )
 
 
-async def _token(
+async def _check_decimals(
     reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
 ) -> CheckResult:
-    where = f"{name}: {token.symbol} at {to_checksum_address(address)}"
+    subject = f"{name}: {token.symbol} at {to_checksum_address(address)}"
     word_or_problem = await read_contract_word(reader, name, address, encode_decimals())
     if isinstance(word_or_problem, str):
-        return CheckResult(False, f"{where} {word_or_problem}")
-    right = to_uint(word_or_problem) == token.decimals
-    set_here = "" if right else f", set are {token.decimals}"
-    return CheckResult(right, f"{where} has {to_uint(word_or_problem)} decimals{set_here}")
+        return CheckResult(False, f"{subject} {word_or_problem}")
+    decimals = to_uint(word_or_problem)
+    is_right = decimals == token.decimals
+    expected = "" if is_right else f", configured are {token.decimals}"
+    return CheckResult(is_right, f"{subject} has {decimals} decimals{expected}")
 
 
 async def examine_contract(
     reader: RpcChainReader, name: str, address: bytes, receiver: bytes
 ) -> CheckResult:
-    """Compare a contract, as one endpoint shows it, with the compiled code and its receiver.
+    """Compare the code and the receiver of a contract at one endpoint with our compiled contract.
 
-    The receiver is read twice: from the code itself, and from the answer to `receiver()`.
+    The receiver is read twice: from the code, and from the answer to `receiver()`.
     """
-    where = f"{name}: contract {to_checksum_address(address)}"
+    subject = f"{name}: contract {to_checksum_address(address)}"
     try:
         code = await reader.code(name, address)
     except ChainUnavailableError as error:
-        return CheckResult(False, f"{where}: {endpoint_fault(name, error)}")
+        return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
     immutables = read_immutables(code)
     if immutables is None:
-        other = "other code than the compiled contract" if code else "no code"
-        return CheckResult(False, f"{where} has {other}")
+        problem = "other code than the compiled contract" if code else "no code"
+        return CheckResult(False, f"{subject} has {problem}")
     answer = await read_contract_word(reader, name, address, RECEIVER)
     if isinstance(answer, str):
-        return CheckResult(False, f"{where} {answer}")
+        return CheckResult(False, f"{subject} {answer}")
     if answer != immutables["receiver"]:
-        return CheckResult(False, f"{where} does not answer as its code does")
-    return _receiver(where, answer, receiver)
+        return CheckResult(False, f"{subject} returns another receiver than its code has")
+    return _check_receiver(subject, answer, receiver)
 
 
-def _receiver(where: str, answer: bytes, receiver: bytes) -> CheckResult:
+def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult:
     try:
         deployed = to_address(answer)
     except ValueError:
-        return CheckResult(False, f"{where} pays to no address")
-    right = deployed == receiver
-    expected = "" if right else f", set is {to_checksum_address(receiver)}"
+        return CheckResult(False, f"{subject} has an invalid receiver")
+    is_right = deployed == receiver
+    expected = "" if is_right else f", configured is {to_checksum_address(receiver)}"
     return CheckResult(
-        right, f"{where} has our code and pays to {to_checksum_address(deployed)}{expected}"
+        is_right, f"{subject} has our code and pays to {to_checksum_address(deployed)}{expected}"
     )
 
 
 def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
-    """Return what is wrong with an endpoint, with its name but never its address."""
+    """Describe an endpoint's error by the endpoint's name, never its URL."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
@@ -119,13 +120,13 @@ def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
 async def read_contract_word(
     reader: RpcChainReader, name: str, to: bytes, data: bytes
 ) -> bytes | str:
-    """Call for one word of 32 bytes; a text says why there is none."""
+    """Call a contract and return a word of 32 bytes, or a description of the problem."""
     try:
         answer = await reader.call(name, to, data)
     except CallRevertedError:
-        return "does not know the question"
+        return "rejects the call"
     except ChainUnavailableError:
-        return "gives no answer"
+        return "does not answer"
     if not answer:
         return "has no code"
-    return answer if len(answer) == WORD else "does not answer as it should"
+    return answer if len(answer) == WORD else "returns an invalid answer"

@@ -1,4 +1,4 @@
-"""The endpoints of a chain side by side: how far each is, and whether they agree on a block."""
+"""Compare the endpoints of a chain within four seconds; empty if it has none."""
 
 import asyncio
 import time
@@ -15,40 +15,40 @@ from payintent.onchain.watch_loop import open_configured_reader
 from payintent.storage.onchain.chains import ChainRecord
 from payintent.ttl_cache import TtlMap
 
-_ANSWER_S = 2.0  # for the newest blocks, and again for the block that is compared
-_KEPT_S = 10.0
+_ANSWER_S = 2.0  # for the newest blocks, and again for the compared block
+_CACHED_S = 10.0
 _CHAINS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointState:
-    """What one endpoint shows; its name, never its address."""
+    """The state of an endpoint, by its name and never its URL."""
 
     name: str
     latest: int | None
     latest_at: datetime | None
     final: int | None
-    agrees: bool | None  # on the highest block that all call final; None: nothing to compare
+    agrees: bool | None  # about the highest common final block; None: nothing to compare
     problem: str | None
 
 
 class EndpointComparison:
-    """Compares the endpoints of chains; an answer is kept for ten seconds, for all who look."""
+    """Compares the endpoints of chains; results are cached for ten seconds."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._kept: TtlMap[str, list[EndpointState]] = TtlMap(_KEPT_S, _CHAINS_MAX, monotonic)
-        self._under_way: dict[str, asyncio.Task[list[EndpointState]]] = {}
+        self._cache: TtlMap[str, list[EndpointState]] = TtlMap(_CACHED_S, _CHAINS_MAX, monotonic)
+        self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointState]:
         """Compare the endpoints of a chain, within four seconds; empty where it has none."""
-        if (kept := self._kept.get(chain.slug)) is not None:
-            return kept
-        task = self._under_way.get(chain.slug)
+        if (states := self._cache.get(chain.slug)) is not None:
+            return states
+        task = self._tasks.get(chain.slug)
         if task is None:
             task = asyncio.create_task(self._compare(chain))
-            self._under_way[chain.slug] = task
-            task.add_done_callback(lambda _: self._under_way.pop(chain.slug, None))
+            self._tasks[chain.slug] = task
+            task.add_done_callback(lambda _: self._tasks.pop(chain.slug, None))
         return await asyncio.shield(task)
 
     async def _compare(self, chain: ChainRecord) -> list[EndpointState]:
@@ -61,22 +61,22 @@ class EndpointComparison:
             states = await compare_endpoints(reader)
         finally:
             await reader.close()
-        self._kept.set(chain.slug, states)
+        self._cache.set(chain.slug, states)
         return states
 
 
 async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
-    """Ask all endpoints of a reader at once for their newest blocks, then for one final block."""
+    """Query the newest blocks of all endpoints at once, and then a common final block."""
     names = sorted(reader.names)
-    found = await asyncio.gather(*(_heads(reader, name) for name in names))
-    heads = [head for head in found if isinstance(head, ChainHeads)]
-    hashes = await _hashes_of_final(reader, heads)
-    agreed = _most_common(list(hashes.values()))
-    return [_state(name, head, hashes, agreed) for name, head in zip(names, found, strict=True)]
+    results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
+    heads = [head for head in results if isinstance(head, ChainHeads)]
+    hashes = await _fetch_final_hashes(reader, heads)
+    majority = _most_common(list(hashes.values()))
+    return [_state(name, head, hashes, majority) for name, head in zip(names, results, strict=True)]
 
 
-async def _heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
-    """Return an endpoint's newest blocks, or what is wrong with it."""
+async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
+    """Return the newest blocks of an endpoint, or a description of the problem."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             return await reader.heads_of(name)
@@ -86,13 +86,15 @@ async def _heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
         return "does not answer in time"
 
 
-async def _hashes_of_final(reader: RpcChainReader, heads: Sequence[ChainHeads]) -> dict[str, bytes]:
-    """Return, by endpoint, the hash of the highest block that all endpoints call final."""
-    if len(heads) < 2:  # noqa: PLR2004 - one alone agrees with none
+async def _fetch_final_hashes(
+    reader: RpcChainReader, heads: Sequence[ChainHeads]
+) -> dict[str, bytes]:
+    """Return the hash of the highest common final block by endpoint."""
+    if len(heads) < 2:  # noqa: PLR2004 - a comparison needs two
         return {}
     number = min(head.final.number for head in heads)
 
-    async def read(head: ChainHeads) -> bytes | None:
+    async def fetch_hash(head: ChainHeads) -> bytes | None:
         if head.final.number == number:
             return head.final.hash
         try:
@@ -102,7 +104,7 @@ async def _hashes_of_final(reader: RpcChainReader, heads: Sequence[ChainHeads]) 
             return None
         return block and block.hash
 
-    hashes = await asyncio.gather(*(read(head) for head in heads))
+    hashes = await asyncio.gather(*(fetch_hash(head) for head in heads))
     return {
         head.endpoint: block_hash
         for head, block_hash in zip(heads, hashes, strict=True)
@@ -111,7 +113,7 @@ async def _hashes_of_final(reader: RpcChainReader, heads: Sequence[ChainHeads]) 
 
 
 def _most_common(hashes: Sequence[bytes]) -> bytes | None:
-    """Return the hash that most endpoints show; None where as many show another one."""
+    """Return the hash of most endpoints; None if another hash is as frequent."""
     counts = sorted((hashes.count(block_hash), block_hash) for block_hash in set(hashes))
     if not counts or (len(counts) > 1 and counts[-1][0] == counts[-2][0]):
         return None
@@ -119,7 +121,7 @@ def _most_common(hashes: Sequence[bytes]) -> bytes | None:
 
 
 def _state(
-    name: str, head: ChainHeads | str, hashes: dict[str, bytes], agreed: bytes | None
+    name: str, head: ChainHeads | str, hashes: dict[str, bytes], majority: bytes | None
 ) -> EndpointState:
     if isinstance(head, str):
         return EndpointState(
@@ -130,6 +132,6 @@ def _state(
         latest=head.latest.number,
         latest_at=head.latest.at,
         final=head.final.number,
-        agrees=hashes[name] == agreed if name in hashes else None,
+        agrees=hashes[name] == majority if name in hashes else None,
         problem=None,
     )

@@ -1,4 +1,4 @@
-"""Compares the contracts that are offered with their code on the chain, before it is watched."""
+"""Compare current contracts with their code on the chain before the chain is watched."""
 
 from collections.abc import Sequence
 
@@ -9,39 +9,39 @@ from payintent.evm.keccak import to_checksum_address
 from payintent.log import get_logger
 from payintent.storage.onchain.chains import DeployedContract
 
-_log = get_logger("contracts")
+_contract_log = get_logger("contracts")
 _ADDRESS_BYTES = 20
 
 
 async def contracts_match(
     chain: str, reader: RpcChainReader, contracts: Sequence[DeployedContract]
 ) -> bool:
-    """Tell whether every contract that is offered has our code, and pays to its receiver.
+    """Return True if every current contract has our code and the configured receiver.
 
-    Other code could log payments that nobody made, and no code takes coins without a log: such a
-    chain is not watched. A retired contract is not compared: what was asked for through it may
-    still be paid. Raises `ChainUnavailableError` where no endpoint answers.
+    Otherwise the chain is not watched: other code could log payments that were never made, and
+    missing code accepts coins without a log. Retired contracts are not compared, because open
+    payments through them may still arrive. Raises `ChainUnavailableError` if no endpoint answers.
     """
     for contract in contracts:
-        if contract.current and not await _is_ours(reader, contract):
+        if contract.current and not await _has_our_code(reader, contract):
             address = to_checksum_address(contract.address)
-            _log.error("contract_misfit", chain=chain, contract=address)
+            _contract_log.error("contract_misfit", chain=chain, contract=address)
             return False
     return True
 
 
-async def _is_ours(reader: RpcChainReader, contract: DeployedContract) -> bool:
-    """Ask one endpoint after the other until one shows our code: one alone halts no chain."""
-    answered = False
+async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> bool:
+    """Query endpoints until one shows our code, so that a single endpoint halts no chain."""
+    has_answer = False
     for name in reader.names:
         try:
             code = await reader.code(name, contract.address)
         except ChainUnavailableError:
             continue
-        answered = True
+        has_answer = True
         immutables = read_immutables(code)
         if immutables is not None and immutables["receiver"][-_ADDRESS_BYTES:] == contract.receiver:
             return True
-    if not answered:
-        raise ChainUnavailableError("no endpoint shows a contract's code")
+    if not has_answer:
+        raise ChainUnavailableError("no endpoint returns the code of a contract")
     return False

@@ -1,4 +1,4 @@
-"""Whether refunds can be sent on a chain: its signer, and the refund sender's funds."""
+"""Check whether refunds can be sent on a chain: the signer, and the refunder's funds."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -18,48 +18,48 @@ async def check_refund_setup(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check the signer's identity, and on the chain what the sender could refund right now."""
+    """Check the identity of the signer, and the funds and allowances of the refunder."""
     sender = chain.refunder
     if signer is None or sender is None:
         missing = "signer" if signer is None else "refunder"
-        yield CheckResult(False, f"refunds wait: no {missing} is set")
+        yield CheckResult(False, f"refunds are on hold: no {missing} is configured")
         return
-    yield await _signer(signer, chain, sender)
-    yield await _coins(signer, chain, sender)
+    yield await _check_signer(signer, chain, sender)
+    yield await _check_coins(signer, chain, sender)
     for token in tokens:
         if not token.enabled or token.native or token.address is None:
             continue
         for contract in contracts:
             if contract.current:
-                yield await _token(reader, token, token.address, contract, sender)
+                yield await _check_allowance(reader, token, token.address, contract, sender)
 
 
-async def _signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
+async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
     try:
-        signs = await signer.signs()
+        identity = await signer.signs()
     except ChainUnavailableError as error:
-        return CheckResult(False, f"refunds wait: {error}")
-    if signs.network_id != chain.network_id:
+        return CheckResult(False, f"refunds are on hold: {error}")
+    if identity.network_id != chain.network_id:
         return CheckResult(
-            False, f"the signer is chain {signs.network_id}, wanted is {chain.network_id}"
+            False, f"the signer is chain {identity.network_id}, expected is {chain.network_id}"
         )
-    has = sender in signs.senders
+    has_key = sender in identity.senders
     return CheckResult(
-        has, f"the signer has {'a' if has else 'no'} key of {to_checksum_address(sender)}"
+        has_key, f"the signer has {'a' if has_key else 'no'} key of {to_checksum_address(sender)}"
     )
 
 
-async def _coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
-    """Check the sender's coins: each refund costs gas, one in coins its amount too."""
-    where = f"the refunder {to_checksum_address(sender)}"
+async def _check_coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
+    """Check the native balance, which pays for the gas of all refunds and for coin refunds."""
+    refunder = f"the refunder {to_checksum_address(sender)}"
     try:
         coins = await signer.coins(sender)
     except ChainUnavailableError:
-        return CheckResult(False, f"{where}: no endpoint shows its coins")
-    return CheckResult(coins > 0, f"{where} has {_units(coins, 18)} {chain.coin_symbol}")
+        return CheckResult(False, f"{refunder}: no endpoint returns its balance")
+    return CheckResult(coins > 0, f"{refunder} has {_format_units(coins, 18)} {chain.coin_symbol}")
 
 
-async def _token(
+async def _check_allowance(
     reader: RpcChainReader,
     token: TokenRecord,
     address: bytes,
@@ -67,20 +67,21 @@ async def _token(
     sender: bytes,
 ) -> CheckResult:
     calls = (encode_balance_of(sender), encode_allowance(sender, contract.address))
-    where = f"the refunder, {token.symbol} through {to_checksum_address(contract.address)}"
+    subject = f"the refunder, {token.symbol} through {to_checksum_address(contract.address)}"
     amounts: list[int] = []
     for data in calls:
         word = await read_contract_word(reader, reader.names[0], address, data)
         if isinstance(word, str):
-            return CheckResult(False, f"{where}: {to_checksum_address(address)} {word}")
+            return CheckResult(False, f"{subject}: {to_checksum_address(address)} {word}")
         amounts.append(to_uint(word))
-    has, may = amounts
-    spends = "all of it" if may >= has else _units(may, token.decimals)
+    balance, allowance = amounts
+    usable = "all of it" if allowance >= balance else _format_units(allowance, token.decimals)
     return CheckResult(
-        min(has, may) > 0, f"{where}: has {_units(has, token.decimals)}, may give back {spends}"
+        min(amounts) > 0,
+        f"{subject}: has {_format_units(balance, token.decimals)}, may refund {usable}",
     )
 
 
-def _units(amount: int, decimals: int) -> str:
+def _format_units(amount: int, decimals: int) -> str:
     whole, part = divmod(amount, 10**decimals)
     return f"{whole}.{part:0{decimals}d}".rstrip("0").rstrip(".") if decimals else str(whole)

@@ -201,11 +201,10 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             f"account {account.id} at {account.provider}, of {_owner_name(account.merchant_id)}"
         ]
         if self.base_url is not None:
-            changes.append(f"its address becomes {self.base_url}; it is {account.base_url}")
+            changes.append(f"its address becomes {self.base_url} instead of {account.base_url}")
         if self.name is not None:
-            changes.append(
-                f"its name becomes {quote_input(self.name)}; it is {quote_input(account.name)}"
-            )
+            name, before = quote_input(self.name), quote_input(account.name)
+            changes.append(f"its name becomes {name} instead of {before}")
         if self.countries is not None:
             after, before = (
                 _describe_countries(self.countries),

@@ -1,4 +1,4 @@
-"""Chains, contracts and tokens as an operator reads them."""
+"""Chains, contracts and tokens as operators see them."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class ContractView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenView:
-    """A token on one chain; its address is None until it has one."""
+    """A token; its address is None until it is configured."""
 
     chain: str
     symbol: str
@@ -32,7 +32,7 @@ class TokenView:
     approve_zero_first: bool
     minimum: str  # in the smallest unit
     enabled: bool
-    auto_refund_from: str  # tokens; less is refunded by a person alone
+    auto_refund_from: str  # in tokens; smaller amounts are not refunded automatically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class ChainView:
     instant_finality: bool
     public_rpc_urls: list[str]
     explorer_urls: list[str]
-    refunders: list[str]  # senders of our refunds; the last one sends them now
-    refund_approval_above: str  # tokens; more than this needs a second operator
-    auto_refund_gas: int  # that automatic refunds may use in a day, UTC
+    refunders: list[str]  # addresses that have sent refunds; the last one is current
+    refund_approval_above: str  # in tokens
+    auto_refund_gas: int  # per day, UTC
     block: int | None
     head: int | None
     halted: str | None

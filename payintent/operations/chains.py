@@ -1,4 +1,4 @@
-"""Chains: our contracts on them, their tokens, and what to do when one has halted."""
+"""Operations on chains: configuration, contracts, and resuming a halted chain."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -43,13 +43,11 @@ _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
 _GAS_MAX = 10**12
 _BLOCK_MAX = 1 << 62
-_INSTANT_FINALITY = (
-    "Believe nodes that call their latest block final: blocks are final as they appear."
-)
+_INSTANT_FINALITY = "Trust nodes that report their latest block as final."
 
 
 class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
-    """List chains and how far each was read, our contracts, and tokens."""
+    """List chains with their progress, contracts and tokens."""
 
     action: ClassVar[str] = "chain.list"
     columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
@@ -62,46 +60,43 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
 
 
 class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
-    """Take payments through a contract that was deployed."""
+    """Accept payments through a deployed contract."""
 
     action: ClassVar[str] = "chain.add-contract"
     chain: ChainSlug
-    address: Annotated[str, argument("Where it was deployed.")]
-    receiver: Annotated[str, option("The receiver that it was deployed with.")]
+    address: Annotated[str, argument("The address of the contract.")]
+    receiver: Annotated[str, option("The receiver in the contract.")]
     deployed_block: Annotated[
-        int, option("The block it was deployed in; the chain is read from there.")
+        int, option("The block of its deployment; the chain is read from there.")
     ]
     merchant_id: OwnerId = None
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: buyers' money goes to the contract's receiver."""
+        """Return True: the contract passes buyers' money to its receiver."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
+        owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
-            f"payments of {whose} on {self.chain} go through the contract {self.address}",
+            f"payments to {owner} on {self.chain} go through the contract {self.address}",
             f"and from there to {self.receiver}",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown chain or merchant, and a contract that endpoints do not show as ours.
-
-        It is checked when it is proposed, and once more when it is approved.
-        """
+        """Check the contract on the chain, both when it is proposed and when it is approved."""
         chain = await require_chain(context.database, self.chain)
         check_name("name", self.name or "-")
         address = await self._check_new(context.database)
         receiver = read_address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
-            raise BadRequestError("deployed_block is the number of a block")
+            raise BadRequestError("deployed_block must be the number of a block")
         if self.merchant_id is not None:
             await require_merchant(context.database, self.merchant_id)
         await check_code(context, chain, address, receiver)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
-        """Store the account of the contract, and read the chain from its block."""
+        """Create an account for the contract, and read the chain from its block."""
         await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
@@ -127,22 +122,22 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return contract_view(row, self.merchant_id)
 
     async def _check_new(self, database: Executor) -> bytes:
-        """Read the address; refuse (`CONFLICT`) one that is a contract of ours already."""
+        """Parse the address; raise `CONFLICT` if it is already one of our contracts."""
         address = read_address("address", self.address)
         if any(
             contract.address == address
             for contract in await chains.list_contracts(database, self.chain)
         ):
-            raise ConflictError(f"{self.address} is known on {self.chain}")
+            raise ConflictError(f"{self.address} on {self.chain} is already one of our contracts")
         return address
 
 
 class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
-    """Offer a contract no more; it stays watched."""
+    """Stop offering a contract. It stays watched."""
 
     action: ClassVar[str] = "chain.retire-contract"
     is_destructive: ClassVar[bool] = True
-    account_id: Annotated[int, argument("The contract's account.")]
+    account_id: Annotated[int, argument("The account of the contract.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         account = (
@@ -150,67 +145,70 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         )
         retired = await chains.retire_contract(tx, self.account_id) if account else None
         if account is None or retired is None:
-            raise NotFoundError(f"no contract is account {self.account_id}")
+            raise NotFoundError(f"no contract has account {self.account_id}")
         await accounts.update(tx, replace(account, enabled=False))
         return contract_view(retired, account.merchant_id)
 
 
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Set when blocks are final, what wallets are shown, who refunds; what is not given stays.
+    """Configure a chain: finality, wallet endpoints and refunds.
 
-    A new refunder takes over; refunds that the others have sent still count.
+    Options that are not given keep their value. A new refunder takes over; refunds that earlier
+    refunders have sent still count.
     """
 
     action: ClassVar[str] = "chain.set"
     chain: ChainSlug
     finality: Annotated[
         Literal["finalized", "confirmations"] | None,
-        option("Who says which blocks are final: the nodes, or a number of confirmations."),
+        option("How blocks become final: by the nodes, or after a number of confirmations."),
     ] = None
-    confirmations: Annotated[int | None, option("How many blocks on a block make it final.")] = None
+    confirmations: Annotated[
+        int | None, option("Number of later blocks that make a block final.")
+    ] = None
     instant_finality: Annotated[bool | None, option(_INSTANT_FINALITY)] = None
     public_rpc_urls: Annotated[
         list[str] | None,
         option(
-            "An endpoint for wallets, never one of the watcher's; repeat it.",
+            "An endpoint for wallets, never one of the watcher; can be repeated.",
             repeated_as="public_rpc_url",
         ),
     ] = None
     explorer_urls: Annotated[
         list[str] | None,
-        option("A block explorer for wallets; repeat it.", repeated_as="explorer_url"),
+        option("A block explorer for wallets; can be repeated.", repeated_as="explorer_url"),
     ] = None
-    refunder: Annotated[str | None, option("The account that sends refunds from now on.")] = None
+    refunder: Annotated[str | None, option("The address that sends refunds from now on.")] = None
     refund_approval_above: Annotated[
         str | None,
-        option("So many tokens a merchant may give back in a day without a second person."),
+        option("Tokens that a merchant may refund in a day without approval."),
     ] = None
     auto_refund_gas: Annotated[
-        int | None, option("Gas that automatic refunds may use in a day, UTC; 0: there are none.")
+        int | None, option("Gas that automatic refunds may use in a day (UTC); 0 turns them off.")
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for who sends refunds, and for what protects money or leads wallets."""
+        """Return True for the refunder, and for settings that protect money or direct wallets."""
         before = await require_chain(context.database, self.chain)
-        return await self._needs_two(context.database, before)
+        return await self._needs_second_operator(context.database, before)
 
-    async def _needs_two(self, database: Executor, before: ChainRecord) -> bool:
+    async def _needs_second_operator(self, database: Executor, before: ChainRecord) -> bool:
         if self.refunder is not None or self.refund_approval_above is not None:
             return True
         if self.auto_refund_gas is not None and self.auto_refund_gas > before.auto_refund_gas:
             return True
-        loosens = self._leads_wallets(before) or self._hastens_finality(before)
-        return loosens and await merchants.is_in_service(database)
+        weakens_protection = self._redirects_wallets(before) or self._weakens_finality(before)
+        return weakens_protection and await merchants.is_in_service(database)
 
-    def _leads_wallets(self, before: ChainRecord) -> bool:
-        """Tell whether buyers' wallets are led to an address that they are not led to now."""
+    def _redirects_wallets(self, before: ChainRecord) -> bool:
+        """Return True if wallets would be directed to a new address."""
         return bool(
             set(self.public_rpc_urls or ()) - {"", *before.public_rpc_urls}
             or set(self.explorer_urls or ()) - {"", *before.explorer_urls}
         )
 
-    def _hastens_finality(self, before: ChainRecord) -> bool:
-        """Tell whether money may count sooner: by fewer confirmations, or by the nodes' word."""
+    def _weakens_finality(self, before: ChainRecord) -> bool:
+        """Return True if payments could count as final sooner."""
         return (
             self.finality not in {None, before.finality}
             or (self.instant_finality is True and not before.instant_finality)
@@ -226,63 +224,63 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "none"
         return [
-            f"{name} of {self.chain} becomes {value}; it is {before[name]}"
+            f"{name} of {self.chain} becomes {value} instead of {before[name]}"
             for name, value in details(self).items()
             if name != "chain"
         ]
 
     async def check(self, context: OperationContext) -> None:
         chain = await require_chain(context.database, self.chain)
-        self._refunds()
+        self._parse_refund_settings()
         if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
             raise BadRequestError(f"auto_refund_gas must be from 0 to {_GAS_MAX}")
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise BadRequestError(f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
-        for what in ("public_rpc_urls", "explorer_urls"):
-            urls: list[str] = getattr(self, what) or []
+        for name in ("public_rpc_urls", "explorer_urls"):
+            urls: list[str] = getattr(self, name) or []
             if len(urls) > _URLS_MAX:
-                raise BadRequestError(f"{what} has at most {_URLS_MAX} addresses")
+                raise BadRequestError(f"{name} must have at most {_URLS_MAX} URLs")
             for url in urls:
-                check_web_url(what, url, sandbox=context.settings.sandbox)
+                check_web_url(name, url, sandbox=context.settings.sandbox)
         self._check_finality(
             replace(chain, confirmations=self.confirmations or chain.confirmations)
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
-        given = {
-            name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
+        changes = {
+            name: getattr(self, name) for name in _DIRECT_FIELDS if getattr(self, name) is not None
         }
         before = await lock_known_chain(tx, self.chain)
-        check_agreed(context, needs_approval=await self._needs_two(tx, before))
-        refunder, above = self._refunds()
+        check_agreed(context, needs_approval=await self._needs_second_operator(tx, before))
+        refunder, above = self._parse_refund_settings()
         if refunder is not None:
-            others = [other for other in before.refunders if other != refunder]
-            given["refunders"] = [*others, refunder]
+            earlier = [address for address in before.refunders if address != refunder]
+            changes["refunders"] = [*earlier, refunder]
             await refund_logs.reset_dispositions(tx, self.chain, refunder)
         if above is not None:
-            given["refund_approval_above"] = above
-        row = replace(before, **given)
+            changes["refund_approval_above"] = above
+        row = replace(before, **changes)
         self._check_finality(row)
         await chains.save_chain(tx, row)
         return await load_chain_view(tx, row)
 
     def _check_finality(self, row: ChainRecord) -> None:
         if self.finality == "confirmations" and row.confirmations is None:
-            raise BadRequestError(f"{self.chain} needs a number of confirmations")
+            raise BadRequestError(f"finality `confirmations` needs confirmations on {self.chain}")
 
-    def _refunds(self) -> tuple[bytes | None, Decimal | None]:
-        """Read who sends refunds, and from which amount on a second person must agree."""
+    def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
+        """Parse the refunder, and the amount above which refunds need approval."""
         refunder = None if self.refunder is None else read_address("refunder", self.refunder)
         if refunder == NATIVE:
             raise BadRequestError("refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None
         if not TOKENS.fullmatch(self.refund_approval_above):
-            raise BadRequestError("refund_approval_above is a number of tokens, such as 1000")
+            raise BadRequestError("refund_approval_above must be a number of tokens, such as 1000")
         return refunder, Decimal(self.refund_approval_above)
 
 
-_SET_AS_GIVEN = (
+_DIRECT_FIELDS = (
     "finality",
     "confirmations",
     "instant_finality",
@@ -293,20 +291,20 @@ _SET_AS_GIVEN = (
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
-    """Read a halted chain again, from a block that you have chosen or from where it stood."""
+    """Resume a halted chain, from a given block or from where it stopped."""
 
     action: ClassVar[str] = "chain.resume"
     chain: ChainSlug
-    block: Annotated[int | None, option("The last block that counts as read.")] = None
+    block: Annotated[int | None, option("The last block that has been read.")] = None
 
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
-            raise BadRequestError("block is the number of a block")
+            raise BadRequestError("block must be the number of a block")
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
-        """Resume the chain; logs that are stored already are not classified twice."""
-        found = await chains.resume(tx, self.chain, self.block)
-        if found is None:
-            raise NotFoundError(f"nothing of ours is on {self.chain}")
-        return found
+        """Resume the chain; stored logs are not classified again."""
+        cursor = await chains.resume(tx, self.chain, self.block)
+        if cursor is None:
+            raise NotFoundError(f"no contract of ours is on {self.chain}")
+        return cursor

@@ -30,7 +30,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class FileEntry:
     """An entry of the file and its position, such as `shop.yaml:12: tax_rates[2]`."""
 
     entry: ConfigEntry
@@ -41,7 +41,7 @@ class Placed:
 class ConfigFile:
     """The entries of each section; installations keep their own in sections that are left out."""
 
-    sections: Mapping[str, Sequence[Placed]]
+    sections: Mapping[str, Sequence[FileEntry]]
 
 
 def parse_config(content: bytes, name: str) -> ConfigFile:
@@ -68,16 +68,16 @@ def parse_config(content: bytes, name: str) -> ConfigFile:
 
 def format_config(entries: Iterable[tuple[str, Sequence[ConfigEntry]]]) -> str:
     """Write sections as a file that `parse_config` reads."""
-    sections = {section: msgspec.to_builtins(listed) for section, listed in entries}
+    sections = {section: msgspec.to_builtins(values) for section, values in entries}
     return _HEAD + yaml.safe_dump(
         {"version": int(_VERSION), **sections}, sort_keys=False, allow_unicode=True, width=1_000
     )
 
 
-def _read_section(kind: ConfigKind, node: Node, name: str) -> list[Placed]:
+def _read_section(kind: ConfigKind, node: Node, name: str) -> list[FileEntry]:
     if not isinstance(node.value, list):
         _refuse(f"{name}:{node.line}", f"{kind.section}: expected a list, or [] for none")
-    placed: list[Placed] = []
+    entries: list[FileEntry] = []
     lines: dict[tuple[object, ...], int] = {}
     for number, item in enumerate(node.value):
         position = f"{name}:{item.line}: {kind.section}[{number}]"
@@ -86,8 +86,8 @@ def _read_section(kind: ConfigKind, node: Node, name: str) -> list[Placed]:
         if key in lines and not kind.repeats:
             _refuse(position, f"this is the same entry as in line {lines[key]}")
         lines[key] = item.line
-        placed.append(Placed(entry, position))
-    return placed
+        entries.append(FileEntry(entry, position))
+    return entries
 
 
 def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> ConfigEntry:
@@ -118,7 +118,7 @@ def _plain(node: Node) -> Any:
 
 
 def _parse_yaml(content: bytes, name: str) -> Node:
-    """Build the file's tree of events: nothing in it is constructed, whatever its tags say."""
+    """Build the file's tree of events: no objects are constructed, whatever the tags are."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
@@ -159,7 +159,7 @@ def _build(events: Iterator[Any], event: Any, name: str, depth: int) -> Node:
     while not isinstance(inner := next(events), yaml.MappingEndEvent):
         key = _build(events, inner, name, depth + 1)
         if not isinstance(key.value, str):
-            _refuse(f"{name}:{key.line}", "a key must be a text")
+            _refuse(f"{name}:{key.line}", "a key must be a string")
         if key.value in fields:
             _refuse(f"{name}:{key.line}", f"`{key.value}` is given twice")
         fields[key.value] = _build(events, next(events), name, depth + 1)

@@ -7,12 +7,11 @@ credentials they are bound to.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from payintent.domain.fraud import FraudRule
 from payintent.domain.merchant import Merchant
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.base import ChangeOperation, OperationContext
@@ -24,7 +23,6 @@ from payintent.operations.config_entries import (
     FraudRuleEntry,
     MerchantFraudRuleEntry,
     MethodEntry,
-    MethodType,
     ProviderEntry,
     RateLimitEntry,
     RefundThresholdEntry,
@@ -60,12 +58,13 @@ from payintent.storage import (
 from payintent.storage.merchants import MerchantFilter
 from payintent.storage.onchain import chains
 
+E = TypeVar("E", bound=ConfigEntry)
 _LIMITS_MAX = 10_000_000
 Operations = Sequence[ChangeOperation[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class InstalledEntry:
     """An entry as the installation has it, and the number of its row."""
 
     entry: Any
@@ -79,7 +78,7 @@ class Change:
 
     entry: Any
     fields: Mapping[str, Any]
-    before: Listed | None
+    before: InstalledEntry | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +86,11 @@ class ConfigKind:
     section: str
     entry: type[ConfigEntry]
     key: tuple[str, ...]  # the fields that identify an entry
-    read: Callable[[OperationContext], Awaitable[list[Listed]]]
+    read: Callable[[OperationContext], Awaitable[list[InstalledEntry]]]
     change: Callable[[Change], Operations]
-    remove: Callable[[Listed], Operations] = lambda _: ()  # default: entries are not removed
+    remove: Callable[[InstalledEntry], Operations] = (
+        lambda _: ()
+    )  # default: entries are not removed
     is_fixed: bool = False  # migrations or gateways add entries, operators do not
     repeats: bool = False  # several entries may have the same key
     of_merchants: bool = False  # exported on request: merchants' numbers are an installation's own
@@ -100,36 +101,37 @@ class ConfigKind:
         return tuple(getattr(entry, name) for name in self.key)
 
 
-async def _read_chains(context: OperationContext) -> list[Listed]:
+def _copy_fields(entry: type[E], row: object, **values: Any) -> E:
+    """Build an entry from the fields of a record; `values` replace those that differ."""
+    names = [name for name in entry.__struct_fields__ if name not in values]
+    return entry(**{name: getattr(row, name) for name in names}, **values)
+
+
+async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
-            entry=ChainEntry(
+        InstalledEntry(
+            entry=_copy_fields(
+                ChainEntry,
+                row,
                 chain=row.slug,
-                finality="confirmations" if row.finality == "confirmations" else "finalized",
                 confirmations=UNSET if row.confirmations is None else row.confirmations,
-                instant_finality=row.instant_finality,
                 public_rpc_urls=list(row.public_rpc_urls),
                 explorer_urls=list(row.explorer_urls),
                 refund_approval_above=write_number(row.refund_approval_above),
-                auto_refund_gas=row.auto_refund_gas,
             )
         )
         for row in await chains.list_chains(context.database)
     ]
 
 
-async def _read_tokens(context: OperationContext) -> list[Listed]:
+async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
-            entry=TokenEntry(
-                chain=token.chain,
-                symbol=token.symbol,
+        InstalledEntry(
+            entry=_copy_fields(
+                TokenEntry,
+                token,
                 address=UNSET if token.address is None else token.address,
-                decimals=token.decimals,
-                approve_zero_first=token.approve_zero_first,
                 minimum=int(token.minimum),
-                enabled=token.enabled,
-                auto_refund_from=token.auto_refund_from,
             )
         )
         for chain in await chains.list_chains(context.database)
@@ -137,9 +139,9 @@ async def _read_tokens(context: OperationContext) -> list[Listed]:
     ]
 
 
-async def _read_providers(context: OperationContext) -> list[Listed]:
+async def _read_providers(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
+        InstalledEntry(
             entry=ProviderEntry(provider=row.name, wire_name=row.wire_name, enabled=row.enabled),
             is_exported=row.wire_name != row.name or not row.enabled,
         )
@@ -158,97 +160,95 @@ def _change_provider(change: Change) -> Operations:
     return operations
 
 
-def _reset_provider(listed: Listed) -> Operations:
+def _reset_provider(installed: InstalledEntry) -> Operations:
     operations: list[ChangeOperation[Any]] = []
-    provider = listed.entry.provider
-    if listed.entry.wire_name != provider:
+    provider = installed.entry.provider
+    if installed.entry.wire_name != provider:
         operations.append(RenameProvider(provider=provider, wire_name=provider))
-    if not listed.entry.enabled:
+    if not installed.entry.enabled:
         operations.append(EnableProvider(provider=provider))
     return operations
 
 
-async def _read_restrictions(context: OperationContext) -> list[Listed]:
+async def _read_restrictions(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(entry=RestrictionEntry(type=row.type, country=row.country, active=row.active))
+        InstalledEntry(
+            entry=RestrictionEntry(type=row.type, country=row.country, active=row.active)
+        )
         for row in await restrictions.list_restrictions(context.database)
     ]
 
 
 def _change_restriction(change: Change) -> Operations:
-    """Add or lift a restriction; a new one that is not active is added first, as quotes know it."""
-    place = {"type": change.entry.type, "country": change.entry.country}
+    """Add or lift a restriction; a new restriction that is not active is added and then lifted."""
+    key = {"type": change.entry.type, "country": change.entry.country}
     operations: list[ChangeOperation[Any]] = []
     if change.entry.active or change.before is None:
-        operations.append(AddRestriction(**place))
+        operations.append(AddRestriction(**key))
     if not change.entry.active:
-        operations.append(LiftRestriction(**place))
+        operations.append(LiftRestriction(**key))
     return operations
 
 
-def _lift_restriction(listed: Listed) -> Operations:
-    if not listed.entry.active:
+def _lift_restriction(installed: InstalledEntry) -> Operations:
+    if not installed.entry.active:
         return ()
-    return [LiftRestriction(type=listed.entry.type, country=listed.entry.country)]
+    return [LiftRestriction(type=installed.entry.type, country=installed.entry.country)]
 
 
-async def _read_fraud_rules(context: OperationContext) -> list[Listed]:
+async def _read_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
     rules = await fraud.list_rules(context.database)
-    return [_listed_rule(rule, FraudRuleEntry) for rule in rules if rule.merchant_id is None]
+    return [
+        InstalledEntry(entry=_copy_fields(FraudRuleEntry, rule), number=rule.id)
+        for rule in rules
+        if rule.merchant_id is None
+    ]
 
 
-async def _read_merchant_fraud_rules(context: OperationContext) -> list[Listed]:
+async def _read_merchant_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
     rules = await fraud.list_rules(context.database)
-    return [_listed_rule(rule, MerchantFraudRuleEntry) for rule in rules if rule.merchant_id]
+    return [
+        InstalledEntry(entry=_copy_fields(MerchantFraudRuleEntry, rule), number=rule.id)
+        for rule in rules
+        if rule.merchant_id
+    ]
 
 
-def _listed_rule(rule: FraudRule, entry: type[FraudRuleEntry]) -> Listed:
-    fields = {name: getattr(rule, name) for name in entry.__struct_fields__}
-    return Listed(entry=entry(**fields), number=rule.id)
-
-
-async def _read_tax_rates(context: OperationContext) -> list[Listed]:
+async def _read_tax_rates(context: OperationContext) -> list[InstalledEntry]:
     rates = await tax_rates.list_tax_rates(context.database)
     return [
-        Listed(entry=TaxRateEntry(country=country, rate=write_number(rate)))
+        InstalledEntry(entry=TaxRateEntry(country=country, rate=write_number(rate)))
         for country, rate in rates.items()
     ]
 
 
-async def _read_retention(context: OperationContext) -> list[Listed]:
+async def _read_retention(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(entry=RetentionEntry(rule=rule, days=days))
+        InstalledEntry(entry=RetentionEntry(rule=rule, days=days))
         for rule, days in context.settings.retention.items()
     ]
 
 
-async def _read_rate_limits(context: OperationContext) -> list[Listed]:
+async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
-            entry=RateLimitEntry(
-                merchant_id=row.merchant_id,
-                kind=RateLimitClass(row.kind),
-                per_s=row.per_s,
-                burst=row.burst,
-            )
-        )
+        InstalledEntry(entry=_copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
         for row in await rate_limits.list_limits(context.database, None, _LIMITS_MAX)
     ]
 
 
 async def _list_merchants(context: OperationContext) -> list[Merchant]:
-    listed: list[Merchant] = []
+    result: list[Merchant] = []
     while True:
-        after = MerchantFilter(after=listed[-1].id if listed else 0)
+        after = MerchantFilter(after=result[-1].id if result else 0)
         page = await merchants.list_merchants(context.database, after, LISTED_MAX)
-        listed += page
+        result += page
         if len(page) < LISTED_MAX:
-            return listed
+            return result
 
 
-async def _read_refund_thresholds(context: OperationContext) -> list[Listed]:
+async def _read_refund_thresholds(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
+        InstalledEntry(
             entry=RefundThresholdEntry(
                 merchant_id=merchant.id, currency=currency, above=write_number(above)
             )
@@ -258,20 +258,15 @@ async def _read_refund_thresholds(context: OperationContext) -> list[Listed]:
     ]
 
 
-async def _read_methods(context: OperationContext) -> list[Listed]:
+async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
     return [
-        Listed(
-            entry=MethodEntry(
-                merchant_id=method.merchant_id,
-                account_id=method.account_id,
-                kind=cast("MethodType", method.kind),
-                label=method.label,
-                token=method.token,
+        InstalledEntry(
+            entry=_copy_fields(
+                MethodEntry,
+                method,
                 currencies=list(method.currencies),
                 countries=None if method.countries is None else list(method.countries),
-                fee_mode=method.fee_mode,
                 fee_rate=write_number(method.fee_rate),
-                position=method.position,
                 limits=list(method.limits),
             ),
             number=method.id,
@@ -298,8 +293,8 @@ def _change_method(change: Change) -> Operations:
     return operations
 
 
-def _remove_method(listed: Listed) -> Operations:
-    return [DisablePaymentMethod(method_id=listed.number)] if listed.is_exported else ()
+def _remove_method(installed: InstalledEntry) -> Operations:
+    return [DisablePaymentMethod(method_id=installed.number)] if installed.is_exported else ()
 
 
 def _fields_of(entry: Any) -> dict[str, Any]:
@@ -352,7 +347,7 @@ KINDS: Sequence[ConfigKind] = (
         key=FraudRuleEntry.__struct_fields__,
         read=_read_fraud_rules,
         change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
-        remove=lambda listed: [RemoveFraudRule(rule_id=listed.number)],
+        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
         repeats=True,
     ),
     ConfigKind(
@@ -363,7 +358,7 @@ KINDS: Sequence[ConfigKind] = (
         change=lambda change: [
             SetTaxRate(country=change.entry.country, rate=Decimal(change.entry.rate))
         ],
-        remove=lambda listed: [RemoveTaxRate(country=listed.entry.country)],
+        remove=lambda installed: [RemoveTaxRate(country=installed.entry.country)],
     ),
     ConfigKind(
         section="retention",
@@ -380,8 +375,8 @@ KINDS: Sequence[ConfigKind] = (
         key=("merchant_id", "kind"),
         read=_read_rate_limits,
         change=lambda change: [SetRateLimit(**_fields_of(change.entry))],
-        remove=lambda listed: [
-            ClearRateLimit(merchant_id=listed.entry.merchant_id, kind=listed.entry.kind)
+        remove=lambda installed: [
+            ClearRateLimit(merchant_id=installed.entry.merchant_id, kind=installed.entry.kind)
         ],
         of_merchants=True,
     ),
@@ -391,7 +386,7 @@ KINDS: Sequence[ConfigKind] = (
         key=MerchantFraudRuleEntry.__struct_fields__,
         read=_read_merchant_fraud_rules,
         change=lambda change: [AddFraudRule(**_fields_of(change.entry))],
-        remove=lambda listed: [RemoveFraudRule(rule_id=listed.number)],
+        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
         repeats=True,
         of_merchants=True,
     ),
@@ -401,8 +396,10 @@ KINDS: Sequence[ConfigKind] = (
         key=("merchant_id", "currency"),
         read=_read_refund_thresholds,
         change=lambda change: [SetRefundThreshold(**_fields_of(change.entry))],
-        remove=lambda listed: [
-            SetRefundThreshold(merchant_id=listed.entry.merchant_id, currency=listed.entry.currency)
+        remove=lambda installed: [
+            SetRefundThreshold(
+                merchant_id=installed.entry.merchant_id, currency=installed.entry.currency
+            )
         ],
         of_merchants=True,
     ),

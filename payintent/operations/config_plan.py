@@ -17,8 +17,8 @@ from payintent.domain.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.encryption import proposal_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.config_entries import ConfigEntry
-from payintent.operations.config_file import ConfigFile, Placed
-from payintent.operations.config_kinds import KINDS, Change, ConfigKind, Listed
+from payintent.operations.config_file import ConfigFile, FileEntry
+from payintent.operations.config_kinds import KINDS, Change, ConfigKind, InstalledEntry
 from payintent.storage import proposals
 from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.proposals import Proposal
@@ -39,7 +39,7 @@ class Step:
     operations: Sequence[ChangeOperation[Any]]
     by_hand: str = ""  # the operator's task, if no operation can make the change
     needs_approval: bool = False
-    approval_id: str | None = None  # of the proposal that waits for another person
+    approval_id: str | None = None  # of the pending proposal
 
     def __str__(self) -> str:
         note = f" [{self.by_hand}]" if self.by_hand else ""
@@ -60,7 +60,7 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
         return [
             (
                 kind.section,
-                [listed.entry for listed in await kind.read(context) if listed.is_exported],
+                [entry.entry for entry in await kind.read(context) if entry.is_exported],
             )
             for kind in KINDS
             if self.with_merchants or not kind.of_merchants
@@ -81,14 +81,14 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
             if kind.section in self.file.sections
             for step in _compare(kind, await kind.read(context), self.file.sections[kind.section])
         ]
-        waiting = await _load_waiting(context, steps)
-        return [replace(step, approval_id=_find_approval(step, waiting)) for step in steps]
+        pending = await _load_pending(context, steps)
+        return [replace(step, approval_id=_find_approval(step, pending)) for step in steps]
 
 
 async def apply_plan(
     url: str, plan: PlanConfig, steps: Sequence[Step], submit: Submit
 ) -> list[Step]:
-    """Run the steps of a plan; return the steps that wait for another person's approval.
+    """Run the steps of a plan; return the steps that need approval by another operator.
 
     `url` is the database's, past a pooler. Raises `CONFLICT` if another person applies a file, or
     if the plan has changed since the steps were shown.
@@ -105,35 +105,35 @@ async def apply_plan(
 
 async def _run_steps(steps: Sequence[Step], submit: Submit) -> list[Step]:
     """Run steps; an operation that needs approval stops the rest of its own step only."""
-    waiting: list[Step] = []
+    pending: list[Step] = []
     for step in steps:
         if step.approval_id is not None:
-            waiting.append(step)
+            pending.append(step)
             continue
         for operation in step.operations:
             result = await submit(operation)
             if isinstance(result, Proposal):
                 approval_id = ids.format_id(ids.APPROVAL, result.id)
-                waiting.append(replace(step, approval_id=approval_id))
+                pending.append(replace(step, approval_id=approval_id))
                 break
-    return waiting
+    return pending
 
 
 def _compare(
-    kind: ConfigKind, listed: Sequence[Listed], placed: Sequence[Placed]
+    kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
 ) -> Iterator[Step]:
-    """Give the steps from the installation's entries to the file's; removals come last."""
-    present: defaultdict[tuple[object, ...], deque[Listed]] = defaultdict(deque)
-    for entry in sorted(listed, key=lambda entry: not entry.is_exported):
+    """Yield the steps from the installation's entries to the file's; removals come last."""
+    present: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
+    for entry in sorted(installed, key=lambda entry: not entry.is_exported):
         present[kind.key_of(entry.entry)].append(entry)
-    for item in placed:
+    for item in from_file:
         same = present[kind.key_of(item.entry)]
         before = same.popleft() if same else None
-        if step := _step_to(kind, before, item):
+        if step := _build_step(kind, before, item):
             yield step
     for entry in (entry for same in present.values() for entry in same):
         if operations := kind.remove(entry):
-            fields = _written(kind, entry.entry)
+            fields = _format_fields(kind, entry.entry)
             yield Step(
                 sign="-",
                 subject=_subject(kind, entry.entry),
@@ -143,8 +143,8 @@ def _compare(
             )
 
 
-def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | None:
-    entry = placed.entry
+def _build_step(kind: ConfigKind, before: InstalledEntry | None, target: FileEntry) -> Step | None:
+    entry = target.entry
     old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
     fields = {
         name: value
@@ -152,8 +152,8 @@ def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | 
         if value is not msgspec.UNSET and (before is None or value != old[name])
     }
     if before is None and kind.is_fixed:
-        raise NotFoundError(f"{placed.position}: this installation has no {_subject(kind, entry)}")
-    # Fields that are left out stay as they are, also for operations that take all fields.
+        raise NotFoundError(f"{target.position}: this installation has no {_subject(kind, entry)}")
+    # Omitted fields keep their value, even in operations that set all fields.
     same = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
     whole = msgspec.structs.replace(entry, **same)
     by_hand = kind.by_hand(entry) if kind.by_hand and fields else ""
@@ -162,36 +162,37 @@ def _step_to(kind: ConfigKind, before: Listed | None, placed: Placed) -> Step | 
     if not operations and not by_hand:
         return None
     if before is None:
-        changes = _written(kind, entry) or "added"
+        changes = _format_fields(kind, entry) or "added"
     else:
         changes = ", ".join(
-            f"{name} {_words(old[name])} → {_words(value)}" for name, value in fields.items()
+            f"{name} {_format_value(old[name])} → {_format_value(value)}"
+            for name, value in fields.items()
         )
     return Step(
         sign="+" if before is None else "~",
         subject=_subject(kind, entry),
         changes=changes or "offered again",
-        position=placed.position,
+        position=target.position,
         operations=operations,
         by_hand=by_hand,
     )
 
 
 def _subject(kind: ConfigKind, entry: ConfigEntry) -> str:
-    values = [_words(value) for value in kind.key_of(entry) if value is not None]
+    values = [_format_value(value) for value in kind.key_of(entry) if value is not None]
     return " ".join([kind.section, *values])
 
 
-def _written(kind: ConfigKind, entry: ConfigEntry) -> str:
-    """Write the fields that do not identify an entry."""
+def _format_fields(kind: ConfigKind, entry: ConfigEntry) -> str:
+    """Format the fields that do not identify an entry."""
     return ", ".join(
-        f"{name} {_words(value)}"
+        f"{name} {_format_value(value)}"
         for name, value in msgspec.structs.asdict(entry).items()
         if name not in kind.key and value is not msgspec.UNSET
     )
 
 
-def _words(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is msgspec.UNSET:
         return "none"
     text = str(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -211,24 +212,26 @@ async def _check(context: OperationContext, step: Step) -> Step:
     return replace(step, needs_approval=needs_approval)
 
 
-async def _load_waiting(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
+async def _load_pending(context: OperationContext, steps: Sequence[Step]) -> dict[bytes, str]:
     """Return the approval ids of pending proposals for these actions, by the encoded operation."""
     actions = {operation.action for step in steps for operation in step.operations}
-    waiting: dict[bytes, str] = {}
+    pending: dict[bytes, str] = {}
     after: UUID | None = None
     while actions:
         page = await proposals.list_waiting(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
-                place = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
-                fields = context.encryption.decrypt(proposal.sealed, place)
-                waiting[fields] = ids.format_id(ids.APPROVAL, proposal.id)
+                encryption_context = proposal_context(
+                    proposal.id, proposal.action, proposal.proposed_by
+                )
+                fields = context.encryption.decrypt(proposal.sealed, encryption_context)
+                pending[fields] = ids.format_id(ids.APPROVAL, proposal.id)
         if len(page) < _PAGE:
             break
         after = page[-1].id
-    return waiting
+    return pending
 
 
-def _find_approval(step: Step, waiting: Mapping[bytes, str]) -> str | None:
+def _find_approval(step: Step, pending: Mapping[bytes, str]) -> str | None:
     encoded = map(msgspec.json.encode, step.operations)
-    return next((waiting[fields] for fields in encoded if fields in waiting), None)
+    return next((pending[fields] for fields in encoded if fields in pending), None)

@@ -1,4 +1,4 @@
-"""Refuses a contract whose code, as any endpoint of its chain shows it, is not the compiled one."""
+"""Check that all endpoints of a chain show the compiled code of our contract."""
 
 import asyncio
 
@@ -15,34 +15,34 @@ _LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at m
 async def check_code(
     context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
 ) -> None:
-    """Raise `UNPROCESSABLE` where an endpoint shows other code than ours, or none.
+    """Raise `UNPROCESSABLE` if an endpoint shows other code or none.
 
-    Outside the sandbox a chain without endpoints in this process is refused too. In the sandbox
-    nothing is compared: no real money can go through such a contract.
+    Outside the sandbox, a chain without endpoints in this process is rejected too. The sandbox
+    skips the check, because its contracts never hold real money.
     """
     if not context.settings.endpoints.get(chain.slug):
         if context.settings.sandbox:
             return
         raise UnprocessableError(
-            f"the contract's code cannot be compared: PAYINTENT_RPC_{chain.slug.upper()} is empty"
+            f"the contract cannot be checked: PAYINTENT_RPC_{chain.slug.upper()} is empty"
         )
-    reader = _open(context, chain)
+    reader = _open_reader(context, chain)
     try:
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(examine_contract(reader, name, address, receiver) for name in reader.names)
         )
     finally:
         await reader.close()
-    if wrong := [finding.text for finding in found if not finding.right]:
-        raise UnprocessableError("; ".join(wrong))
+    if problems := [result.text for result in results if not result.right]:
+        raise UnprocessableError("; ".join(problems))
 
 
-def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
+def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
     config = ReaderConfig(
         network_id=chain.network_id, limits=_LIMITS, tls=context.settings.client_tls
     )
     try:
         return open_chain_reader(chain.slug, context.settings.endpoints[chain.slug], config)
-    except ValueError as error:  # its message names the endpoint, not its address
+    except ValueError as error:  # the message has the endpoint's name, not its URL
         problem = str(error)
     raise UnprocessableError(problem)

@@ -124,7 +124,7 @@ async def test_an_account_without_code_is_refused(site: Site) -> None:
 
 async def test_a_receiver_that_the_contract_was_not_deployed_with_is_refused(site: Site) -> None:
     said = await site.refusal(receiver=f"0x{40 * '2'}")
-    assert said.endswith(f", set is 0x{40 * '2'}")
+    assert said.endswith(f", configured is 0x{40 * '2'}")
 
 
 async def test_a_receiver_that_is_no_address_is_refused(site: Site) -> None:

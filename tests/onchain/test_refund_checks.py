@@ -47,7 +47,7 @@ async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
     assert signer == f"the signer has a key of {refunder}"
     assert coins.startswith(f"the refunder {refunder} has ")
     assert coins.endswith(" NATIVED")
-    assert token.endswith("has 1000000, may give back all of it")
+    assert token.endswith("has 1000000, may refund all of it")
 
 
 async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> None:
@@ -60,7 +60,7 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
         wrong[0] == f"the signer has no key of {to_checksum_address(bytes.fromhex(stranger[2:]))}"
     )
     assert wrong[1].endswith("has 0 NATIVED")
-    assert wrong[2].endswith("has 0, may give back all of it")
+    assert wrong[2].endswith("has 0, may refund all of it")
 
 
 async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
@@ -75,10 +75,10 @@ async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) ->
 
 async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld) -> None:
     await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
-    assert (False, "the signer is chain 612055, wanted is 7") in await found(refunding)
+    assert (False, "the signer is chain 612055, expected is 7") in await found(refunding)
     away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
     wrong = [text for right, text in await found(refunding, away) if not right]
-    assert wrong[0] == "refunds wait: native-signer gives no usable answer: connection"
+    assert wrong[0] == "refunds are on hold: native-signer gives no usable answer: connection"
     await away.close()
 
 
@@ -91,7 +91,7 @@ async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
     ):
         told = [one async for one in check_refund_setup(signer, ground.reader, row, [], [])]
         assert [(one.right, one.text) for one in told] == [
-            (False, f"refunds wait: no {missing} is set")
+            (False, f"refunds are on hold: no {missing} is configured")
         ]
 
 

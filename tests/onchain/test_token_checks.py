@@ -172,7 +172,7 @@ async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
     assert [right for right, _ in told] == [True] * 3
     head, token, contract = (text for _, text in told)
     assert head.startswith("ethereum-1 is chain 1 at block ")
-    assert head.endswith("final 2 blocks before it")
+    assert head.endswith("which is 2 blocks after the last final block")
     assert token.endswith("has 6 decimals")
     assert "has our code and pays to" in contract
     assert contract.endswith(f"pays to {address(ethereum.deployment.receiver)}")
@@ -191,8 +191,8 @@ async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> No
     wrong = [text for right, text in await found(ethereum) if not right]
     assert len(wrong) == 4
     assert "has 18 decimals" not in wrong[0]
-    assert "has 6 decimals, set are 18" in wrong[0]
-    assert f"set is 0x{40 * '2'}" in wrong[1]
+    assert "has 6 decimals, configured are 18" in wrong[0]
+    assert f"configured is 0x{40 * '2'}" in wrong[1]
     assert "has other code than the compiled contract" in wrong[2]
     assert "has no code" in wrong[3]
 
@@ -200,13 +200,13 @@ async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> No
 async def test_doctor_says_which_endpoint_is_none_of_this_chain(ethereum: ChainWorld) -> None:
     await ethereum.world.rows("UPDATE chain SET network_id = 5 WHERE slug = 'ethereum'")
     [(right, text)] = await found(ethereum)
-    assert (right, text) == (False, "ethereum-1 is another chain, wanted is chain 5")
+    assert (right, text) == (False, "ethereum-1 is another chain, expected is chain 5")
 
 
 async def test_doctor_says_which_endpoint_is_away(ethereum: ChainWorld) -> None:
     ethereum.chain.url = f"http://127.0.0.1:{free_port()}"
     [(right, text)] = await found(ethereum)
-    assert (right, text) == (False, "ethereum-1 cannot be reached, wanted is chain 1")
+    assert (right, text) == (False, "ethereum-1 cannot be reached, expected is chain 1")
 
 
 async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: ChainWorld) -> None:
@@ -214,7 +214,7 @@ async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: Chai
     counted = SetChain(chain="ethereum", finality="confirmations", confirmations=3)
     await ethereum.world.perform(counted)
     told = await found(ethereum)
-    assert told[0][1].endswith("final 3 blocks before it")
+    assert told[0][1].endswith("which is 3 blocks after the last final block")
 
 
 def address(text: str) -> str:

@@ -66,7 +66,7 @@ async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World
 
 async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
     await _add(world, 1)
-    with pytest.raises(RefusedError, match="is known on bsc") as refused:
+    with pytest.raises(RefusedError, match="is already one of our contracts") as refused:
         await _add(world, 2)
     assert refused.value.code is ErrorCode.CONFLICT
     await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere
@@ -147,9 +147,9 @@ async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World
     [
         ({"refunder": "0x12"}, "refunder: an address is 0x and 40 hex digits"),
         ({"refunder": "0x" + 40 * "0"}, "refunder must not be the zero address"),
-        ({"refund_approval_above": "-1"}, "refund_approval_above is a number of tokens"),
-        ({"refund_approval_above": "1e3"}, "refund_approval_above is a number of tokens"),
-        ({"refund_approval_above": "NaN"}, "refund_approval_above is a number of tokens"),
+        ({"refund_approval_above": "-1"}, "refund_approval_above must be a number of tokens"),
+        ({"refund_approval_above": "1e3"}, "refund_approval_above must be a number of tokens"),
+        ({"refund_approval_above": "NaN"}, "refund_approval_above must be a number of tokens"),
     ],
 )
 async def test_what_is_no_refunder_or_threshold_is_refused(

@@ -476,7 +476,7 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("version: 1\ntax_rates: *a", "shop.yaml:2: anchors and aliases are not allowed"),
         ("version: 1\ntax_rates: !!python/tuple []", "shop.yaml:2: tags are not allowed"),
         ("version: 1\ntax_rates: [}", "shop.yaml:2: not valid YAML: "),
-        ("version: 1\n? [a]\n: []", "shop.yaml:2: a key must be a text"),
+        ("version: 1\n? [a]\n: []", "shop.yaml:2: a key must be a string"),
         ("version: 1\n---\nversion: 1", "shop.yaml:2: the file has a second document"),
         ("[" * 100_000, "shop.yaml:1: more than 8 levels"),
     ],

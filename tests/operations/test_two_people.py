@@ -147,8 +147,8 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
     account, merchant = stage.known["account"], stage.known["merchant"]
     assert waiting.changes == [
         f"account {account} at fake, of merchant {merchant}",
-        "its address becomes https://gateway.example.com/v2; it is https://gateway.example.com",
-        "its name becomes 'theirs'; it is ''",
+        "its address becomes https://gateway.example.com/v2 instead of https://gateway.example.com",
+        "its name becomes 'theirs' instead of ''",
         "it accepts payments in TH instead of all countries of its gateway",
         "its signing_secret is replaced",
     ]
@@ -173,10 +173,10 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
 async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
     change = SetChain(chain="native", refund_approval_above="7")
     waiting = proposal_view(await stage.service.submit(change, ADA))
-    assert waiting.changes == ["refund_approval_above of native becomes 7; it is 1000"]
+    assert waiting.changes == ["refund_approval_above of native becomes 7 instead of 1000"]
     await stage.perform(SetChain(chain="native", refund_approval_above="3"))
     shown = await stage.perform(ShowApproval(approval_id=waiting.id))
-    assert shown.changes == ["refund_approval_above of native becomes 7; it is 3"]
+    assert shown.changes == ["refund_approval_above of native becomes 7 instead of 3"]
 
 
 async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
@@ -406,7 +406,7 @@ async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stag
             **{**stage.fields("chain.add-contract"), "chain": "bsc"}
         ),
         ADA,
-        "is known on bsc",
+        "is already one of our contracts",
     )
     assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
 

@@ -1,4 +1,4 @@
-"""Until when each chain counts as watched: the one rule by which its methods are offered."""
+"""The rule that decides whether a chain is watched, and so whether its methods are offered."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,18 +6,18 @@ from uuid import UUID
 
 from payintent.storage.database import Executor
 
-#: Whether a chain is watched, by its row `k` in `chain_cursor`; false where it has no row.
+#: Whether a chain is watched, by its row `k` in `chain_cursor`; false if there is no row.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: The new `watched_until` of a chain that stops being watched now, and what it is computed from.
+#: The new `watched_until` of a chain that is not watched from now on, and its FROM clause.
 UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
 NOW = " FROM (SELECT clock() AS now) t "
 
 
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
-    """Record that a check found everything in order up to a block, the last final one.
+    """Record a successful check of a chain up to its last final block.
 
-    The chain counts as watched for the next `watched_s` seconds; 0 means that it no longer does,
-    because its endpoints are far behind.
+    The chain counts as watched for the next `watched_s` seconds. 0 means that it is not watched any
+    more, because its endpoints are far behind.
     """
     await database.fetch(
         """
@@ -42,26 +42,23 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
 
 
 async def is_unwatched(database: Executor, slug: str) -> bool:
-    """Tell whether a chain with our contract is not watched; False where it is halted."""
+    """Return True if a chain with a contract of ours is neither watched nor halted."""
     row = await database.row(
-        "SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT " + WATCHED,
+        f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {WATCHED}",
         slug,
     )
     return row is not None
 
 
 async def is_watched(database: Executor, slug: str) -> bool:
-    """Tell whether a chain is watched; False where it is halted, or has no contract of ours."""
-    row = await database.row(
-        "SELECT FROM chain_cursor k WHERE k.chain = $1 AND" + WATCHED,
-        slug,
-    )
+    """Return True if a chain is watched: it has a contract of ours and is not halted."""
+    row = await database.row(f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {WATCHED}", slug)
     return row is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainWatch:
-    """Whether a chain is watched, and how many unfinished sessions depend on it."""
+    """Whether a chain is watched, and the number of unfinished sessions on it."""
 
     chain: str
     watched: bool
@@ -70,19 +67,17 @@ class ChainWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranded:
-    """A payment past its deadline whose chain has not been watched for long."""
+    """A payment past its deadline whose chain has not been watched for a long time."""
 
     session_id: UUID
     payment_id: UUID
 
 
 async def list_watches(database: Executor) -> list[ChainWatch]:
-    """List the chains that have contracts of ours."""
+    """List the chains that have a contract of ours."""
     rows = await database.fetch(
-        """
-        SELECT k.chain, """
-        + WATCHED
-        + """ AS watched,
+        f"""
+        SELECT k.chain, {WATCHED} AS watched,
             (SELECT count(*) FROM session s WHERE s.chain = k.chain AND s.life <> 'ended')
                 AS sessions
         FROM chain_cursor k
@@ -96,7 +91,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, after: timedelta, limit: int
 ) -> list[Stranded]:
-    """List payments past their deadline on a chain unwatched for so long, without a case."""
+    """List payments past their deadline, without a case, on a chain unwatched since `after`."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id

@@ -1,4 +1,4 @@
-"""Chains, the tokens on them, our contracts, and how far each chain has been read."""
+"""Chains, their tokens, our contracts, and the cursor of each chain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TOKENS_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRecord:
-    """A chain as the operator has set it up."""
+    """A chain with its configuration."""
 
     slug: str
     name: str
@@ -32,20 +32,19 @@ class ChainRecord:
     wallet_symbol: str
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
-    refunders: Sequence[bytes]  # senders of our refunds; the last one sends them now
-    refund_approval_above: Decimal  # tokens; more than this needs a second operator
-    auto_refund_gas: int  # that automatic refunds may use in a day
+    refunders: Sequence[bytes]  # addresses that have sent refunds; the last one is current
+    refund_approval_above: Decimal  # in tokens; refunds above it need approval
+    auto_refund_gas: int  # per day, UTC
     updated_at: datetime
 
     @property
     def refunder(self) -> bytes | None:
-        """Return the address that sends refunds now."""
         return self.refunders[-1] if self.refunders else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A token on one chain; 20 zero bytes are the native coin, None means no address yet."""
+    """A token on a chain. An address of 20 zero bytes is the native coin, None is unknown."""
 
     chain: str
     symbol: str
@@ -54,17 +53,16 @@ class TokenRecord:
     approve_zero_first: bool
     minimum: int
     enabled: bool
-    auto_refund_from: Decimal  # tokens; less is refunded by a person alone
+    auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
 
     @property
     def native(self) -> bool:
-        """Tell whether it is the chain's native coin."""
         return self.address == NATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedContract:
-    """One of our gateway contracts; retired ones stay watched."""
+    """A gateway contract of ours; retired contracts stay watched."""
 
     account_id: int
     chain: str
@@ -76,7 +74,7 @@ class DeployedContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCursor:
-    """How far a chain was read, and what is known of its newest blocks."""
+    """The progress of reading a chain, and its newest known block."""
 
     chain: str
     block: int
@@ -86,10 +84,10 @@ class ChainCursor:
     head_at: datetime | None
     window_at: datetime | None
     second_look_at: datetime
-    second_look_block: int | None  # how far an unfinished second look has come
+    second_look_block: int | None  # the progress of an unfinished second look
     halted: str | None
     polled_at: datetime | None
-    watched: bool  # read near to its head a moment ago, so that payments there are seen
+    watched: bool  # read near its head recently, so that payments are detected
 
 
 _CHAIN = """
@@ -109,30 +107,25 @@ _CURSOR = """
 
 
 async def list_chains(database: Executor) -> list[ChainRecord]:
-    """List at most 100 chains by slug."""
-    rows = await database.fetch("SELECT" + _CHAIN + "FROM chain ORDER BY slug LIMIT 100")
+    rows = await database.fetch(f"SELECT {_CHAIN} FROM chain ORDER BY slug LIMIT 100")
     return [ChainRecord(**row) for row in rows]
 
 
 async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
-    """Read a chain by its slug; None where there is none."""
-    row = await database.row("SELECT" + _CHAIN + "FROM chain WHERE slug = $1", slug)
+    row = await database.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1", slug)
     return ChainRecord(**row) if row else None
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
-    """Lock a chain that is about to be changed, or one of its tokens; no payment waits for it."""
-    row = await tx.row(
-        "SELECT" + _CHAIN + "FROM chain WHERE slug = $1 FOR NO KEY UPDATE",
-        slug,
-    )
+    """Lock a chain before it or one of its tokens is changed; payments are not blocked."""
+    row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
     return ChainRecord(**row) if row else None
 
 
 async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
-    """List a chain's tokens, disabled ones too."""
+    """List the tokens of a chain, including disabled tokens."""
     rows = await database.fetch(
-        "SELECT " + _TOKEN + " FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
+        f"SELECT {_TOKEN} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
         slug,
         _TOKENS_MAX,
     )
@@ -140,7 +133,7 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
-    """Read a session's token as of its quote; None where it had no address."""
+    """Return a session's token as of its quote; None if it had no address."""
     row = await database.row(
         """
         SELECT t.chain, t.symbol, s.token_address AS address,
@@ -157,11 +150,9 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
-    """List our contracts on a chain, retired ones too."""
+    """List our contracts on a chain, including retired contracts."""
     rows = await database.fetch(
-        "SELECT "
-        + _CONTRACT
-        + " FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
+        f"SELECT {_CONTRACT} FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
         slug,
         _CONTRACTS_MAX,
     )
@@ -169,15 +160,14 @@ async def list_contracts(database: Executor, slug: str) -> list[DeployedContract
 
 
 async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
-    """Read the contract that belongs to an account."""
     row = await database.row(
-        "SELECT " + _CONTRACT + " FROM chain_contract WHERE account_id = $1", account_id
+        f"SELECT {_CONTRACT} FROM chain_contract WHERE account_id = $1", account_id
     )
     return DeployedContract(**row) if row else None
 
 
 async def get_offered_contract(database: Executor, slug: str) -> DeployedContract | None:
-    """Return the platform's contract offered on a chain, the newest of several."""
+    """Return the newest current contract of the platform on a chain."""
     row = await database.row(
         """
         SELECT c.account_id, c.chain, c.address, c.receiver, c.deployed_block, c.current
@@ -193,7 +183,7 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
 
 
 async def add_contract(tx: Tx, new: DeployedContract) -> None:
-    """Store a contract, and read its chain from the block that it was deployed in."""
+    """Store a contract, and read its chain from the block of its deployment."""
     await tx.fetch(
         """
         INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
@@ -214,15 +204,13 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         new.chain,
         new.deployed_block,
     )
-    # After it: whoever began the cursor at the same time has committed by now.
+    # A separate statement: a concurrent insert of the cursor has committed by now.
     await tx.fetch(
-        """
+        f"""
         UPDATE chain_cursor k
         SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
-            watched_until = """
-        + UNTIL_NOW
-        + NOW
-        + """
+            watched_until = {UNTIL_NOW}
+        {NOW}
         WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
         new.chain,
@@ -231,7 +219,6 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
 
 
 async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
-    """Stop offering a contract; it stays watched."""
     row = await tx.row(
         "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
         account_id,
@@ -240,7 +227,6 @@ async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
 
 
 async def save_token(tx: Tx, token: TokenRecord) -> None:
-    """Store the operator's settings of a token."""
     await tx.fetch(
         """
         INSERT INTO chain_token
@@ -264,7 +250,6 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
 
 
 async def save_chain(tx: Tx, row: ChainRecord) -> None:
-    """Store the operator's settings of a chain."""
     await tx.fetch(
         """
         UPDATE chain
@@ -286,21 +271,20 @@ async def save_chain(tx: Tx, row: ChainRecord) -> None:
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
-    """Read the cursor of a chain; None where we have no contract there."""
-    row = await database.row("SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1", slug)
+    row = await database.row(f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a chain's cursor; it must be locked before the payments that its logs are about."""
+    """Lock a cursor; must be called before the payments of its logs are locked."""
     row = await tx.row(
-        "SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
+        f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
     return ChainCursor(**row) if row else None
 
 
 async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
-    """Record that a chain is read up to a block; the cursor must be locked."""
+    """Advance a locked cursor."""
     await tx.fetch(
         "UPDATE chain_cursor SET block = $2, hash = $3, at = $4 WHERE chain = $1",
         slug,
@@ -313,7 +297,7 @@ async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: d
 async def set_head(
     database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
 ) -> None:
-    """Record the newest block shown to us, and up to when two endpoints showed all logs."""
+    """Record the newest block, and the time up to which two endpoints showed all logs."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -329,7 +313,7 @@ async def set_head(
 
 
 async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
-    """Record how far a second look has come, and whether it has finished."""
+    """Record the progress of a second look, and whether it has ended."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -347,12 +331,10 @@ async def set_second_look(database: Executor, slug: str, block: int, *, ended: b
 async def halt(database: Executor, slug: str, why: str) -> None:
     """Stop reading a chain until an operator resumes it."""
     await database.fetch(
-        """
+        f"""
         UPDATE chain_cursor k
-        SET halted = coalesce(k.halted, $2), watched_until = """
-        + UNTIL_NOW
-        + NOW
-        + """
+        SET halted = coalesce(k.halted, $2), watched_until = {UNTIL_NOW}
+        {NOW}
         WHERE k.chain = $1
         """,
         slug,
@@ -361,25 +343,22 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain, from a block that an operator chose or from where it stopped.
+    """Resume a halted chain, from a given block or from where it stopped.
 
-    A block beyond that skips none: nobody would ever read what was paid in between.
+    A block beyond that point is ignored: payments in between would never be read.
     """
     row = await tx.row(
-        """
+        f"""
         WITH resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
-                second_look_block = NULL, watched_until = """
-        + UNTIL_NOW
-        + NOW
-        + """
+                second_look_block = NULL, watched_until = {UNTIL_NOW}
+            {NOW}
             WHERE k.chain = $1
             RETURNING k.*
         )
-        SELECT"""
-        + _CURSOR
-        + "FROM resumed",
+        SELECT {_CURSOR} FROM resumed
+        """,
         slug,
         block,
     )
@@ -387,7 +366,7 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
 
 
 async def is_busy(database: Executor, slug: str) -> bool:
-    """Tell whether a chain has a session or a refund that has not ended."""
+    """Return True if a chain has an unfinished session or refund."""
     row = await database.row(
         """
         SELECT
