@@ -10,7 +10,7 @@ from payintent.console.list_links import list_url
 from payintent.console.rendering import format_age
 from payintent.domain.currencies import TENDER, minor_decimals
 from payintent.domain.money import format_amount
-from payintent.payments.overview_cache import HOURS_OF_POINTS, Amount, Figures, Period
+from payintent.payments.overview_cache import HOURS_PER_POINT, Amount, Figures, Period
 from payintent.storage.overview import COUNTED_MAX, ChainFigure
 
 #: The ends of payments in the order of the chart.
@@ -77,7 +77,7 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "ends": ENDS,
         "counts": counts,
         "points": figures.points(period),
-        "hours_of_points": HOURS_OF_POINTS[period],
+        "hours_of_points": HOURS_PER_POINT[period],
         "by_method": _conversion(figures, period, "method"),
         "by_country": _conversion(figures, period, "country"),
         "total": _total(counts),

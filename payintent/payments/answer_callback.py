@@ -15,7 +15,7 @@ from payintent.payments.receive_callback import CallbackReceiver
 
 _log = get_logger("callbacks")
 REFUSED = Counter(
-    "payintent_callbacks_refused_total", "Callbacks that were not signed well", ["provider"]
+    "payintent_callbacks_refused_total", "Callbacks with an invalid signature", ["provider"]
 )
 
 

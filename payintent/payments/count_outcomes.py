@@ -1,7 +1,7 @@
-"""Counters of payments, captures and refunds, by the step that counts the console's figures.
+"""Prometheus counters of payments, captures and refunds.
 
-A worker counts what is committed, and every outcome once whoever caused it: a callback, a chain, an
-inquiry or a clock. So what was rolled back never counts, and no payment pays for the counting.
+A worker increments them when it counts the hourly figures. So every committed outcome is counted
+once, whatever caused it, and counting does not slow down payments.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,18 @@ from payintent.storage import hourly_figures
 from payintent.storage.database import Database
 from payintent.storage.hourly_figures import CountedOutcomes
 
-PAYMENTS = Counter("payintent_payments_total", "Payments that ended", ["end", "provider"])
-CAPTURES = Counter("payintent_captures_total", "Money that was taken", ["provider"])
-REFUNDS = Counter("payintent_refunds_total", "Money that went back", ["of", "provider"])
+PAYMENTS = Counter("payintent_payments_total", "Payments that have ended", ["end", "provider"])
+CAPTURES = Counter("payintent_captures_total", "Captures", ["provider"])
+REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "provider"])
 
 
 async def count_outcomes(database: Database) -> bool:
-    """Count what happened since the last time; True where more waits to be counted."""
+    """Count new outcomes; returns whether more are pending."""
     return await hourly_figures.count_next(database, add)
 
 
-def add(counted: Sequence[CountedOutcomes]) -> None:
-    """Add to the counters what was counted and committed."""
-    for outcome in counted:
+def add(outcomes: Sequence[CountedOutcomes]) -> None:
+    for outcome in outcomes:
         match outcome.kind:
             case "CAPTURED":
                 CAPTURES.labels(outcome.provider).inc(outcome.count)

@@ -1,4 +1,4 @@
-"""The overview of the installation: at most one statement a second, shared by all viewers."""
+"""A cache of the overview: at most one statement per second for all viewers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,27 +21,25 @@ from payintent.storage.overview import (
 )
 from payintent.ttl_cache import TtlCache
 
-_KEPT_S = 1.0
-_CONVERSION_S = 60.0  # it adds up a month, and moves slowly
+_MAX_AGE_S = 1.0
+_CONVERSION_MAX_AGE_S = 60.0  # it aggregates a month and changes slowly
 _HOUR = timedelta(hours=1)
 
 
 class Period(StrEnum):
-    """How far back figures go, up to now."""
-
     DAY = "24h"
     WEEK = "7d"
     MONTH = "30d"
 
 
-#: How many hours one point of a period's chart is about.
-HOURS_OF_POINTS: Mapping[Period, int] = {Period.DAY: 1, Period.WEEK: 6, Period.MONTH: 24}
+#: Hours per point in the chart of a period.
+HOURS_PER_POINT: Mapping[Period, int] = {Period.DAY: 1, Period.WEEK: 6, Period.MONTH: 24}
 _PERIODS = tuple(Period)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many of something there were, and what they add up to in one currency."""
+    """A count and a total in one currency."""
 
     count: int = 0
     amount: Decimal = Decimal(0)
@@ -55,7 +53,7 @@ _Hour = dict[tuple[str, str], Amount]  # by kind and currency
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figures:
-    """The figures that were read last; closed hours come from earlier readings."""
+    """The figures of the last statement, and closed hours from earlier statements."""
 
     read_at: datetime
     counted_until: datetime
@@ -75,40 +73,36 @@ class Figures:
         return total
 
     def points(self, period: Period) -> list[tuple[datetime, dict[str, int]]]:
-        """Count the parts of a period by kind, the oldest first; the last is not over."""
-        step = HOURS_OF_POINTS[period] * _HOUR
-        begins: list[datetime] = []
+        """Return the start and the counts by kind of each point, oldest first."""
+        step = HOURS_PER_POINT[period] * _HOUR
+        starts: list[datetime] = []
         at = self.since[period]
         while at <= self.read_at:
-            begins.append(at)
+            starts.append(at)
             at += step
-        counts: list[dict[str, int]] = [{} for _ in begins]
+        counts: list[dict[str, int]] = [{} for _ in starts]
         for hour, figures in self.hours.items():
             number = (hour - self.since[period]) // step
             if 0 <= number < len(counts):
                 for (kind, _), figure in figures.items():
                     counts[number][kind] = counts[number].get(kind, 0) + figure.count
-        return list(zip(begins, counts, strict=True))
+        return list(zip(starts, counts, strict=True))
 
     def count_of(self, figure: ConversionFigure, period: Period) -> int:
         return figure.counts[_PERIODS.index(period)]
 
 
 class OverviewCache:
-    """The overview in memory, read again in one statement when it is a second old.
-
-    Closed hours are read once, the conversion once a minute.
-    """
+    """Caches the overview for a second; closed hours are read once, the conversion every minute."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._monotonic = monotonic
-        self._cache: TtlCache[Figures | None] = TtlCache(self._read, None, _KEPT_S, monotonic)
+        self._cache: TtlCache[Figures | None] = TtlCache(self._read, None, _MAX_AGE_S, monotonic)
         self._closed_until: datetime | None = None
         self._conversion_until = 0.0
 
     async def get(self) -> Figures:
-        """Return the figures, a second old at most."""
         figures = await self._cache.get()
         assert figures is not None  # noqa: S101 - `_read` returns them
         return figures
@@ -116,39 +110,40 @@ class OverviewCache:
     async def _read(self, previous: Figures | None) -> Figures:
         started_at = self._monotonic()
         with_conversion = previous is None or started_at >= self._conversion_until
-        found = await read_overview(
+        overview = await read_overview(
             self._database, self._closed_until, with_conversion=with_conversion
         )
-        hours = _merge(previous, found, self._closed_until)
-        self._closed_until = found.closed_until
+        conversion: Sequence[ConversionFigure] = overview.conversion or ()
+        if overview.conversion is None and previous is not None:
+            conversion = previous.conversion
+        hours = _merge(previous, overview, self._closed_until)
+        self._closed_until = overview.closed_until
         if with_conversion:
-            self._conversion_until = started_at + _CONVERSION_S
+            self._conversion_until = started_at + _CONVERSION_MAX_AGE_S
         return Figures(
-            read_at=found.now,
-            counted_until=found.counted_until,
-            since=dict(zip(_PERIODS, found.since, strict=True)),
+            read_at=overview.now,
+            counted_until=overview.counted_until,
+            since=dict(zip(_PERIODS, overview.since, strict=True)),
             hours=hours,
-            conversion=previous.conversion
-            if previous is not None and found.conversion is None
-            else found.conversion or (),
-            waiting=found.waiting,
-            outages=found.outages,
-            chains=found.chains,
+            conversion=conversion,
+            waiting=overview.waiting,
+            outages=overview.outages,
+            chains=overview.chains,
         )
 
 
 def _merge(
-    previous: Figures | None, found: Overview, closed_until: datetime | None
+    previous: Figures | None, overview: Overview, closed_until: datetime | None
 ) -> dict[datetime, _Hour]:
-    """Keep the closed hours that are still of a period, and replace all others."""
+    """Combine the new hours with the cached closed hours that belong to a period."""
     hours: dict[datetime, _Hour] = {}
     if previous is not None and closed_until is not None:
         hours = {
             hour: figures
             for hour, figures in previous.hours.items()
-            if found.since[-1] <= hour < closed_until
+            if overview.since[-1] <= hour < closed_until
         }
-    for figure in found.hours:
+    for figure in overview.hours:
         hours.setdefault(figure.hour, {})[figure.kind, figure.currency] = _amount(figure)
     return hours
 

@@ -1,4 +1,4 @@
-"""How much work has been left undone, for the metrics: deliveries, expiries, cases."""
+"""Backlogs for the metrics: deliveries, expiries and cases."""
 
 from payintent.storage.database import Executor
 from payintent.storage.outbox import WAITING_MERCHANTS
@@ -7,7 +7,7 @@ _COUNTED_MAX = 10_000
 
 
 async def webhook_overdue_s(database: Executor) -> float:
-    """Return for how long the delivery that has been due longest is due; one probe a merchant."""
+    """Return how long the oldest due delivery is overdue; needs one index probe per merchant."""
     row = await database.row(
         WAITING_MERCHANTS
         + """
@@ -15,11 +15,13 @@ async def webhook_overdue_s(database: Executor) -> float:
         FROM waiting
         """
     )
-    return row["overdue_s"] if row else 0.0  # greatest() ignores NULL: 0 where none waits
+    return (
+        row["overdue_s"] if row else 0.0
+    )  # greatest() ignores NULL, so it is 0 if no delivery is pending
 
 
 async def pending_overdue_s(database: Executor) -> float:
-    """Return for how long the PENDING payment that should have expired first is overdue, or 0."""
+    """Return how long the oldest due PENDING payment is overdue, or 0."""
     row = await database.row(
         """
         SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s
@@ -33,9 +35,9 @@ async def pending_overdue_s(database: Executor) -> float:
 
 
 async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
-    """Count open cases by kind and provider, the first 10,000 of them.
+    """Count open cases by kind and the capture's provider (`none` without a capture).
 
-    The provider is that of the money; `none` where a case is about no money that was taken.
+    Only the first 10,000 cases are counted.
     """
     rows = await database.fetch(
         """
@@ -58,7 +60,7 @@ async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
 
 
 async def count_deliveries(database: Executor) -> dict[str, int]:
-    """Count deliveries that have not arrived, by state, the first 10,000 of each state."""
+    """Count undelivered deliveries by state, up to 10,000 per state."""
     rows = await database.fetch(
         """
         SELECT 'pending' AS state, count(*) AS deliveries

@@ -1,4 +1,4 @@
-"""What happened in each hour (tables hourly_figure, figure_mark): counted once, set by set."""
+"""Hourly figures of outcomes (tables hourly_figure and figure_mark), counted exactly once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from uuid import UUID
 
 from payintent.storage.database import Database, Tx
 
-#: Figures may be so old: what is younger may not be committed yet.
+#: Age of the newest figures; younger changes may not be committed yet.
 SETTLED_S = 3.0
-#: An hour is counted once more so long after its end. No transaction of ours takes that long.
+#: Time after an hour's end when it is counted again. No transaction takes that long.
 CLOSED_AFTER = timedelta(minutes=10)
-KEPT = timedelta(days=31)
+RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)
-#: How far the clocks that ids are made by may differ from the database's.
+#: Tolerated difference between the clocks that generate ids and the database's clock.
 _SKEW = timedelta(minutes=1)
 _SKEW_CLOSED = timedelta(hours=1)
 _STATEMENT_S = 60.0
@@ -23,14 +23,10 @@ _LOCK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CountedOutcomes:
-    """How often something happened at a provider since the last count; `none` is no provider.
+    """The number of outcomes of a kind at a provider since the last count."""
 
-    `kind` is PAID, FAILED, EXPIRED, CANCELLED of payments, CAPTURED, REFUNDED of a payment, or
-    RETURNED of a case.
-    """
-
-    kind: str
-    provider: str
+    kind: str  # PAID, FAILED, EXPIRED, CANCELLED, CAPTURED, REFUNDED (payment) or RETURNED (case)
+    provider: str  # "none" if there is no provider
     count: int
 
 
@@ -41,19 +37,19 @@ def _ignore(_: Sequence[CountedOutcomes]) -> None:
 async def count_next(
     database: Database, on_counted: Callable[[Sequence[CountedOutcomes]], None] = _ignore
 ) -> bool:
-    """Count what happened since the last time, or an hour that is over; True where more waits.
+    """Count new outcomes, or recount an hour after its end; returns whether more is pending.
 
-    Another process that counts at the moment is left alone. `on_counted` is called after the
-    commit, with what was counted for the first time: of a closed hour nothing is told again.
+    Does nothing while another process is counting. `on_counted` is called after the commit with
+    the new outcomes; a recount of an hour does not report them again.
     """
-    counted: list[CountedOutcomes] = []
+    outcomes: list[CountedOutcomes] = []
     async with database.transaction() as tx:
-        more = await _count(tx, counted)
-    on_counted(counted)
-    return more
+        is_more_pending = await _count(tx, outcomes)
+    on_counted(outcomes)
+    return is_more_pending
 
 
-async def _count(tx: Tx, counted: list[CountedOutcomes]) -> bool:
+async def _count(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
     mark = await tx.row(
         """
         SELECT counted_until, closed_until, clock() AS now
@@ -68,16 +64,16 @@ async def _count(tx: Tx, counted: list[CountedOutcomes]) -> bool:
         return True
     until = mark["now"] - timedelta(seconds=SETTLED_S)
     if until > mark["counted_until"]:
-        counted += await _add(tx, mark["counted_until"], until, _SKEW)
+        outcomes += await _add(tx, mark["counted_until"], until, _SKEW)
         await tx.fetch("UPDATE figure_mark SET counted_until = $1", until)
     return False
 
 
 async def _close_hour(tx: Tx, hour: datetime) -> None:
-    """Count an hour anew, whatever was counted of it before, and forget what is too old."""
+    """Recount an hour from scratch, and delete figures that are too old."""
     await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
-    await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - KEPT)
+    await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)
     await _add(tx, hour, hour + _HOUR, _SKEW_CLOSED)
     await tx.fetch(
         """
@@ -89,11 +85,11 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
 
 
 async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> list[CountedOutcomes]:
-    """Add what happened from `since` to before `until` to the figures of its hours.
+    """Add the outcomes from `since` (inclusive) to `until` (exclusive) to the hourly figures.
 
-    Test merchants are left out. Payments end once, refunds succeed once, and neither time changes
-    afterwards. Captures and attempts have no index by time: their ids are in its order, but for
-    the clocks of hosts.
+    Test merchants are excluded. A payment ends once and a refund succeeds once, and these times
+    never change. Captures and attempts have no index by time, but their ids are sorted by time
+    except for clock differences between hosts.
     """
     rows = await tx.fetch(
         "WITH happened AS MATERIALIZED ("
@@ -131,7 +127,7 @@ async def _add(tx: Tx, since: datetime, until: datetime, skew: timedelta) -> lis
 
 
 def _first_id(at: datetime) -> UUID:
-    """Return the least of the ids that are made at this time."""
+    """Return the lowest id that can be generated at this time."""
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 

@@ -1,4 +1,4 @@
-"""What an operator sees of the whole installation, in one statement: figures, and what waits."""
+"""The console's overview of the installation, read in a single statement."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,32 +10,30 @@ from payintent.storage.database import Executor, Row
 from payintent.storage.onchain.chain_watch import WATCHED
 from payintent.storage.outbox import WAITING_MERCHANTS
 
-#: What waits is counted up to this number.
+#: Pending work is counted up to this number.
 COUNTED_MAX = 2_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something happened in an hour, and its amount in one currency."""
+    """The number and total amount of outcomes of a kind in an hour and currency."""
 
     hour: datetime
     kind: str
     currency: str
     count: int
-    amount: str  # in units of the currency; of disputes in its smallest ones
+    amount: str  # in units of the currency; for disputes, in smallest units
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """How many payments of a method or country ended in one way; '' where none was selected."""
+    """The number of payments of a method or country that ended in the same way."""
 
-    subject: str  # method or country
-    value: str
+    subject: str  # "method" or "country"
+    value: str  # empty if no method was selected
     kind: str
-    counts: tuple[int, int, int]  # since the beginning of each period
+    counts: tuple[int, int, int]  # since the start of each period
 
 
 class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel of a gateway account that does not answer."""
-
     account_id: int
     provider: str
     name: str
@@ -44,7 +42,7 @@ class OutageFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a chain was read, and whether it is."""
+    """The progress of reading a chain."""
 
     chain: str
     name: str
@@ -58,7 +56,7 @@ class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits now; each count is `COUNTED_MAX` where there is that much or more."""
+    """Pending work; each count is limited to `COUNTED_MAX`."""
 
     cases: int
     oldest_case_at: datetime | None
@@ -66,20 +64,18 @@ class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
     refund_approvals: int
     oldest_processing_at: datetime | None
     deliveries_waiting: int
-    deliveries_late: int  # of those, tried already
+    deliveries_late: int  # waiting deliveries with a failed attempt
     deliveries_dead: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What one statement read."""
-
     now: datetime
     counted_until: datetime
-    closed_until: datetime  # hours before it never change again
-    since: tuple[datetime, datetime, datetime]  # the beginnings of 24 hours, 7 days, 30 days
+    closed_until: datetime  # earlier hours do not change any more
+    since: tuple[datetime, datetime, datetime]  # the start of 24 hours, 7 days and 30 days
     hours: list[HourFigure]
-    conversion: list[ConversionFigure] | None  # None: it was not to be read
+    conversion: list[ConversionFigure] | None  # None if it was not requested
     waiting: WaitingFigures
     outages: list[OutageFigure]
     chains: list[ChainFigure]
@@ -91,9 +87,9 @@ T = TypeVar("T")
 async def read_overview(
     database: Executor, hours_from: datetime | None, *, with_conversion: bool
 ) -> Overview:
-    """Read what waits, and the figures of the hours from a time on (None: of all 30 days).
+    """Read pending work and the hourly figures since `hours_from` (None for all 30 days).
 
-    The conversion adds up a month, and is therefore read at times only.
+    The conversion aggregates a month of figures, so it should not be requested every time.
     """
     row = await database.row(
         "SELECT clock() AS now, m.counted_until, m.closed_until, t.day, t.week, t.month,"
@@ -121,7 +117,7 @@ async def read_overview(
         with_conversion,
         COUNTED_MAX,
     )
-    assert row is not None  # noqa: S101 - a migration has written the row
+    assert row is not None  # noqa: S101 - written by a migration
     conversion = _decode(row, "conversion", list[ConversionFigure])
     return Overview(
         now=row["now"],
@@ -163,8 +159,9 @@ _CONVERSION: LiteralString = """
         LIMIT 10000
     ) f) AS conversion
 """
-# No index has what was tried in the order of its age. What waits for its next try is found merchant
-# by merchant, so that nobody's backlog hides it; of what is due, the first rows are looked through.
+# No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
+# per merchant, so that a merchant's backlog does not hide the rest; due deliveries are counted among
+# the first rows.
 _WAITING: LiteralString = (
     """
     (SELECT json_build_object(
@@ -203,7 +200,7 @@ _WAITING: LiteralString = (
                     WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at > clock()
                         AND attempts > 0
                     LIMIT $3
-                ) one
+                ) retry
                 LIMIT $3
             ) later))
     )

@@ -1,6 +1,6 @@
-"""Payments by what is of their payer, sealed or plain: each form has an index of its own.
+"""Search payments by payer data, sealed or in plain text; each form has its own index.
 
-Of one merchant only where one is given: what others share with it takes none of its places.
+The merchant is part of the query, so that matches of different merchants do not use up the limit.
 """
 
 from typing import LiteralString
@@ -37,7 +37,6 @@ _BY_EMAIL: LiteralString = (
 async def find_by_order(
     database: Executor, order_id: str, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments by the `order_id` in their metadata."""
     sealing = database.payer_sealing
     digests = sealing.digests_of_order(order_id)
     values = (order_id, SHARED_MAX, sealing.key_names, digests, merchant_id)
@@ -47,7 +46,7 @@ async def find_by_order(
 async def find_by_email(
     database: Executor, email: str, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments by their payer's e-mail, in capital or small letters."""
+    """Find payments by their payer's e-mail address, case-insensitively."""
     sealing = database.payer_sealing
     digests = sealing.digests_of_email(email)
     values = (email, SHARED_MAX, sealing.key_names, digests, merchant_id)

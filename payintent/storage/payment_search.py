@@ -1,6 +1,6 @@
-"""Payments as an operator looks for them: of any merchant, by whatever an operator knows of them.
+"""Search payments of all merchants for operators.
 
-Every lookup begins at an index; what an index cannot bound, a limit does.
+Every lookup uses an index, and has a limit if the index does not bound the number of rows.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from payintent.storage.lists import KeysetList
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable, order_id_of
 from payintent.storage.payment_list import NewestPayments, bounds
 
-#: Payments that share an order number or a reference; of more, some are left out.
+#: Maximum number of matches for an order id or a reference.
 SHARED_MAX = 10_000
-#: Where a payment stands in the order of lists: when it was made, and its id.
+#: The sort key of a payment in lists: `created_at` and id.
 Position = tuple[datetime, UUID]
 
 
@@ -43,10 +43,10 @@ class PaymentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentScope:
-    """Which payments to list, newest first; `before` is where the last page ended.
+    """The filter of a payment list, newest first; `before` is the end of the previous page.
 
-    No index holds the amount, the end or what the current session says: `is_narrow` tells whether
-    payments have to be read to see whether they are in the scope.
+    Amount, end and session are not in an index; `is_narrow` is true if the filter uses them, so
+    that payments have to be read to apply it.
     """
 
     merchant_id: int | None = None
@@ -56,13 +56,13 @@ class PaymentScope:
     created_before: datetime | None = None
     amount_min: Decimal | None = None
     amount_max: Decimal | None = None
-    provider: str | None = None  # of the current session, as `kind` and `country` are
+    provider: str | None = None  # of the current session, like `kind` and `country`
     kind: str | None = None
     country: str | None = None
     chain: str | None = None
     token: str | None = None
     unselected: bool = False  # without a session
-    end: str | None = None  # how it ended: PAID whether it was refunded or not
+    end: str | None = None  # the status in which it ended; PAID even if refunded later
     ended_from: datetime | None = None
     ended_before: datetime | None = None
     before: Position | None = None
@@ -70,7 +70,6 @@ class PaymentScope:
 
     @property
     def is_narrow(self) -> bool:
-        """Tell whether more is compared than an index holds."""
         of_session = (self.provider, self.kind, self.country, self.chain, self.token)
         of_end = (self.end, self.ended_from, self.ended_before)
         compared = (self.amount_min, self.amount_max, *of_session, *of_end)
@@ -85,10 +84,13 @@ _NEWEST = NewestPayments(
 async def list_positions(
     database: Executor, scope: PaymentScope, payer_uid: str | None
 ) -> list[Position]:
-    """List where payments of all merchants or one stand, newest first; a narrow scope's too."""
-    query, more = _NEWEST.choose(scope.currencies, scope.statuses, payer_uid)
+    """List the positions of a merchant's or all payments, newest first, as far as indexes filter.
+
+    The scope's conditions that need the payment itself are not applied.
+    """
+    query, arguments = _NEWEST.choose(scope.currencies, scope.statuses, payer_uid)
     between = bounds(scope.created_from, scope.created_before, scope.before)
-    rows = await database.fetch(query, scope.merchant_id, *between, scope.limit, *more)
+    rows = await database.fetch(query, scope.merchant_id, *between, scope.limit, *arguments)
     return [(row["created_at"], row["id"]) for row in rows]
 
 
@@ -99,7 +101,7 @@ async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | Non
 async def find_by_address(
     database: Executor, address: bytes, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments, of one merchant or all, by the address on a chain that money came from."""
+    """Find payments of a merchant or of all merchants by the payer's address on a chain."""
     rows = await database.fetch(
         """
         SELECT s.payment_id
@@ -117,7 +119,7 @@ async def find_by_address(
 
 
 async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
-    """Find payments by a gateway's reference of a session, a capture, a refund or a dispute."""
+    """Find payments by a gateway's reference of a session, capture, refund or dispute."""
     rows = await database.fetch(
         """
         SELECT payment_id
@@ -151,10 +153,10 @@ async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
 
 
 async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
-    """Find payments by a transaction that paid, was seen or posted for one, or refunded it."""
+    """Find payments by the hash of a payment, pending, posted or refund transaction."""
     rows = await database.fetch(
         """
-        WITH named AS (
+        WITH paying AS (
             SELECT r.session_id
             FROM chain h
             CROSS JOIN LATERAL (
@@ -180,7 +182,7 @@ async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
             UNION
             SELECT refund_id FROM chain_refund_try WHERE tx_hash = $1
         )
-        SELECT s.payment_id FROM named n JOIN session s ON s.id = n.session_id
+        SELECT s.payment_id FROM paying n JOIN session s ON s.id = n.session_id
         UNION
         SELECT f.payment_id FROM refunding r JOIN refund f ON f.id = r.refund_id
         WHERE f.payment_id IS NOT NULL
@@ -192,8 +194,8 @@ async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
     return [row["payment_id"] for row in rows]
 
 
-async def find_by_id(database: Executor, some_id: UUID) -> list[UUID]:
-    """Find a payment by its own id, or by that of its session, refund, case or event."""
+async def find_by_id(database: Executor, object_id: UUID) -> list[UUID]:
+    """Find a payment by its id or by the id of its session, refund, case or event."""
     rows = await database.fetch(
         """
         SELECT id AS payment_id FROM payment WHERE id = $1
@@ -207,7 +209,7 @@ async def find_by_id(database: Executor, some_id: UUID) -> list[UUID]:
         SELECT payment_id FROM event WHERE id = $1
         LIMIT 10
         """,
-        some_id,
+        object_id,
     )
     return [row["payment_id"] for row in rows]
 
@@ -250,7 +252,7 @@ _RECORDS = KeysetList(
 async def list_records(
     database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
 ) -> list[PaymentRecord]:
-    """List those of these payments that are in a scope, newest first."""
+    """List the payments that match a scope, newest first."""
     _, *last = bounds(None, scope.created_before, scope.before)
     values = asdict(scope)
     rows = await _RECORDS.page(database, tuple(last), **values, payment_ids=payment_ids)
@@ -268,6 +270,6 @@ def _record(row: Row, sealing: PayerSealing) -> PaymentRecord:
 def _order_id(payment_id: UUID, sealed: str, sealing: PayerSealing) -> str | None:
     try:
         return order_id_of(sealing.metadata(payment_id, sealed))
-    except EncryptionKeyError as error:  # the payment is listed without
+    except EncryptionKeyError as error:  # list the payment without its order id
         note_unreadable("payment", payment_id, error)
         return None
