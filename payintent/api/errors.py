@@ -1,4 +1,4 @@
-"""The HTTP status of each error code, and the answer to each exception."""
+"""The HTTP status of each error code, and the response to each exception."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ BUGS = Counter("payintent_bugs_total", "Requests answered 500, for a defect of t
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
-    ErrorCode.INVALID_AMOUNT: 422,  # 400 where the text could not be read, see `http_status`
+    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the text is malformed, see `http_status`
     ErrorCode.INVALID_CURRENCY: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
@@ -64,12 +64,12 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.REFUND_PROVIDER_UNAVAILABLE: 503,
 }
 _MALFORMED_STATUS = 400
-_AGAIN_MAX_S = 5
+_RETRY_MAX_S = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How an exception is answered; pages have words of their own for some kinds of exceptions."""
+    """The response to an exception; pages replace some messages by their own."""
 
     kind: type[Exception]
     code: ErrorCode
@@ -78,7 +78,7 @@ class Failure:
     retry_after_s: int | None = None
 
 
-#: By the kind of exception; `Exception` is a defect of the service.
+#: By exception class; `Exception` stands for a bug of the service.
 FAILURES: Mapping[type[Exception], Failure] = {
     failure.kind: failure
     for failure in (
@@ -90,7 +90,7 @@ FAILURES: Mapping[type[Exception], Failure] = {
             InvalidTextError,
             ErrorCode.BAD_REQUEST,
             400,
-            "the request holds text that is not valid JSON or Unicode",
+            "the request contains text that is not valid JSON or Unicode",
         ),
         Failure(BodyTooLargeError, ErrorCode.BAD_REQUEST, 413, "the body is too large"),
         Failure(
@@ -103,16 +103,16 @@ FAILURES: Mapping[type[Exception], Failure] = {
             EncryptionKeyError,
             ErrorCode.INTERNAL_ERROR,
             500,
-            "this is stored sealed and cannot be opened: the operator of the service has to act",
+            "this is stored encrypted and cannot be decrypted: the service's operator must act",
         ),
         Failure(Exception, ErrorCode.INTERNAL_ERROR, 500, "internal error"),
     )
 }
 
 
-def again_s() -> int:
-    """Return seconds to come back after; random, so that not all clients come back at once."""
-    return 1 + secrets.randbelow(_AGAIN_MAX_S)
+def random_retry_s() -> int:
+    """Return seconds for `Retry-After`; random, so that clients do not all retry at once."""
+    return 1 + secrets.randbelow(_RETRY_MAX_S)
 
 
 def http_status(refused: RefusedError) -> int:
@@ -120,17 +120,14 @@ def http_status(refused: RefusedError) -> int:
 
 
 def report_failure(request: Request, error: Exception) -> Failure:
-    """Return how an exception is answered; log it if the operator has to know of it.
-
-    Whether an attempt was stored is unknown when the database is unavailable.
-    """
+    """Return the failure of an exception; log it if the operator should know about it."""
     if isinstance(error, RefusedError):
         status = http_status(error)
         return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)
     failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
     if failure.kind is StorageUnavailableError:
         cast("RefusalLog", request.app.state.refusals).note(failure.code, str(error))
-        return replace(failure, retry_after_s=again_s())
+        return replace(failure, retry_after_s=random_retry_s())
     if failure.kind is EncryptionKeyError:
         _log.error("sealed_unreadable", method=request.method, why=str(error))
     elif failure.kind is Exception:
@@ -139,21 +136,21 @@ def report_failure(request: Request, error: Exception) -> Failure:
 
 
 def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[[Handler], Handler]:
-    """Answer every exception of a handler with a page: no browser shows JSON to people."""
+    """Render all exceptions of a handler as pages, so that people do not see JSON."""
 
     def decorate(handler: Handler) -> Handler:
         @wraps(handler)
-        async def answered(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
-            except Exception as error:  # noqa: BLE001 - logged, and answered as a page
+            except Exception as error:  # noqa: BLE001 - reported and rendered
                 failure = report_failure(request, error)
                 response = render(request, failure)
                 if failure.retry_after_s is not None:
                     response.headers["Retry-After"] = str(failure.retry_after_s)
                 return response
 
-        return answered
+        return handle
 
     return decorate
 
@@ -161,13 +158,13 @@ def answer_failures(render: Callable[[Request, Failure], Response]) -> Callable[
 def error_response(
     code: ErrorCode, message: str, status: int | None = None, retry_after_s: int | None = None
 ) -> Response:
-    """Answer with the error body of spec section 7.1."""
+    """Respond with an error body (spec section 7.1)."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return _ErrorResponse(code, message, STATUS[code] if status is None else status, headers)
 
 
 class _ErrorResponse(Response):
-    """An error body; the log of calls reads its code from the scope of the request."""
+    """An error body whose code is also stored in the scope, for the log of merchants' calls."""
 
     def __init__(
         self, code: ErrorCode, message: str, status: int, headers: Mapping[str, str]
@@ -187,13 +184,13 @@ async def on_failure(request: Request, exc: Exception) -> Response:
 
 
 async def on_http(_: Request, exc: Exception) -> Response:
-    """Answer what the framework refuses: unknown routes and methods."""
-    failed = cast("HTTPException", exc)
-    if failed.status_code == HTTPStatus.NOT_FOUND:
+    """Respond to an unknown route or method."""
+    error = cast("HTTPException", exc)
+    if error.status_code == HTTPStatus.NOT_FOUND:
         return error_response(ErrorCode.NOT_FOUND, "no such route")
-    answer = error_response(ErrorCode.BAD_REQUEST, failed.detail, failed.status_code)
-    answer.headers.update(failed.headers or {})
-    return answer
+    response = error_response(ErrorCode.BAD_REQUEST, error.detail, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
@@ -202,7 +199,7 @@ async def on_bug(request: Request, exc: Exception) -> Response:
 
 
 def _report_bug(request: Request, exc: Exception) -> None:
-    """Log an unexpected exception, without its message, which may quote whole rows."""
+    """Log an unexpected exception without its message, which may quote database rows."""
     BUGS.inc()
     _log.error("bug", method=request.method, exc_info=exc)
 

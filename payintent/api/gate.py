@@ -1,8 +1,8 @@
-"""Admission: how many requests run at once, how long others wait, and which are shed.
+"""Admission: bounds how many requests run concurrently and how many wait; sheds the rest.
 
-Four lanes with the same bounds, so that no crowd displaces another: merchants' servers, buyers'
-browsers, gateways' callbacks, and everybody else. A request whose lane is full waits briefly; then
-it is shed. A request whose client has hung up is never begun.
+There are four lanes with equal bounds, so that no group of clients displaces another: merchants'
+servers, buyers' browsers, gateways' callbacks, and all others. If its lane is full, a request waits
+briefly and is then shed. A request is not started if its client has disconnected.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ class LaneName(StrEnum):
     OTHERS = "others"  # the portal, the documentation, the operator's port, unknown paths
 
 
-#: The routes that need an API key, and no others: no stranger uses a merchant's slot.
+#: Exactly the routes that need an API key, so that strangers cannot use merchants' slots.
 _MERCHANTS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
     r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
     r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
 )
-#: What buyers' browsers and wallets ask for.
+#: Paths for buyers' browsers and wallets.
 _BUYERS = (
     "/c/",
     "/sdk/",
@@ -55,23 +55,21 @@ _BUYERS = (
     "/v1/onramp/",
 )
 _GATEWAYS = "/v1/callbacks/"
-_FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
-_STREAM = re.compile(r"/v1/checkout/[^/]+/events")  # lasts for minutes; the change feed bounds them
+_UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
+_STREAM = re.compile(r"/v1/checkout/[^/]+/events")  # open for minutes; bounded by the change feed
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
-    """A request that waits to begin, with its possible ends."""
-
-    begin: "Callable[[Slot], None]"
+class QueuedRequest:
+    start: "Callable[[Slot], None]"
     shed: Callable[[], None]
-    is_gone: Callable[[], bool]
-    until: float = 0.0
+    is_disconnected: Callable[[], bool]
+    deadline: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A request's slot in its lane; releasing it twice is harmless."""
+    """The slot of a request in its lane; it may be released more than once."""
 
     lane: "Lane"
     is_released: bool = False
@@ -80,21 +78,17 @@ class Slot:
         """Pass the slot to the request that has waited longest."""
         if not self.is_released:
             self.is_released = True
-            self.lane.pass_on()
-
-    def abandon(self) -> None:
-        """Count a request that had a slot and whose client has gone."""
-        ABANDONED.labels(self.lane.name).inc()
+            self.lane.pass_slot_on()
 
 
 async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
-    """Run the application for a request whose client is still there; None: it needs no slot."""
+    """Run the application if the client is still connected, then release the slot, if any."""
     release_of_request.set(None if slot is None else slot.release)
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)
         elif slot is not None:
-            slot.abandon()
+            ABANDONED.labels(slot.lane.name).inc()
     finally:
         if slot is not None:
             slot.release()
@@ -106,57 +100,56 @@ class Lane:
     size: int
     wait_s: float
     waiting_max: int
-    under_way: int = 0
-    _queue: deque[Waiting] = field(default_factory=deque[Waiting])
+    running: int = 0
+    _queue: deque[QueuedRequest] = field(default_factory=deque[QueuedRequest])
     _timer: asyncio.TimerHandle | None = None
 
-    def enter(self, request: Waiting) -> None:
-        """Begin a request, let it wait, or shed it."""
-        if self.under_way < self.size and not self._queue:
-            self.under_way += 1
-            request.begin(Slot(self))
+    def enter(self, request: QueuedRequest) -> None:
+        """Start, queue or shed a request."""
+        if self.running < self.size and not self._queue:
+            self.running += 1
+            request.start(Slot(self))
         elif len(self._queue) < self.waiting_max:
             loop = asyncio.get_running_loop()
-            request.until = loop.time() + self.wait_s
+            request.deadline = loop.time() + self.wait_s
             self._queue.append(request)
             if self._timer is None:
-                self._timer = loop.call_at(request.until, self._shed_late)
+                self._timer = loop.call_at(request.deadline, self._shed_overdue)
         else:
             self._shed(request)
 
-    def pass_on(self) -> None:
-        """Pass a slot to the request that has waited longest and whose client is still there."""
+    def pass_slot_on(self) -> None:
+        """Start the request that has waited longest and whose client is still connected."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             request = self._queue.popleft()
-            if request.is_gone():
-                ABANDONED.labels(self.name).inc()
-            elif request.until < now:
-                self._shed(request)
-            else:
-                request.begin(Slot(self))
+            if not request.is_disconnected() and request.deadline >= now:
+                request.start(Slot(self))
                 return
-        self.under_way -= 1
+            self._drop(request)
+        self.running -= 1
 
-    def _shed_late(self) -> None:
+    def _shed_overdue(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
-        while self._queue and (self._queue[0].until <= now or self._queue[0].is_gone()):
-            request = self._queue.popleft()
-            if request.is_gone():
-                ABANDONED.labels(self.name).inc()
-            else:
-                self._shed(request)
+        while self._queue and (self._queue[0].deadline <= now or self._queue[0].is_disconnected()):
+            self._drop(self._queue.popleft())
         if self._queue:
-            self._timer = loop.call_at(self._queue[0].until, self._shed_late)
+            self._timer = loop.call_at(self._queue[0].deadline, self._shed_overdue)
 
-    def _shed(self, request: Waiting) -> None:
+    def _drop(self, request: QueuedRequest) -> None:
+        if request.is_disconnected():
+            ABANDONED.labels(self.name).inc()
+        else:
+            self._shed(request)
+
+    def _shed(self, request: QueuedRequest) -> None:
         SHED.labels(self.name).inc()
         request.shed()
 
 
-class Gate:
+class Admission:
     def __init__(self, settings: Settings) -> None:
         self._lanes = {
             name: Lane(
@@ -166,10 +159,11 @@ class Gate:
         }
 
     def lane(self, path: str) -> Lane | None:
+        """Return the lane of a path; None if its requests are not limited."""
         if _MERCHANTS.fullmatch(path):
             return self._lanes[LaneName.MERCHANTS]
         if path.startswith(_GATEWAYS):
             return self._lanes[LaneName.GATEWAYS]
         if path.startswith(_BUYERS):
             return None if _STREAM.fullmatch(path) else self._lanes[LaneName.BUYERS]
-        return None if path in _FREE else self._lanes[LaneName.OTHERS]
+        return None if path in _UNLIMITED else self._lanes[LaneName.OTHERS]

@@ -1,9 +1,9 @@
-"""Stop listening without losing a connection that a client has already made.
+"""Stop listening without losing established connections.
 
-When a listening socket is closed, the kernel resets the connections that wait to be accepted, and
-with them requests that their clients have sent. So new connections are held off first: a filter
-on the socket drops the packets that open one. Their clients send them again a second later, are
-refused by then, and go elsewhere; a proxy passes the request on, for nothing of it was sent.
+When a listening socket is closed, the kernel resets the connections in its accept queue, including
+requests that clients have already sent. So a socket filter first drops the packets that open new
+connections. Clients repeat them after a second, are refused by then and try another process; a
+proxy can do so safely because it has not sent the request yet.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-#: For handshakes under way to end, and for the event loop to accept their connections.
+#: Time for handshakes to complete and for the event loop to accept their connections.
 _SETTLE_S, _SETTLE_ROUNDS = 0.005, 5
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 #: Classic BPF over a TCP segment: code, jump if true, jump if false, operand.
@@ -36,23 +36,23 @@ class Listener(Protocol):
 
 
 async def stop_listening(servers: Iterable[Listener]) -> None:
-    """Accept what has been connected, then close; nothing that was connected is reset."""
-    listening = list(servers)
-    for server in listening:
-        _hold_off(server.sockets)
+    """Accept the connections in the queue, then close the sockets; no connection is reset."""
+    open_servers = list(servers)
+    for server in open_servers:
+        _drop_new_connections(server.sockets)
     for _ in range(_SETTLE_ROUNDS):
         await asyncio.sleep(_SETTLE_S)
-    for server in listening:
+    for server in open_servers:
         server.close()
 
 
-def _hold_off(sockets: Sequence[socket.socket]) -> None:
-    """Drop the first packet of every new connection, where the system can."""
+def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
+    """Drop the first packet of every new connection, if the system supports it."""
     if sys.platform != "linux":
         return
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW)
-    stored = ctypes.create_string_buffer(program)
-    option = struct.pack("HP", len(_DROP_NEW), ctypes.addressof(stored))
+    buffer = ctypes.create_string_buffer(program)
+    option = struct.pack("HP", len(_DROP_NEW), ctypes.addressof(buffer))
     for listener in sockets:
-        with suppress(OSError):  # then a connection made in this very moment is reset
+        with suppress(OSError):  # then a connection that opens at this moment is reset
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)

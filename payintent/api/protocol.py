@@ -1,12 +1,13 @@
-"""One HTTP/1.1 connection: the parser's limits in size and time, and one message after the other.
+"""An HTTP/1.1 connection with limits on size and time.
 
-A request is begun only when all of it has arrived, so a slow client holds nothing but a
-connection. No upgrade is ever made: a request for one is read as if it had not asked. What
-comes after a message that could not be read to its end is not parsed.
+A request is started only when its whole body has arrived, so a slow client occupies nothing but a
+connection. Upgrades are not supported: a request for an upgrade is handled as a plain request.
+Nothing is parsed after a message that could not be read completely.
 """
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,8 +15,8 @@ import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from payintent.api.errors import again_s
-from payintent.api.gate import Gate, Slot, Waiting, run_in_slot
+from payintent.api.errors import random_retry_s
+from payintent.api.gate import Admission, QueuedRequest, Slot, run_in_slot
 from payintent.api.host_header import is_host_clear
 from payintent.api.middleware import headers_of
 from payintent.api.overload import shed
@@ -29,76 +30,76 @@ from payintent.api.transport import (
     NO_CLEAR_HOST,
     TOO_MANY_CONNECTIONS,
     TOO_MANY_PIPELINED,
+    ErrorResponse,
     JoinedTransport,
-    Words,
-    written,
+    encode_error,
 )
 from payintent.config import Settings
 
-_FRAMING_PER_BYTE = 16  # of a chunked body, at most: one byte a chunk, and its size in hexadecimal
-_PIPELINED_MAX = 100  # requests that wait for the answers before them
-_LINGER_S = 2.0  # how long a client may still send to a connection that we have ended
+_FRAMING_PER_BYTE = 16  # at most, in a chunked body with a single byte per chunk
+_PIPELINED_MAX = 100
+_LINGER_S = 2.0  # time for a client to stop sending after we have ended the connection
 _CALLBACKS = b"/v1/callbacks/"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(slots=True)
 class Bounds:
-    """The limits and counters that all connections of one server share."""
+    """The limits and the state that all connections of a server share."""
 
     settings: Settings
-    gate: Gate
+    admission: Admission
     connections_max: int
-    draining: bool = False  # every answer is the last one of its connection
+    draining: bool = False  # each response is the last of its connection
     idle: "dict[LimitedProtocol, None]" = field(default_factory=dict["LimitedProtocol", None])
 
 
 def limited_protocol(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
-    """Return the protocol class of one server with these limits; uvicorn takes a class."""
-    bounds = Bounds(settings, Gate(settings), connections_max)
+    """Return the protocol class of a server with these limits; uvicorn expects a class."""
+    bounds = Bounds(settings, Admission(settings), connections_max)
     return type("Limited", (LimitedProtocol,), {"bounds": bounds})
 
 
 class _RequestRefusedError(Exception):
-    """Stops the parser; the answer is already written."""
+    """Stops the parser; `_error` has the response."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Cuts off clients whose requests are too large, too slow, or ambiguous."""
+    """Rejects requests that are too large, too slow, or ambiguous."""
 
     bounds: Bounds
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._service: Any = self.app  # pyright: ignore[reportUnknownMemberType]
-        self._header_bytes = 0  # of this message: all bytes but the body, trailers and framing too
+        self._header_bytes = 0  # of this message without its body, but with trailers and framing
         self._body_bytes = 0
-        self._received = 0
+        self._header_bytes_bound = 0  # upper bound of the headers that this input completes
         self._in_headers = True
-        self._is_upgrade = False  # the parser believes that the message ends with its headers
-        self._is_over = False  # nothing is parsed any more
-        self._timer: asyncio.TimerHandle | None = None  # for headers or body, whichever is awaited
+        self._is_upgrade = False  # the parser assumes that the message ends with its headers
+        self._is_over = False  # no further input is parsed
+        self._timer: asyncio.TimerHandle | None = None  # for the headers or the body
         self._closing: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # the client reads no answer
-        self._answer = MALFORMED
-        self._last_words: bytes | None = None  # sent after the answers that are under way
-        self._current: RequestResponseCycle | None = None  # the oldest without its answer
-        self._incoming: RequestResponseCycle | None = None  # its body has not arrived
-        self._slot: Slot | None = None  # of the request that is under way
+        self._stalled: asyncio.TimerHandle | None = None  # the client does not read the response
+        self._error = MALFORMED
+        self._final_error: bytes | None = None  # to send after the pending responses
+        self._current: RequestResponseCycle | None = None  # the oldest unanswered request
+        self._incoming: RequestResponseCycle | None = None  # the request whose body is incomplete
+        self._slot: Slot | None = None  # of the running request
 
-    # A connection begins and ends
+    # Start and end of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._joined = JoinedTransport(transport, self.loop, self._end)
         super().connection_made(cast("asyncio.Transport", self._joined))
         if len(self.connections) > self.bounds.connections_max and not self._make_room():
-            wait = (b"retry-after", b"%d" % again_s())
-            self.transport.write(written(TOO_MANY_CONNECTIONS, [wait]))
+            wait = (b"retry-after", b"%d" % random_retry_s())
+            self.transport.write(encode_error(TOO_MANY_CONNECTIONS, [wait]))
             self._is_over = True
             self._close_now()
             return
         self.bounds.idle[self] = None
-        self._await(self.bounds.settings.header_timeout_s, self._headers_too_slow)
+        self._start_timer(self.bounds.settings.header_timeout_s, self._headers_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.bounds.idle.pop(self, None)
@@ -106,15 +107,15 @@ class LimitedProtocol(HttpToolsProtocol):
         for timer in (self._closing, self._stalled):
             if timer is not None:
                 timer.cancel()
-        self._leave_behind()
+        self._abandon_requests()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Record that the client has gone: requests not begun never are."""
-        self._leave_behind()
+        """Abandon the requests that have not been started: the client has disconnected."""
+        self._abandon_requests()
 
     def shutdown(self) -> None:
-        """Shut down as the server does; a request without its whole body is dropped."""
+        """Shut down gracefully, but drop a request whose body is incomplete."""
         if self._incoming is not None and self._incoming is self._current:
             self._is_over = True
             self._close_now()
@@ -122,18 +123,18 @@ class LimitedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     @property
-    def is_awaited(self) -> bool:
-        """Tell whether the connection's first request, or the rest of one, has yet to come."""
+    def expects_request(self) -> bool:
+        """Whether the first request, or the rest of a request, has not arrived yet."""
         is_open = not self.transport.is_closing()
         return is_open and (self._current is None or self._header_bytes > 0)
 
     def drain(self) -> None:
-        """Say that the answer under way is the last one, unless it has begun."""
+        """Make the pending response the last of the connection, unless it has been started."""
         cycle = self._current
         if cycle is not None and not cycle.response_started and not self.pipeline:
             cycle.keep_alive = False
 
-    # Bytes come in
+    # Input
 
     def data_received(self, data: bytes) -> None:
         if self._is_over or self.transport.is_closing():
@@ -141,12 +142,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self.bounds.idle.pop(self, None)
         self._unset_keepalive_if_required()
         self._header_bytes += len(data)
-        self._received = self._header_bytes  # no header that ends in these bytes can be larger
+        self._header_bytes_bound = self._header_bytes
         try:
             self._parse(data)
         except httptools.HttpParserError:
             if not self._is_over:
-                self._refuse(self._answer)
+                self._refuse(self._error)
             return
         if self._header_bytes > self.bounds.settings.header_bytes_max + (
             _FRAMING_PER_BYTE * self._body_bytes
@@ -155,20 +156,20 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self._incoming is not None:
             self._await_body()
         elif self._in_headers and self._header_bytes and self._timer is None:
-            self._await(self.bounds.settings.header_timeout_s, self._headers_too_slow)
+            self._start_timer(self.bounds.settings.header_timeout_s, self._headers_too_slow)
 
     def _parse(self, data: bytes) -> None:
         while data:
             try:
                 self.parser.feed_data(data)
-            except httptools.HttpParserUpgrade as stopped:
-                data = data[stopped.args[0] :]
-                self._read_plainly()
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._parse_without_upgrade()
             else:
                 return
 
-    def _read_plainly(self) -> None:
-        """Parse the headers again without the upgrade request, so that the body is read."""
+    def _parse_without_upgrade(self) -> None:
+        """Parse the headers again without the upgrade request, so that the body is parsed."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
@@ -176,7 +177,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
-    # A message, as the parser finds it
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._is_over:
@@ -190,15 +191,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._stop_timer()
-        most = self.bounds.settings.header_bytes_max
-        if self._received > most and head_bytes(self.url, self.headers) > most:
-            self._answer = HEADERS_TOO_LARGE
+        limit = self.bounds.settings.header_bytes_max
+        if self._header_bytes_bound > limit and head_bytes(self.url, self.headers) > limit:
+            self._error = HEADERS_TOO_LARGE
             raise _RequestRefusedError
         if not is_host_clear(self.parser.get_http_version(), self.url, self.headers):
-            self._answer = NO_CLEAR_HOST
+            self._error = NO_CLEAR_HOST
             raise _RequestRefusedError
         if len(self.pipeline) >= _PIPELINED_MAX:
-            self._answer = TOO_MANY_PIPELINED
+            self._error = TOO_MANY_PIPELINED
             raise _RequestRefusedError
         super().on_headers_complete()
         self._in_headers = False
@@ -208,7 +209,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_bytes += len(body)
         self.cycle.body += body
         if len(self.cycle.body) > self._body_bytes_max():
-            self._answer = BODY_TOO_LARGE
+            self._error = BODY_TOO_LARGE
             raise _RequestRefusedError
 
     def on_message_complete(self) -> None:
@@ -225,10 +226,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._incoming = None
             self._admit(cycle)
 
-    # A request is begun, waits, or is shed
+    # Running requests
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Take the next request; it is begun when its body has arrived."""
+        """Start the next request, once its body has arrived."""
         del app
         self._current = cycle
         if cycle.more_body:
@@ -237,19 +238,19 @@ class LimitedProtocol(HttpToolsProtocol):
             self._admit(cycle)
 
     def _admit(self, cycle: RequestResponseCycle) -> None:
-        lane = self.bounds.gate.lane(cycle.scope["path"])
+        lane = self.bounds.admission.lane(cycle.scope["path"])
         if lane is None:
-            self._begin(cycle, self._service)
+            self._run(cycle, self._service)
             return
         lane.enter(
-            Waiting(
-                lambda slot: self._begin(cycle, self._service, slot),
-                lambda: self._begin(cycle, shed),
-                lambda: cycle.disconnected,
+            QueuedRequest(
+                start=lambda slot: self._run(cycle, self._service, slot),
+                shed=lambda: self._run(cycle, shed),
+                is_disconnected=lambda: cycle.disconnected,
             )
         )
 
-    def _begin(self, cycle: RequestResponseCycle, app: Any, slot: Slot | None = None) -> None:
+    def _run(self, cycle: RequestResponseCycle, app: Any, slot: Slot | None = None) -> None:
         self._slot = slot
         if self.bounds.draining and not self.pipeline:
             cycle.keep_alive = False
@@ -264,8 +265,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_response_complete()
         if self._is_over or self.transport.is_closing():
-            if self._last_words is not None and self._is_answered():
-                self.transport.write(self._last_words)
+            if self._final_error is not None and self._is_answered():
+                self.transport.write(self._final_error)
                 self._end()
         elif self._incoming is not None:
             self._await_body()
@@ -273,7 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.bounds.idle[self] = None
 
     def pause_writing(self) -> None:
-        """Release the request's slot while its client reads no answer."""
+        """Release the slot of the request: its client does not read the response."""
         super().pause_writing()
         self._release_slot()
         wait_s = self.bounds.settings.body_timeout_s
@@ -285,13 +286,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stalled.cancel()
             self._stalled = None
 
-    # Time
+    # Timeouts
 
-    def _await(self, seconds: float, late: Any) -> None:
-        self._timer = self.loop.call_later(seconds, late)
+    def _start_timer(self, seconds: float, on_timeout: Callable[[], None]) -> None:
+        self._timer = self.loop.call_later(seconds, on_timeout)
 
     def _await_body(self) -> None:
-        """Wait for the rest of the body of the request whose turn it is."""
+        """Start the timeout for the rest of the body."""
         cycle = self._incoming
         if cycle is None or self._timer is not None:
             return
@@ -302,7 +303,7 @@ class LimitedProtocol(HttpToolsProtocol):
             cycle.waiting_for_100_continue = False
             self.transport.write(_CONTINUE)
             self._joined.flush()
-        self._await(self.bounds.settings.body_timeout_s, self._body_too_slow)
+        self._start_timer(self.bounds.settings.body_timeout_s, self._body_too_slow)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -313,45 +314,45 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._header_bytes:
             self._refuse(HEADERS_TOO_SLOW)
         else:
-            self.transport.close()  # a connection that never sent a request gets no answer
+            self.transport.close()  # nothing was sent, so nothing is answered
 
     def _body_too_slow(self) -> None:
         self._refuse(BODY_TOO_SLOW)
 
-    # The end of a connection
+    # Closing
 
-    def _refuse(self, words: Words) -> None:
-        """Stop parsing; send the error after the answers to earlier requests."""
+    def _refuse(self, error: ErrorResponse) -> None:
+        """Stop parsing, and send the error after the responses to earlier requests."""
         if self.transport.is_closing():
             return
         self._stop_timer()
         self._is_over = True
         if self._in_headers:
-            answer = written(words, [(b"x-request-id", secrets.token_hex(16).encode())])
+            response = encode_error(error, [(b"x-request-id", secrets.token_hex(16).encode())])
         else:
-            answer = written(words, headers_of(cast("Scope", self.cycle.scope)))
+            response = encode_error(error, headers_of(cast("Scope", self.cycle.scope)))
             self._forget(self.cycle)
         if self._is_answered():
-            self.transport.write(answer)
+            self.transport.write(response)
             self._end()
         else:
-            self._last_words = answer
+            self._final_error = response
 
     def _forget(self, cycle: RequestResponseCycle) -> None:
-        """Drop a request that was not read to its end; it was not begun."""
+        """Drop a request whose body is incomplete and which has not been started."""
         cycle.disconnected = True
         self._incoming = None
         if cycle is self._current:
             self._current = None
         else:
-            kept = (entry for entry in self.pipeline if entry[0] is not cycle)
-            self.pipeline = type(self.pipeline)(kept)
+            remaining = (entry for entry in self.pipeline if entry[0] is not cycle)
+            self.pipeline = type(self.pipeline)(remaining)
 
     def _is_answered(self) -> bool:
         return not self.pipeline and (self._current is None or self._current.response_complete)
 
     def _end(self) -> None:
-        """Close; what the client still sends is discarded: a reset would lose our answer."""
+        """Close, but discard further input for a while: a reset could lose our response."""
         self._is_over = True
         if self._closing is not None or (self._in_headers and not self._header_bytes):
             self._close_now()
@@ -361,15 +362,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _close_now(self) -> None:
-        """Close, and cut off a client that does not read what was written."""
+        """Close, and abort the connection if the client does not read the response in time."""
         self._joined.close_now()
         if self._closing is not None:
             self._closing.cancel()
         wait_s = self.bounds.settings.body_timeout_s
         self._closing = self.loop.call_later(wait_s, self.transport.abort)
 
-    def _leave_behind(self) -> None:
-        """Mark every request of this connection as abandoned."""
+    def _abandon_requests(self) -> None:
         for cycle in (self._current, *(entry[0] for entry in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -379,7 +379,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._slot.release()
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle longest; False where none is idle."""
+        """Close the connection that has been idle longest; return False if none is idle."""
         for idle in self.bounds.idle:
             del self.bounds.idle[idle]
             idle.transport.close()

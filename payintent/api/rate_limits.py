@@ -1,8 +1,8 @@
-"""Rate limits: of merchants across all processes, of addresses in this one.
+"""Rate limits of merchants, across all processes, and of addresses, per process.
 
-A merchant's bucket is in the database. A process takes a little more than it needs at a time, a
-fiftieth of a second's worth, so that a limit of 500/s costs a statement for every tenth request.
-Below 100/s it takes one at a time, and is exact.
+Merchants have token buckets in the database. A process takes the tokens of a fiftieth of a second
+at once: with a limit of 500/s, every tenth request costs a statement. Below 100/s a process takes
+a single token at a time, so the limit is exact.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from payintent.storage import rate_limits
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
 
-_SHARE = 50  # part of a second's requests that is taken at a time
-_KEPT_S = 1.0  # seconds after which unused taken requests lapse
-_KEPT_MAX = 20_000
-_UNREADABLE = "the rate limits cannot be read"
-_LOOKUP = "lookup"  # the bucket of key look-ups for creates above their limit
-_LOOKUP_SHARE = 10  # of the create limit: a tenth
+_BATCHES_PER_S = 50
+_LOCAL_TTL_S = 1.0  # after this time, unused local tokens expire
+_BUCKETS_MAX = 20_000
+_UNAVAILABLE = "the rate limits cannot be read"
+_LOOKUP = "lookup"  # the bucket for replays of used keys above the create limit
+_LOOKUP_DIVISOR = 10  # its limit is a tenth of the create limit
 _LOOKUP_BURST_MIN = 10
-_HAIR = 1e-6  # sums of floats are inexact, and must not round up to another second
+_ROUNDING = 1e-6  # tolerance for sums of floats
 
 
 class RateLimitExceededError(RefusedError):
-    """Too many requests; carries the values of the answer's headers."""
+    """Too many requests; `headers` are for the response."""
 
     def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
         wait = max(1, round_up_s(wait_s))
@@ -45,20 +45,18 @@ class RateLimitExceededError(RefusedError):
 
 @dataclass(slots=True)
 class _Bucket:
-    """What this process has taken out of one merchant's bucket."""
+    """The local tokens of this process, taken from a merchant's bucket in the database."""
 
-    taken: int = 0
-    lapses_at: float = 0.0
+    tokens: int = 0
+    expires_at: float = 0.0
     empty_until: float = 0.0
-    left: int = 0  # in the database, as of the last statement
+    remaining: int = 0  # in the database, as of the last statement
     full_at: float = 0.0
     failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class MerchantRateLimiter:
-    """Spends merchants' requests out of buckets in the database, a few at a time."""
-
     def __init__(
         self,
         database: Database,
@@ -71,105 +69,108 @@ class MerchantRateLimiter:
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
     def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
-        """Return a merchant's limit: its own, else the default; None in the sandbox."""
+        """Return the merchant's own limit or the default limit; None means unlimited."""
         return merchant.limits.get(kind, self._default.get(kind))
 
     async def take(
         self, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> Mapping[str, str]:
-        """Spend one request and return the answer's headers (`RATE_LIMITED` without one)."""
+        """Spend a request and return headers for the response (`RateLimitExceededError`)."""
         limit = self.get_limit(merchant, kind)
         return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
 
     async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
-        """Spend one look-up of a key, for a create above its limit (`RateLimitExceededError`).
+        """Spend a lookup of a used key, above the create limit (`RateLimitExceededError`).
 
-        The bucket is small, and no other request spends from it.
+        Lookups have a small bucket of their own.
         """
         limit = self.get_limit(merchant, RateLimitClass.CREATE)
         if limit is not None:
-            burst = max(limit.burst // _LOOKUP_SHARE, _LOOKUP_BURST_MIN)
-            share = RateLimit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
-            await self._spend(merchant.merchant_id, _LOOKUP, share)
+            burst = max(limit.burst // _LOOKUP_DIVISOR, _LOOKUP_BURST_MIN)
+            lookup_limit = RateLimit(max(limit.per_s // _LOOKUP_DIVISOR, 1), burst)
+            await self._spend(merchant.merchant_id, _LOOKUP, lookup_limit)
 
     async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
         bucket = self._bucket(merchant_id, kind, limit)
-        if not self._has(bucket):
-            await self._fill(bucket, merchant_id, kind, limit)
-        bucket.taken -= 1
-        standing = RateLimitStatus(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
-        return limit_headers(kind, limit, standing)
+        if not self._has_tokens(bucket):
+            await self._refill(bucket, merchant_id, kind, limit)
+        bucket.tokens -= 1
+        remaining = bucket.remaining + bucket.tokens
+        status = RateLimitStatus(remaining, bucket.full_at - self._monotonic())
+        return limit_headers(kind, limit, status)
 
-    async def _fill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
+    async def _refill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
         failures = bucket.failures
         async with bucket.lock:
-            if bucket.failures != failures:  # callers that waited do not ask again
-                raise StorageUnavailableError(_UNREADABLE)
-            if not self._has(bucket):
-                await self._take(bucket, merchant_id, kind, limit)
+            if bucket.failures != failures:  # a query failed while this caller waited
+                raise StorageUnavailableError(_UNAVAILABLE)
+            if not self._has_tokens(bucket):
+                await self._take_batch(bucket, merchant_id, kind, limit)
 
     def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
-        """Return a request that turned out to belong to the other limit."""
+        """Return a request that belongs to a different limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
             self._bucket(merchant.merchant_id, kind, limit).taken += 1
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        name = (merchant_id, kind, limit)  # another limit has another bucket
-        bucket = self._buckets.get(name)
-        if bucket is not None:
-            return bucket
-        if len(self._buckets) >= _KEPT_MAX:
-            self._buckets.clear()
-        self._buckets[name] = new = _Bucket()
-        return new
+        key = (merchant_id, kind, limit)  # a changed limit has a new bucket
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= _BUCKETS_MAX:
+                self._buckets.clear()
+            bucket = self._buckets[key] = _Bucket()
+        return bucket
 
-    def _has(self, bucket: _Bucket) -> bool:
-        return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
+    def _has_tokens(self, bucket: _Bucket) -> bool:
+        return bucket.tokens > 0 and bucket.expires_at > self._monotonic()
 
-    async def _take(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
+    async def _take_batch(
+        self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit
+    ) -> None:
         now = self._monotonic()
-        if bucket.empty_until > now + _HAIR:
+        if bucket.empty_until > now + _ROUNDING:
             raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
-        # Half a burst at most: while one half is spent, the other half must be able to refill.
-        wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
+        # At most half a burst, so that the bucket can refill while the batch is spent.
+        size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
         try:
-            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, wanted)
+            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, size)
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
-            raise StorageUnavailableError(_UNREADABLE) from error
+            raise StorageUnavailableError(_UNAVAILABLE) from error
         bucket.full_at = now + grant.full_in_s
-        bucket.left = math.floor(limit.burst - grant.full_in_s * limit.per_s + _HAIR * limit.per_s)
+        missing = (grant.full_in_s - _ROUNDING) * limit.per_s
+        bucket.remaining = math.floor(limit.burst - missing)
         if grant.granted == 0:
-            # Until a whole batch fits, so that refusals cost no statement each.
-            wait_s = grant.full_in_s - (limit.burst - wanted) / limit.per_s
+            # Wait for a whole batch: not each refused request should cost a statement.
+            wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s
             bucket.empty_until = now + wait_s
             raise RateLimitExceededError(kind, limit, wait_s)
-        bucket.taken = grant.granted
-        bucket.lapses_at = now + _KEPT_S
+        bucket.tokens = grant.granted
+        bucket.expires_at = now + _LOCAL_TTL_S
 
 
 class AddressRateLimiter:
-    """Spends addresses' requests, in this process alone; without an address there is no limit."""
+    """Limits requests per address in this process; an unknown address is not limited."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
     def take(self, address: str | None) -> None:
-        """Spend one request of an address (`RATE_LIMITED` where it has none left)."""
+        """Spend a request of an address (`RATE_LIMITED`)."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
         self._buckets.spend(address)
 
 
-def limit_headers(kind: str, limit: RateLimit, standing: RateLimitStatus) -> Mapping[str, str]:
-    """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
-    full_in = round_up_s(standing.full_in_s)
+def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
+    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
+    full_in = round_up_s(status.full_in_s)
     return {
         "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
-        "RateLimit": f'"{kind}";r={max(0, standing.remaining)};t={full_in}',
+        "RateLimit": f'"{kind}";r={max(0, status.remaining)};t={full_in}',
     }
 
 

@@ -1,4 +1,4 @@
-"""Requests refused because the database is away: each is counted, and a second is one log line."""
+"""Requests refused because the database is unavailable: counted, and logged once a second."""
 
 import asyncio
 from contextvars import Context
@@ -18,7 +18,7 @@ REFUSALS = Counter(
 
 
 class RefusalLog:
-    """Logs the first refusal for a reason at once, and those that follow as a count per second."""
+    """Logs the first refusal for a reason at once, and further refusals as a count per second."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         self._period_s = period_s
@@ -32,7 +32,7 @@ class RefusalLog:
             self._write(code, why, 1)
 
     def flush(self) -> None:
-        """Log what was counted since the last line; for the end of the process."""
+        """Log the counts since the last line, when the process stops."""
         counts, self._counts = self._counts, {}
         for (code, why), count in counts.items():
             if count:
@@ -41,7 +41,7 @@ class RefusalLog:
     def _write(self, code: ErrorCode, why: str, count: int) -> None:
         _log.error("storage_down", code=code, why=why, count=count)
         self._counts[code, why] = 0
-        # In an empty context: the line of a second names no request.
+        # In an empty context, because this log line does not belong to a request.
         asyncio.get_running_loop().call_later(
             self._period_s, self._end_period, code, why, context=Context()
         )

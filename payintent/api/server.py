@@ -205,7 +205,7 @@ class DrainingServer(uvicorn.Server):
     async def _last_requests(self) -> None:
         """Wait for the requests of connections that were made at the very last."""
         for _ in range(_LAST_LOOKS):
-            if not any(connection.is_awaited for connection in self._connections()):
+            if not any(connection.expects_request for connection in self._connections()):
                 return
             await asyncio.sleep(_LOOK_S)
 

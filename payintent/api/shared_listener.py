@@ -1,8 +1,8 @@
-"""Sockets that several processes accept from, each about as many connections as the others.
+"""Listening sockets that several processes share, with about equally many connections each.
 
-Whichever process is awake first would take all connections that come at once, and clients keep
-them. So a process that has more than another waits a moment before it takes a further one, and
-takes it all the same where the other does not: that one may hang.
+Without balancing, the process that wakes up first would accept a whole burst of connections, which
+clients keep open. So a process that has more connections than others delays each accept, but only
+briefly: the others may hang.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from payintent.processes.board import ConnectionShare
 
-_WAIT_S, _WAITS_MAX = 0.001, 3
-_NO_FILES_S = 1.0  # until the next try where no file can be opened
+_DELAY_S, _DELAYS_MAX = 0.001, 3
+_RETRY_S = 1.0  # after an accept that failed, for example for lack of file descriptors
 
 
 class SharedListener:
@@ -23,13 +23,13 @@ class SharedListener:
         self.sockets = list(sockets)
         self._backlog = backlog
         self._share = share
-        self._waits = 0
+        self._delays = 0
         self._opening: set[asyncio.Task[object]] = set()
 
     def start(
         self, make_protocol: Callable[[], asyncio.Protocol], count: Callable[[], int]
     ) -> None:
-        """Listen; `count` tells how many connections this process has."""
+        """Start listening; `count` returns the number of connections of this process."""
         self._make_protocol = make_protocol
         self._count = count
         for listener in self.sockets:
@@ -39,15 +39,15 @@ class SharedListener:
             self._share.publish(0)
 
     def close(self) -> None:
-        """Accept what waits, then close."""
+        """Accept the pending connections, then close."""
         for listener in self.sockets:
             with suppress(OSError):
-                while self._take(listener):
+                while self._accept(listener):
                     pass
         self.leave()
 
     def leave(self) -> None:
-        """Close; what waits to be accepted is left to the other processes."""
+        """Close, and leave pending connections to the other processes."""
         if self._share is not None:
             self._share.leave()
         for listener in self.sockets:
@@ -58,16 +58,16 @@ class SharedListener:
     async def wait_closed(self) -> None:
         await asyncio.gather(*self._opening, return_exceptions=True)
 
-    def _accept(self, listener: socket.socket) -> None:
-        if self._is_ahead() and self._waits < _WAITS_MAX:
-            self._waits += 1
-            self._pause(listener, _WAIT_S)
+    def _accept_or_delay(self, listener: socket.socket) -> None:
+        if self._is_ahead() and self._delays < _DELAYS_MAX:
+            self._delays += 1
+            self._pause(listener, _DELAY_S)
             return
-        self._waits = 0
+        self._delays = 0
         try:
-            self._take(listener)
+            self._accept(listener)
         except OSError:
-            self._pause(listener, _NO_FILES_S)
+            self._pause(listener, _RETRY_S)
 
     def _is_ahead(self) -> bool:
         if self._share is None:
@@ -83,10 +83,10 @@ class SharedListener:
 
     def _resume(self, listener: socket.socket) -> None:
         if listener in self.sockets:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+            asyncio.get_running_loop().add_reader(listener, self._accept_or_delay, listener)
 
-    def _take(self, listener: socket.socket) -> bool:
-        """Accept a connection (`OSError`); False where none waits."""
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept a connection (`OSError`); return False if none is pending."""
         try:
             connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

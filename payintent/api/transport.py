@@ -1,15 +1,16 @@
-"""A transport that joins writes, and the answers that the connection itself sends."""
+"""A transport that joins writes, and the error responses that a connection sends itself."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Words = tuple[bytes, bytes]  # the rest of the status line, and a JSON body
+#: The status line without the version, and a JSON body.
+ErrorResponse = tuple[bytes, bytes]
 
 MALFORMED = (b"400 Bad Request", b'{"code":"BAD_REQUEST","message":"malformed HTTP request"}')
 NO_CLEAR_HOST = (
     b"400 Bad Request",
-    b'{"code":"BAD_REQUEST","message":"a request has exactly one Host header"}',
+    b'{"code":"BAD_REQUEST","message":"a request must have exactly one valid Host header"}',
 )
 HEADERS_TOO_LARGE = (
     b"431 Request Header Fields Too Large",
@@ -29,17 +30,17 @@ BODY_TOO_SLOW = (
 )
 TOO_MANY_PIPELINED = (
     b"400 Bad Request",
-    b'{"code":"BAD_REQUEST","message":"too many requests without waiting for an answer"}',
+    b'{"code":"BAD_REQUEST","message":"too many pipelined requests"}',
 )
 TOO_MANY_CONNECTIONS = (
     b"503 Service Unavailable",
-    b'{"code":"SERVICE_UNAVAILABLE","message":"too many connections; send again later"}',
+    b'{"code":"SERVICE_UNAVAILABLE","message":"too many connections; try again later"}',
 )
 
 
-def written(words: Words, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return an answer as bytes, the last one of its connection."""
-    status, body = words
+def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return the bytes of an error response, which is the last of its connection."""
+    status, body = error
     lines = b"".join(b"%b: %b\r\n" % header for header in headers)
     return (
         b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -48,7 +49,7 @@ def written(words: Words, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 
 class JoinedTransport:
-    """Sends an answer's head and body, two writes, as one packet; `end` replaces `close`."""
+    """Sends the head and body of a response, two writes, together; `end` replaces `close`."""
 
     def __init__(
         self,
@@ -63,9 +64,9 @@ class JoinedTransport:
         self.close = end
 
     def write(self, data: bytes) -> None:
-        """Send bytes together with what else is written in this turn of the event loop."""
+        """Send bytes together with all other writes of this event loop iteration."""
         if not self._pieces:
-            self._loop.call_soon(self.flush)  # for a stream, which may end much later
+            self._loop.call_soon(self.flush)  # a streamed response may end much later
         self._pieces.append(data)
 
     def flush(self) -> None:

@@ -134,7 +134,7 @@ async def test_a_request_that_names_no_host_or_two_is_refused(
     answer = await exchange(api.base, b"\r\n".join([line, *headers, b"", b""]) + _SECOND)
     assert answer is not None
     assert (answer.status, answer.json["code"]) == (400, "BAD_REQUEST")
-    assert answer.json["message"] == "a request has exactly one Host header"
+    assert answer.json["message"] == "a request must have exactly one valid Host header"
     assert answer.headers["connection"] == "close"
 
 

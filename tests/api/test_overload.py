@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from starlette.routing import Route
 from starlette.types import Message
 
-from payintent.api.gate import Gate, LaneName
+from payintent.api.gate import Admission, LaneName
 from payintent.api.overload import shed
 from payintent.config import Settings
 from tests.api.arrange import count, document
@@ -288,7 +288,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
 
 
 def lane_of(settings: Settings, path: str) -> LaneName | None:
-    lane = Gate(settings).lane(path)
+    lane = Admission(settings).lane(path)
     return lane and lane.name
 
 

@@ -299,7 +299,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
 async def test_twenty_thousand_merchants_are_kept_and_no_more(
     world: World, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "_KEPT_MAX", 3)
+    monkeypatch.setattr(rate_limits, "_BUCKETS_MAX", 3)
     limiter = MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
     for merchant_id in range(10):
         assert await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
