@@ -25,10 +25,10 @@ def etag_response(
     headers: Mapping[str, str],
     media_type: str = "application/json",
 ) -> Response:
-    """Answer with a body and its ETag, or 304 where the client has this very body."""
-    carried = {**headers, "ETag": etag}
+    """Respond with a body and its ETag, or with 304 if the client has this body."""
+    headers = {**headers, "ETag": etag}
     tags = ",".join(request.headers.getlist("If-None-Match")).split(",")
-    # Weak comparison, as RFC 9110 section 13.1.2 has it for If-None-Match.
+    # If-None-Match uses weak comparison (RFC 9110, 13.1.2).
     if any(tag.strip().removeprefix("W/") in {etag, "*"} for tag in tags):
-        return Response(None, 304, carried)
-    return Response(body, 200, carried, media_type)
+        return Response(None, 304, headers)
+    return Response(body, 200, headers, media_type)

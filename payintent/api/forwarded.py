@@ -1,7 +1,7 @@
-"""`X-Forwarded-For` and `Forwarded` (RFC 7239), as proxies and load balancers write them.
+"""Parsing of `X-Forwarded-For` and `Forwarded` (RFC 7239).
 
-Both list the addresses that a request came by, the client's first. A port may follow an address,
-IPv6 addresses may be in brackets, and a proxy may hide an address behind a word.
+Both list the addresses on the way of a request, beginning with the client. An address may have a
+port, an IPv6 address may be in brackets, and a proxy may replace an address by an identifier.
 """
 
 import re
@@ -27,8 +27,8 @@ def split_x_forwarded_for(values: Sequence[str]) -> list[str]:
 def split_forwarded(values: Sequence[str]) -> list[str] | None:
     """Return the `for` of each element of all `Forwarded` headers; None if one is malformed.
 
-    An element without a `for` is `unknown`. A quotation mark that a client left open reaches into
-    what a proxy appended, which makes the whole header malformed.
+    An element without `for` is `unknown`. A quotation mark that a client did not close extends into
+    the elements that proxies append, so the whole header is malformed.
     """
     text = ",".join(values)
     nodes: list[str] = []
@@ -53,7 +53,7 @@ def split_forwarded(values: Sequence[str]) -> list[str] | None:
 
 
 def parse_forwarded_node(text: str) -> Address | None:
-    """Parse one hop, with or without a port, brackets and quotes; None if it names no address."""
+    """Parse a hop with optional port, brackets and quotes; None if it is not an address."""
     if len(text) > 1 and text[0] == text[-1] == _QUOTE:
         text = text[1:-1]
     match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)

@@ -1,4 +1,4 @@
-"""The Host header of a request: one, and one that can be read (RFC 9112, 3.2)."""
+"""Validation of the Host header (RFC 9112, 3.2)."""
 
 import re
 from collections.abc import Iterable
@@ -8,9 +8,9 @@ _SCHEMES = (b"http://", b"https://")
 
 
 def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Tell whether two servers agree to which host a request goes.
+    """Whether two servers would read the same host from a request.
 
-    HTTP/1.0 may come without the header, as health checks do. A target with an authority must name
+    HTTP/1.0 requests may omit the header, as health checks do. The authority of a target must be
     the same host.
     """
     hosts = [value for name, value in headers if name == b"host"]
@@ -19,7 +19,7 @@ def is_host_clear(version: str, target: bytes, headers: Iterable[tuple[bytes, by
     [host, *more] = hosts
     if more or not _HOST.fullmatch(host):
         return False
-    scheme = next((each for each in _SCHEMES if target[: len(each)].lower() == each), None)
+    scheme = next((name for name in _SCHEMES if target[: len(name)].lower() == name), None)
     if scheme is None:
         return True
     authority = re.split(rb"[/?#]", target[len(scheme) :], maxsplit=1)[0]

@@ -20,7 +20,7 @@ from payintent.api.gate import Admission, QueuedRequest, Slot, run_in_slot
 from payintent.api.host_header import is_host_clear
 from payintent.api.middleware import headers_of
 from payintent.api.overload import shed
-from payintent.api.request_body import announced_bytes, head_bytes
+from payintent.api.request_body import content_length, head_bytes
 from payintent.api.transport import (
     BODY_TOO_LARGE,
     BODY_TOO_SLOW,
@@ -296,7 +296,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = self._incoming
         if cycle is None or self._timer is not None:
             return
-        if announced_bytes(cycle.scope["headers"]) > self._body_bytes_max():
+        if content_length(cycle.scope["headers"]) > self._body_bytes_max():
             self._refuse(BODY_TOO_LARGE)
             return
         if cycle.waiting_for_100_continue:

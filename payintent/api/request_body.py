@@ -1,4 +1,4 @@
-"""Reading requests: sizes and types are checked here, once, before anything is parsed."""
+"""Reading of request bodies: size and content type are checked before parsing."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _LENGTH_DIGITS_MAX = 18
 _TOO_LONG = 10**_LENGTH_DIGITS_MAX
-LEVELS_MAX = 200  # of a whole body; metadata has a limit of its own
-#: A proxy that buffers bodies writes a length for chunks, and keeps what it got in the other.
+LEVELS_MAX = 200  # of a whole body; metadata has a separate limit
+#: A proxy that buffers chunked bodies sends a length and moves the original header to `x-`.
 _CHUNKED = ("transfer-encoding", "x-transfer-encoding")
-_SPACE = b" \t\r\n"  # of JSON
+_JSON_SPACE = b" \t\r\n"
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
@@ -28,27 +28,27 @@ _UUID = re.compile(
 
 
 class Decoder(Protocol[T_co]):
-    """Decodes JSON into a type; `msgspec.DecodeError` where it does not fit."""
-
-    def decode(self, encoded: bytes, /) -> T_co: ...
+    def decode(self, encoded: bytes, /) -> T_co:
+        """Decode JSON into a type (`msgspec.DecodeError`)."""
+        ...
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than this route allows."""
+    """The body exceeds the limit of its route."""
 
 
 class WrongContentTypeError(Exception):
-    """The content type of the body is not the one that this route accepts."""
+    """The content type of the body is not JSON."""
 
 
 async def read_raw(request: Request, bytes_max: int) -> bytes:
     """Read a whole body of at most `bytes_max` bytes (`BodyTooLargeError`).
 
-    Raises `BAD_REQUEST` where it is not as long as announced, or where one was announced
-    without a length and none came: neither is the same as a request without a body.
+    Raises `BAD_REQUEST` if its length differs from `Content-Length`, or if a chunked body is empty:
+    neither is the same as a request without a body.
     """
-    announced = _announced(request.headers)
-    if announced is not None and announced > bytes_max:
+    length = _read_length(request.headers)
+    if length is not None and length > bytes_max:
         raise BodyTooLargeError
     chunks: list[bytes] = []
     size = 0
@@ -60,14 +60,14 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
             chunks.append(chunk)
     except ClientDisconnect as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body ended early") from error
-    if announced is not None and size != announced:
+    if length is not None and size != length:
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body is not as long as Content-Length says")
     if size == 0 and any(name in request.headers for name in _CHUNKED):
         raise RefusedError(ErrorCode.BAD_REQUEST, "a body was announced, and is empty")
     return b"".join(chunks)
 
 
-def _announced(headers: Mapping[str, str]) -> int | None:
+def _read_length(headers: Mapping[str, str]) -> int | None:
     length = headers.get("content-length")
     if length is None:
         return None
@@ -81,30 +81,30 @@ async def read_json(
 ) -> T:
     """Read a JSON body into its type (`BAD_REQUEST` with the field in the message).
 
-    `empty` is the value of a missing body; without it, a body is required. `null` is `{}`.
+    `empty` is the value for a missing body; without it, a body is required. `null` means `{}`.
     """
     raw = await read_raw(request, bytes_max)
     if not raw and empty is not None:
         return empty
-    if raw.strip(_SPACE) == b"null":
+    if raw.strip(_JSON_SPACE) == b"null":
         raw = b"{}"
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongContentTypeError
     if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
-        # Checked before decoding: how deep a decoder may go differs between processes.
+        # Checked before decoding: the depth that a decoder supports differs between processes.
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
     try:
-        raw.decode()  # the decoder does not check what it skips or keeps raw
+        raw.decode()  # the decoder does not check skipped and raw fields
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, _explained(error)) from error
+        raise RefusedError(ErrorCode.BAD_REQUEST, _describe(error)) from error
 
 
 def nesting_depth(encoded: bytes) -> int:
-    """Count how deep objects and arrays of a JSON text are nested; strings do not count.
+    """Return the nesting depth of objects and arrays in a JSON text.
 
-    Linear in the text, which may be hostile or no JSON at all.
+    Takes linear time for any text, including hostile and invalid JSON.
     """
     without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
@@ -113,7 +113,7 @@ def nesting_depth(encoded: bytes) -> int:
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Read `Idempotency-Key`, a UUID bare or between two quotes; None if it was not sent."""
+    """Read `Idempotency-Key`, a UUID with optional quotes (`BAD_REQUEST`); None if not sent."""
     raw = headers.get("idempotency-key")
     if raw is None:
         return None
@@ -125,13 +125,13 @@ def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
     return UUID(text)
 
 
-def _explained(error: Exception) -> str:
-    """Describe the error in a few words; msgspec names the field as `$.field`."""
+def _describe(error: Exception) -> str:
+    """Describe the error briefly; msgspec writes the field as `$.field`."""
     return f"the body is not as expected: {error}".replace("`$.", "`")[:300]
 
 
-def announced_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the announced body length; the parser has checked that it is a number."""
+def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return `Content-Length` or 0; the parser has checked that it is a number."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 

@@ -1,4 +1,4 @@
-"""Parsing of RFC 3339 times as clients write them."""
+"""Parsing of RFC 3339 times in query parameters."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,41 +17,41 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def read_time(name: str, raw: str) -> datetime:
-    """Parse an RFC 3339 time to UTC, rounded up to microseconds (`BAD_REQUEST` otherwise).
+    """Parse an RFC 3339 time to UTC, rounded up to microseconds (`BAD_REQUEST`).
 
-    The offset needs no colon, and its `+` may have become a space, as in a query. Stored times
-    are no finer than microseconds: rounded up, a bound divides them as the exact time does. A time
-    outside the range of UTC datetimes becomes the first or the last one.
+    The colon of the offset is optional, and its `+` may be a space, which it becomes in a query.
+    Stored times have microseconds, so rounding up a bound does not change which of them are below
+    it. A time beyond the range of `datetime` becomes the first or last `datetime`.
     """
     match = _TIME.fullmatch(raw)
     if match is not None:
         try:
-            return _rounded_up(_in_utc(match), match["fraction"] or "")
+            return _add_fraction(_parse_seconds(match), match["fraction"] or "")
         except ValueError:
             pass
     raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
 
 
-def _in_utc(match: re.Match[str]) -> datetime:
-    """Return the whole second; ValueError where there is no such time."""
-    leaps = match["second"] == _LEAP_SECOND
+def _parse_seconds(match: re.Match[str]) -> datetime:
+    """Return the time in UTC without its fraction (`ValueError` if it does not exist)."""
+    is_leap_second = match["second"] == _LEAP_SECOND
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"
-    second = "59" if leaps else match["second"]
+    second = "59" if is_leap_second else match["second"]
     local = datetime.fromisoformat(f"{match['date']}T{match['minute']}:{second}{offset}")
     try:
         moment = local.astimezone(UTC)
-        if not leaps:
+        if not is_leap_second:
             return moment
-        following = moment + timedelta(seconds=1)
+        next_second = moment + timedelta(seconds=1)
     except OverflowError:
         return _FIRST if local.year == _FIRST.year else _LAST
-    if following.time() != _FIRST.time():
-        raise ValueError("a leap second is the last one of a day of UTC")
-    return following
+    if next_second.time() != _FIRST.time():
+        raise ValueError("a leap second is the last second of a UTC day")
+    return next_second
 
 
-def _rounded_up(moment: datetime, fraction: str) -> datetime:
+def _add_fraction(moment: datetime, fraction: str) -> datetime:
     microseconds = int(fraction[:_MICROSECOND_DIGITS].ljust(_MICROSECOND_DIGITS, "0"))
     if fraction[_MICROSECOND_DIGITS:].strip("0"):
         microseconds += 1

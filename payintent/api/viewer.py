@@ -1,4 +1,7 @@
-"""The viewer's address and country: only from trusted proxies, the country only with the secret."""
+"""A viewer's address and country, as trusted proxies report them.
+
+The country is accepted only with the secret of the edge network.
+"""
 
 import hmac
 import time
@@ -25,7 +28,7 @@ from payintent.log import get_logger
 
 _X_FORWARDED_FOR = "X-Forwarded-For"
 _FORWARDED = "Forwarded"
-_LOGGED_EVERY_S = 60.0  # a misconfigured proxy would fill the log otherwise
+_LOG_INTERVAL_S = 60.0  # per reason, because a misconfigured proxy affects every request
 _HOP_CHARS_MAX = 64
 _log = get_logger("api")
 
@@ -37,7 +40,7 @@ UNREADABLE = Counter(
 
 
 class _UnreadableError(Exception):
-    """The viewer's address cannot be read; the reason is a label of the metric."""
+    """The viewer's address is unclear; `reason` is a label of the metric."""
 
     def __init__(self, reason: str, hop: str = "") -> None:
         super().__init__(reason)
@@ -46,7 +49,7 @@ class _UnreadableError(Exception):
 
 
 class ViewerReader:
-    """Reads the edge network's headers about a viewer; from other senders they are ignored."""
+    """Reads the headers of trusted proxies; the headers of other senders are ignored."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._country_header = settings.edge_country_header
@@ -57,24 +60,25 @@ class ViewerReader:
             for network in settings.edge_trusted_proxies.split(",")
             if network.strip()
         ]
-        chosen = settings.edge_address_header
-        self._address_headers = (chosen,) if chosen else (_X_FORWARDED_FOR, _FORWARDED)
+        header = settings.edge_address_header
+        self._address_headers = (header,) if header else (_X_FORWARDED_FOR, _FORWARDED)
         self._monotonic = monotonic
         self._log_again_at: dict[str, float] = {}  # by reason
 
     def viewer_country(self, request: Request) -> str | None:
-        """Return the viewer's country; None if no trusted header has one.
+        """Return the viewer's country, or None without a trusted header.
 
-        `XX` if the edge does not know it, or what it sent is no country; `T1` is Tor.
+        It is `XX` if the edge sends no valid country, and `T1` for Tor.
         """
         return _read_once(request, "viewer_country", self._read_country)
 
     def viewer_address(self, request: Request) -> str | None:
-        """Return the viewer's address, `UNREADABLE_ADDRESS` if a trusted proxy's word is unclear.
+        """Return the viewer's address, or `UNREADABLE_ADDRESS` if a proxy's header is unclear.
 
-        None if no proxy is declared, because the address may be a proxy's, and if a trusted proxy
-        names no client, as for a request of its own. Of `X-Forwarded-For` and `Forwarded` the last
-        address counts that is not a trusted proxy's: the client wrote all before it.
+        Returns None if no proxy is declared, because the address may then be a proxy's, and if a
+        trusted proxy sends no address, as in its own requests. Of `X-Forwarded-For` and
+        `Forwarded`, the last address that is not a trusted proxy's counts: the client can write
+        everything before it.
         """
         return _read_once(request, "viewer_address", self._read_address)
 
@@ -83,8 +87,8 @@ class ViewerReader:
             return None
         if not self._trusts(parse_ip_address(request.client.host)):
             return None
-        given = request.headers.getlist(self._secret_header)
-        if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._secret):
+        secrets = request.headers.getlist(self._secret_header)
+        if len(secrets) != 1 or not hmac.compare_digest(secrets[0].encode(), self._secret):
             return None
         countries = request.headers.getlist(self._country_header)
         if not countries:
@@ -109,14 +113,14 @@ class ViewerReader:
         if not self._trusts(peer):
             return peer
         addresses = {self._last_foreign(hops) for hops in self._chains(request)}
-        if len(addresses) > 1:  # a client may write the header that the proxy does not replace
+        if len(addresses) > 1:  # the client wrote a header that the proxy does not replace
             raise _UnreadableError("contradictory")
         if not addresses:
             raise _UnreadableError("missing")
         return addresses.pop()
 
     def _chains(self, request: Request) -> list[list[str]]:
-        """Return the hops that each header lists; a header without any is left out."""
+        """Return the hops of each header, without empty headers."""
         chains: list[list[str]] = []
         if _X_FORWARDED_FOR in self._address_headers:
             chains.append(split_x_forwarded_for(request.headers.getlist(_X_FORWARDED_FOR)))
@@ -140,13 +144,13 @@ class ViewerReader:
         UNREADABLE.labels(error.reason).inc()
         now = self._monotonic()
         if now >= self._log_again_at.get(error.reason, now):
-            self._log_again_at[error.reason] = now + _LOGGED_EVERY_S
+            self._log_again_at[error.reason] = now + _LOG_INTERVAL_S
             _log.warning(
                 "viewer_address_unreadable", reason=error.reason, hop=error.hop[:_HOP_CHARS_MAX]
             )
 
     def caller_address(self, request: Request) -> str | None:
-        """Return the viewer's address, else that of the connected client: many may share it."""
+        """Return the viewer's address or else the peer's, which several clients may share."""
         peer = request.client.host if request.client else None
         address = self.viewer_address(request)
         return peer or address if address in {None, UNREADABLE_ADDRESS} else address
@@ -156,7 +160,7 @@ class ViewerReader:
 
 
 def _read_once(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
-    """Read something of a request at its first use; it is used several times."""
+    """Read a fact about a request once; it is needed several times."""
     if name not in request.scope:
         request.scope[name] = read(request)
     return request.scope[name]

@@ -10,7 +10,7 @@ from payintent.domain.web_origin import web_origin
 _STRIPE = ScriptSources(
     scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
     frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
-    asks=("https://api.stripe.com",),
+    connections=("https://api.stripe.com",),
 )
 _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 

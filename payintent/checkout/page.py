@@ -130,8 +130,8 @@ async def get_receipt(request: Request) -> Response:
         "scripts": ["checkout.js"],
     }
     policy = content_security_policy(
-        framed_by=page.merchant.origins,
-        runs=asking(context),
+        frame_ancestors=page.merchant.origins,
+        scripts=asking(context),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(request, "receipt.html", fields, policy)
@@ -222,9 +222,9 @@ async def _page(
         **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
-        framed_by=page.merchant.origins,
-        leads_to=offered.gateways,
-        runs=asking(context, card.sources if card else _our_scripts(step, language)),
+        frame_ancestors=page.merchant.origins,
+        form_targets=offered.gateways,
+        scripts=asking(context, card.sources if card else _our_scripts(step, language)),
         styles=[page_style(page.merchant.accent_colour).source],
     )
     return render_page(

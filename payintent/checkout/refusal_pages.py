@@ -71,7 +71,7 @@ def _failure_page(request: Request, failure: Failure) -> Response:
 def asking(context: CheckoutContext, step: ScriptSources = OUR_SCRIPTS) -> ScriptSources:
     """Add the API's origin, which the page calls and which may be another one."""
     api = api_address(context.settings)[1]
-    return replace(step, asks=(*step.asks, *([api] if api else ())))
+    return replace(step, connections=(*step.connections, *([api] if api else ())))
 
 
 async def _blocked(request: Request) -> Response:
@@ -101,8 +101,8 @@ async def _blocked(request: Request) -> Response:
         "scripts": ["checkout.js"],
     }
     policy = content_security_policy(
-        framed_by=merchant.origins,
-        runs=asking(context),
+        frame_ancestors=merchant.origins,
+        scripts=asking(context),
         styles=[page_style(merchant.accent_colour).source],
     )
     return render_page(request, "sorry.html", fields, policy)

@@ -123,8 +123,8 @@ def _page(request: Request, opened: _Opened, problem: str | None = None) -> Resp
         "page_path": request.url.path,
     }
     policy = content_security_policy(
-        framed_by=merchant.origins,
-        leads_to=[web_origin(opened.return_url)],
+        frame_ancestors=merchant.origins,
+        form_targets=[web_origin(opened.return_url)],
         styles=[style.source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

@@ -29,7 +29,7 @@ HEADERS_OF_ALL = {
 #: Headers of every page and every part of one.
 HEADERS = HEADERS_OF_ALL | {
     "Content-Security-Policy": content_security_policy(
-        runs=ScriptSources(), styles=style_sources()
+        scripts=ScriptSources(), styles=style_sources()
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

@@ -32,7 +32,7 @@ def _time(moment: datetime | None) -> str:
 
 _templates.filters["time"] = _time
 _templates.filters["rate"] = format_rate
-_POLICY = content_security_policy(runs=ScriptSources(), styles=[_STYLE.source])
+_POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.source])
 
 
 def render_portal_page(

@@ -23,7 +23,7 @@ def step(script_url: str) -> CardStep:
 
 def policy(script_url: str) -> dict[str, str]:
     """Write the policy of a page with the step; gives its directives."""
-    told = content_security_policy(runs=step(script_url).sources)
+    told = content_security_policy(scripts=step(script_url).sources)
     return dict(part.partition(" ")[::2] for part in told.split("; "))
 
 

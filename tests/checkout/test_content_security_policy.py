@@ -152,13 +152,12 @@ def test_a_policy_holds_nothing_that_is_no_origin() -> None:
     odd = ("https://a.test;script-src", "https://a.test x", "*", "'unsafe-inline'", "data:", "")
     odd += ("https://a.test,b", "https://ä.test", "https://a.test\r\nX: y", "ftp://a.test")
     told = content_security_policy(
-        shows=(*odd, None, "https://a.test/x;y"),
-        framed_by=odd,
-        leads_to=(*odd, "http://[::1]:8080"),
-        runs=ScriptSources(odd, odd, (*odd, "https://*.a.test")),
+        frame_ancestors=odd,
+        form_targets=(*odd, "http://[::1]:8080"),
+        scripts=ScriptSources(odd, odd, (*odd, "https://*.a.test")),
     )
     assert told == (
-        "default-src 'none'; style-src 'self'; img-src 'self' data: https://a.test; "
+        "default-src 'none'; style-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; frame-ancestors 'none'; form-action 'self' http://[::1]:8080; "
         "script-src 'self'; connect-src 'self' https://*.a.test; frame-src "
     )
