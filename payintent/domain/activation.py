@@ -1,4 +1,4 @@
-"""How a merchant comes into service: agreement and KYC, request, applied, validated, active."""
+"""The activation of a merchant: its steps from the request into service."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,8 +8,8 @@ from payintent.domain.errors import ErrorCode, RefusedError
 
 class ActivationStatus(StrEnum):
     NEW = "NEW"
-    REQUESTED = "REQUESTED"  # agreement and KYC are noted, countries and currencies are named
-    APPLIED = "APPLIED"  # the operator has set it up; payments can be made to validate the flow
+    REQUESTED = "REQUESTED"  # contract and KYC are recorded, countries and currencies requested
+    APPLIED = "APPLIED"  # payments are possible, to validate the integration
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"
@@ -27,7 +27,7 @@ class ActivationAction(StrEnum):
 _A = ActivationStatus
 _IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
-#: An active merchant may request more: its request is applied without leaving service.
+#: An active merchant stays in service while it requests another market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
     (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
     (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
@@ -39,26 +39,26 @@ TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus
     (_A.APPLIED, ActivationAction.SUSPEND): _A.SUSPENDED,
     (_A.VALIDATED, ActivationAction.SUSPEND): _A.SUSPENDED,
     (_A.ACTIVE, ActivationAction.SUSPEND): _A.SUSPENDED,
-    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE where it was active before
+    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE if it was active before
 }
 
 
 def next_activation_status(
-    now: ActivationStatus, step: ActivationAction, *, was_active: bool
+    status: ActivationStatus, action: ActivationAction, *, was_active: bool
 ) -> ActivationStatus:
-    """Return the status that an action leads to; raise `CONFLICT` where it is not allowed now."""
-    if (now, step) not in TRANSITIONS:
-        raise RefusedError(ErrorCode.CONFLICT, f"cannot {step} a merchant that is {now}")
-    if step is ActivationAction.RESUME and was_active:
+    """Return the status after an action; raise `CONFLICT` if the action is not allowed."""
+    if (status, action) not in TRANSITIONS:
+        raise RefusedError(ErrorCode.CONFLICT, f"cannot {action} a merchant that is {status}")
+    if action is ActivationAction.RESUME and was_active:
         return ActivationStatus.ACTIVE
-    return TRANSITIONS[now, step]
+    return TRANSITIONS[status, action]
 
 
 def require_in_service(activation: ActivationStatus) -> None:
-    """Raise `UNPROCESSABLE` for a payment to a merchant that is not, or no longer, in service."""
+    """Raise `UNPROCESSABLE` if a merchant is not in service."""
     if activation not in _IN_SERVICE:
         raise RefusedError(
-            ErrorCode.UNPROCESSABLE, f"this merchant takes no payments: it is {activation}"
+            ErrorCode.UNPROCESSABLE, f"this merchant does not accept payments: it is {activation}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The smallest and largest total that a payment method takes, for each currency."""
+"""The minimum and maximum total of a payment method, by currency."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,31 +8,31 @@ from decimal import Decimal
 from payintent.domain.currencies import TENDER
 from payintent.domain.money import format_amount, to_smallest_unit
 
-#: How operators write the limits of a currency: `USD:0.50:1000`, `USD:0.50:`, `USD::`.
+#: The limits of a currency as operators enter them: `USD:0.50:1000`, `USD:0.50:`, `USD::`.
 _AMOUNT = r"([0-9]{1,20}(?:\.[0-9]{1,18})?)?"
-_FORM = re.compile(rf"([A-Z]{{3,8}}):{_AMOUNT}:{_AMOUNT}", re.ASCII)
+_ENTRY = re.compile(rf"([A-Z]{{3,8}}):{_AMOUNT}:{_AMOUNT}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class AmountLimits:
-    """The limits of one currency; None: there is none."""
+    """The limits of one currency; None for no limit."""
 
     minimum: Decimal | None = None
     maximum: Decimal | None = None
 
     def describe_breach(self, total: Decimal, currency: str) -> str | None:
         if self.minimum is not None and total < self.minimum:
-            return f"less than the minimum of {_text(self.minimum, currency)}"
+            return f"less than the minimum of {_format(self.minimum, currency)}"
         if self.maximum is not None and total > self.maximum:
-            return f"more than the maximum of {_text(self.maximum, currency)}"
+            return f"more than the maximum of {_format(self.maximum, currency)}"
         return None
 
 
 def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
-    """Parse limits such as `USD:0.50:1000`, one entry for a currency; raises `ValueError`."""
+    """Parse limits such as `USD:0.50:1000`, one entry per currency; raise `ValueError`."""
     limits: dict[str, AmountLimits] = {}
     for entry in entries:
-        match = _FORM.fullmatch(entry)
+        match = _ENTRY.fullmatch(entry)
         if match is None or match[1] not in TENDER:
             raise ValueError(f"{entry!r} is not CURRENCY:MINIMUM:MAXIMUM, such as USD:0.50:1000")
         currency = match[1]
@@ -49,7 +49,7 @@ def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
 
 
 def fiat_limits(**amounts: tuple[str, str]) -> Mapping[str, AmountLimits]:
-    """Write the published limits of a gateway: `USD=("0.50", "999999.99")`."""
+    """Build the published limits of a gateway: `USD=("0.50", "999999.99")`."""
     return {
         currency: AmountLimits(Decimal(minimum), Decimal(maximum))
         for currency, (minimum, maximum) in amounts.items()
@@ -60,6 +60,6 @@ def _is_too_fine(amount: Decimal, currency: str) -> bool:
     return to_smallest_unit(amount, TENDER[currency].amount_decimals) is None
 
 
-def _text(amount: Decimal, currency: str) -> str:
+def _format(amount: Decimal, currency: str) -> str:
     tender = TENDER[currency]
     return f"{format_amount(amount, tender.amount_decimals, trim=tender.crypto)} {currency}"

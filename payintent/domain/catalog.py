@@ -1,4 +1,4 @@
-"""A merchant's catalog: which currencies are payable in which country (spec section 2.3)."""
+"""A merchant's catalog: the payable currencies of each country (spec section 2.3)."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,32 +8,32 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 
-_KEPT_MAX = 1_000  # merchants' catalogs in memory, some 5 KiB each
+_CACHED_MAX = 1_000  # catalogs, about 5 KiB each
 
 
 def list_payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
-    """List countries by name with the currencies payable there; countries with none are left out.
+    """List countries with payable currencies by name, without countries that have none.
 
-    `market` is what the merchant was activated for, `methods` what each usable method accepts.
+    `market` is the merchant's, and `methods` has the market of each usable method.
     """
-    reached = payable_by_country(market, methods)
-    listed = [
-        (country, _allowed(country, reached[country], restrictions, viewer))
-        for country in sorted(reached, key=COUNTRY_NAMES.__getitem__)
+    by_country = payable_by_country(market, methods)
+    entries = [
+        (country, _filter_currencies(country, by_country[country], restrictions, viewer))
+        for country in sorted(by_country, key=COUNTRY_NAMES.__getitem__)
     ]
-    return [(country, currencies) for country, currencies in listed if currencies]
+    return [(country, currencies) for country, currencies in entries if currencies]
 
 
 def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
-    """Return the currencies that are payable in at least one country, ignoring restrictions."""
+    """Return the currencies that are payable in any country, ignoring restrictions."""
     return frozenset(
         code for codes in payable_by_country(market, methods).values() for code in codes
     )
 
 
-@lru_cache(maxsize=_KEPT_MAX)
+@lru_cache(maxsize=_CACHED_MAX)
 def payable_by_country(
     market: Market, methods: tuple[Market, ...]
 ) -> Mapping[str, tuple[str, ...]]:
@@ -49,9 +49,10 @@ def payable_by_country(
     }
 
 
-def _allowed(
+def _filter_currencies(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
+    """Remove settle-only tokens, and crypto if it is restricted."""
     crypto = restrictions.allow_crypto(country, viewer)
-    shown = [code for code in codes if code in CURRENCIES]  # not settle-only tokens
-    return [code for code in shown if crypto or not CURRENCIES[code].crypto]
+    listed = [code for code in codes if code in CURRENCIES]
+    return [code for code in listed if crypto or not CURRENCIES[code].crypto]

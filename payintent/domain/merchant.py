@@ -1,4 +1,4 @@
-"""Merchants, and the payment methods that the operator has set up for them."""
+"""Merchants and their payment methods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,15 +39,15 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
-    auto_refund: bool = True  # money that belongs to no payment is refunded at once
-    allow_http: bool = False  # its callback URL need not be https
-    accent_colour: str | None = None  # on the checkout, such as `#0b5bd3`
+    auto_refund: bool = True  # automatically refund money without a payment
+    allow_http: bool = False  # for its callback URL
+    accent_colour: str | None = None  # of the checkout, such as `#0b5bd3`
     terms_url: str | None = None
-    mail_receipts: bool = False  # buyers who gave an address get a receipt by e-mail
-    livemode: bool = True  # False: a test side, whose money is none
-    live_merchant: int | None = None  # whose test side it is
-    time_zone: str = "UTC"  # in which its statements' days end
-    #: By currency, what may go back at gateways in a day without a second person.
+    mail_receipts: bool = False  # to buyers with an e-mail address
+    livemode: bool = True  # False for a test side, which moves no money
+    live_merchant: int | None = None  # for a test side: its live merchant
+    time_zone: str = "UTC"  # of the days of its statements
+    #: By currency, the daily refunds at gateways above which approval is needed.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -60,14 +60,14 @@ class Acceptance:
     provider: str
     currencies: tuple[str, ...]
     countries: tuple[str, ...] | None  # None: all
-    account_countries: tuple[str, ...] | None  # where its account takes payments; None: all
+    account_countries: tuple[str, ...] | None  # None: all
     token: str | None
-    token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
+    token_decimals: int | None  # on its chain; None if it has no supported token
     enabled: bool
-    account_enabled: bool  # its account and provider are enabled, its chain is watched
-    #: Decimals in which its gateway counts each currency; None: it counts as we do.
+    account_enabled: bool  # account and provider are enabled, and the chain is watched
+    #: Its gateway's decimals by currency; None: the same as ours.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
-    #: Of a total, by currency: its own, and for other currencies its gateway's.
+    #: Limits of a total by currency: the method's own, otherwise the gateway's.
     amount_limits: Mapping[str, AmountLimits] = field(
         default_factory=dict[str, AmountLimits], repr=False
     )
@@ -78,13 +78,13 @@ class PaymentMethod(Acceptance):
     id: int
     merchant_id: int
     account_id: int
-    provider_name: str  # the name that the API shows
+    provider_name: str  # as shown by the API
     kind: str
     label: str
     chain: str | None
     fee_mode: FeeMode
     fee_rate: Decimal
-    position: int  # lower ones are offered first
-    limits: tuple[str, ...] = ()  # as the operator set them: USD:0.50:1000
-    expected_token: ExpectedToken | None = field(default=None, repr=False)  # where it is taken
+    position: int  # lower positions are offered first
+    limits: tuple[str, ...] = ()  # as entered by the operator: USD:0.50:1000
+    expected_token: ExpectedToken | None = field(default=None, repr=False)
     token_minimum: int = field(default=1, repr=False)  # set by the contract

@@ -9,22 +9,22 @@ from payintent.domain.money import EXACT, format_amount, round_half_up, round_up
 
 
 class FeeMode(StrEnum):
-    """Who bears the fee: the merchant (inside the amount), or the buyer (on top of it)."""
+    """Whether the fee is included in the amount, or added to it and paid by the buyer."""
 
     INCLUSIVE = "INCLUSIVE"
     EXCLUSIVE = "EXCLUSIVE"
 
 
 class TaxManager(StrEnum):
-    """Who manages tax: the merchant alone, or this service by the operator's rates."""
+    """Whether this service adds tax by the operator's rates, or the merchant manages it alone."""
 
     NONE = "NONE"
     SERVICE = "SERVICE"
 
 
 class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the buyer's chosen country; without one, the merchant's
-    MERCHANT = "merchant"  # the merchant's default country, whatever the buyer selects
+    SELECTION = "selection"  # the buyer's selected country, by default the merchant's
+    MERCHANT = "merchant"  # always the merchant's default country
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class PriceRates:
     fee_mode: FeeMode
     fee_rate: Decimal  # 0.029 is 2.9 %
     tax_rate: Decimal
-    decimals: int  # of the currency or token that is paid
+    decimals: int  # of the currency or token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of one payment by one method; every text is a plain decimal."""
+    """The price of a payment by a method; amounts and rates are plain decimals."""
 
     currency: str
     amount: str
@@ -48,29 +48,29 @@ class Price:
     total_amount: str
 
 
-def make_price(amount: Decimal, currency: str, tariff: PriceRates) -> Price:
-    """Compute a price: `total = amount + tax`, and the fee where the buyer bears it.
+def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
+    """Compute a price: the total is amount plus tax, plus the fee if it is exclusive.
 
-    The amount of a pegged token is the fiat amount one to one, rounded up to the token's decimals.
+    A pegged token has the same amount as the fiat currency, rounded up to the token's decimals.
     """
-    base = round_up(amount, tariff.decimals)
+    base = round_up(amount, rates.decimals)
     with localcontext(EXACT):
-        fee = round_half_up(base * tariff.fee_rate, tariff.decimals)
-        tax = round_half_up(base * tariff.tax_rate, tariff.decimals)
-        total = base + tax + (fee if tariff.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
+        fee = round_half_up(base * rates.fee_rate, rates.decimals)
+        tax = round_half_up(base * rates.tax_rate, rates.decimals)
+        total = base + tax + (fee if rates.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
     crypto = TENDER[currency].crypto
 
-    def shown(value: Decimal) -> str:
-        return format_amount(value, tariff.decimals, trim=crypto)
+    def to_text(value: Decimal) -> str:
+        return format_amount(value, rates.decimals, trim=crypto)
 
     return Price(
         currency=currency,
-        amount=shown(base),
-        fee_mode=tariff.fee_mode,
-        fee_rate=format_rate(tariff.fee_rate),
-        fee_amount=shown(fee),
-        estimated_tax=shown(tax),
-        total_amount=shown(total),
+        amount=to_text(base),
+        fee_mode=rates.fee_mode,
+        fee_rate=format_rate(rates.fee_rate),
+        fee_amount=to_text(fee),
+        estimated_tax=to_text(tax),
+        total_amount=to_text(total),
     )
 
 

@@ -1,4 +1,4 @@
-"""A quote: one payment method and its price for one payment in one country."""
+"""A quote: a payment method and its price, for a payment in a country."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from payintent.domain.price import Price
 
 @dataclass(frozen=True, slots=True)
 class ExpectedToken:
-    """The token of a quote as it was then; 20 zero bytes are a chain's native coin."""
+    """The token at the time of the quote; 20 zero bytes are a chain's native coin."""
 
     address: bytes
     decimals: int
@@ -26,5 +26,5 @@ class Quote:
     chain: str | None
     token: str | None
     price: Price
-    total_minor: int  # smallest units of the currency or token that is paid
+    total_minor: int  # in smallest units of the currency or token
     expected_token: ExpectedToken | None = None

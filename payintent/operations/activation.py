@@ -1,4 +1,4 @@
-"""A merchant's way into service (spec section 1): every step is recorded, and none is skipped."""
+"""Operations that take a merchant through activation, step by step (spec section 1)."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -9,46 +9,44 @@ from payintent.operations.base import ChangeOperation, OperationContext, ReadOpe
 from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import check_market, check_name, require_merchant
 from payintent.storage import merchants
-from payintent.storage.database import Tx
+from payintent.storage.database import Executor, Tx
 from payintent.storage.merchants import ActivationRecord
 
-_FILED_MAX = 500
+_FILE_REFERENCE_MAX = 500
 
 
 class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Show how far a merchant's activation is, and what is filed for it."""
+    """Show a merchant's activation status and files."""
 
     action: ClassVar[str] = "merchant.activation"
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> ActivationRecord:
         await require_merchant(context.database, self.merchant_id)
-        found = await merchants.get_activation(context.database, self.merchant_id)
-        assert found is not None  # noqa: S101 - merchants are never deleted
-        return found
+        return await _get_activation(context.database, self.merchant_id)
 
 
 class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Note contract, KYC, and what the merchant asks to be activated for."""
+    """Record contract, KYC, and the requested countries and currencies."""
 
     action: ClassVar[str] = "merchant.request"
     merchant_id: MerchantId
     countries: Annotated[list[str], option("With commas: TH,JP.")]
     currencies: Annotated[list[str], option("With commas: THB,USDT.")]
-    contract: Annotated[str, option("Where the contract is filed.")]
-    kyc: Annotated[str, option("Where the check of the merchant is filed.")]
+    contract: Annotated[str, option("The location of the contract.")]
+    kyc: Annotated[str, option("The location of the KYC file.")]
 
     async def check(self, context: OperationContext) -> None:
         check_market(self.countries, self.currencies)
-        check_name("contract", self.contract, _FILED_MAX)
-        check_name("kyc", self.kyc, _FILED_MAX)
+        check_name("contract", self.contract, _FILE_REFERENCE_MAX)
+        check_name("kyc", self.kyc, _FILE_REFERENCE_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        file = await _step(tx, self.merchant_id, ActivationAction.REQUEST)
-        return await _file(
+        record = await _lock_and_advance(tx, self.merchant_id, ActivationAction.REQUEST)
+        return await _save(
             tx,
             replace(
-                file,
+                record,
                 contract=self.contract,
                 kyc=self.kyc,
                 requested_countries=self.countries,
@@ -58,33 +56,35 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
 
 
 class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Let a merchant take what it asked for; payments can be made to validate the flow."""
+    """Apply the requested market; payments become possible, to validate the integration."""
 
     action: ClassVar[str] = "merchant.apply"
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        file = await _step(tx, self.merchant_id, ActivationAction.APPLY)
-        if file.requested_countries is None:
-            raise ConflictError("nothing was requested that could be applied")
-        market = replace(
-            file, countries=file.requested_countries, currencies=file.requested_currencies
+        record = await _lock_and_advance(tx, self.merchant_id, ActivationAction.APPLY)
+        if record.requested_countries is None:
+            raise ConflictError("the merchant has not requested a market")
+        return await _save(
+            tx,
+            replace(
+                record,
+                countries=record.requested_countries,
+                currencies=record.requested_currencies,
+            ),
         )
-        return await _file(tx, market)
 
 
 class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Note that the flow was validated.
-
-    The reason says how.
-    """
+    """Record that the integration was validated; give the method as the reason."""
 
     action: ClassVar[str] = "merchant.validate"
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Mark the flow as validated; raise `CONFLICT` if that is not the next step."""
-        return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.VALIDATE))
+        return await _save(
+            tx, await _lock_and_advance(tx, self.merchant_id, ActivationAction.VALIDATE)
+        )
 
 
 class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
@@ -94,52 +94,53 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Mark the merchant as active; raise `CONFLICT` if that is not the next step."""
-        return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.ACTIVATE))
+        return await _save(
+            tx, await _lock_and_advance(tx, self.merchant_id, ActivationAction.ACTIVATE)
+        )
 
 
 class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Take a merchant out of service; what runs, ends.
-
-    There are no new payments and no new selections.
-    """
+    """Suspend a merchant: reject new payments and selections, but let current sessions finish."""
 
     action: ClassVar[str] = "merchant.suspend"
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Suspend the merchant; raise `CONFLICT` if that is not the next step."""
-        return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.SUSPEND))
+        return await _save(
+            tx, await _lock_and_advance(tx, self.merchant_id, ActivationAction.SUSPEND)
+        )
 
 
 class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Bring a suspended merchant back to where it was.
-
-    That is ACTIVE, or APPLIED if it was never active.
-    """
+    """Resume a suspended merchant: it becomes ACTIVE, or APPLIED if it never was active."""
 
     action: ClassVar[str] = "merchant.resume"
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Restore the status before; raise `CONFLICT` if the merchant is not suspended."""
-        return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.RESUME))
+        return await _save(
+            tx, await _lock_and_advance(tx, self.merchant_id, ActivationAction.RESUME)
+        )
 
 
-async def _step(tx: Tx, merchant_id: int, step: ActivationAction) -> ActivationRecord:
+async def _lock_and_advance(tx: Tx, merchant_id: int, action: ActivationAction) -> ActivationRecord:
+    """Return the record with the next status; raise `CONFLICT` if the action is not allowed."""
     await require_merchant(tx, merchant_id)
     await merchants.lock(tx, merchant_id)
-    file = await merchants.get_activation(tx, merchant_id)
-    assert file is not None  # noqa: S101 - merchants are never deleted
-    after = next_activation_status(
-        ActivationStatus(file.activation), step, was_active=file.activated_at is not None
+    record = await _get_activation(tx, merchant_id)
+    status = next_activation_status(
+        ActivationStatus(record.activation), action, was_active=record.activated_at is not None
     )
-    return replace(file, activation=after)
+    return replace(record, activation=status)
 
 
-async def _file(tx: Tx, file: ActivationRecord) -> ActivationRecord:
-    await merchants.save_activation(tx, file)
-    found = await merchants.get_activation(tx, file.merchant_id)
-    assert found is not None  # noqa: S101 - merchants are never deleted
-    return found
+async def _save(tx: Tx, record: ActivationRecord) -> ActivationRecord:
+    await merchants.save_activation(tx, record)
+    return await _get_activation(tx, record.merchant_id)
+
+
+async def _get_activation(database: Executor, merchant_id: int) -> ActivationRecord:
+    record = await merchants.get_activation(database, merchant_id)
+    assert record is not None  # noqa: S101 - merchants are never deleted
+    return record

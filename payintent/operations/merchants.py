@@ -1,4 +1,4 @@
-"""Merchants: created, described, their callback URLs and secrets."""
+"""Operations on merchants: creation, profile, callback URL and callback secret."""
 
 import re
 from dataclasses import dataclass, replace
@@ -45,21 +45,21 @@ OVERLAP_DEFAULT_S = 24 * 3600
 OVERLAP_MAX_S = 7 * 24 * 3600
 _NAME_MAX = 200
 _ORIGINS_MAX = 20
-#: Fields of a profile that lead buyers elsewhere, or decide which tax they pay.
-_LEADS_ELSEWHERE = (
+#: Profile fields that redirect buyers or determine their tax.
+_REDIRECTING_FIELDS = (
     *("return_url", "support_url", "terms_url"),
     *("tax_manager", "tax_country", "default_country"),
 )
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
-_AUTO_REFUND = option("Give back at once money that no payment may own; new merchants have it.")
+_AUTO_REFUND = option("Refund money without a payment automatically; default for new merchants.")
 _ALLOW_HTTP = option(
-    "Whether its callback URL may be http; outside the sandbox it must be https without this."
+    "Whether the callback URL may be http; otherwise only the sandbox allows http."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedMerchant:
-    """A new merchant with its API key and callback secret, which are shown only now."""
+    """A new merchant with its API key and callback secret, which are shown only once."""
 
     merchant: Merchant
     api_key: str
@@ -68,36 +68,38 @@ class CreatedMerchant:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCallbackSecret:
-    """A new callback secret, shown only now."""
+    """A new callback secret, which is shown only once."""
 
-    id: int  # the merchant's
+    id: int  # of the merchant
     callback_secret: str
 
 
 class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True):
-    """Register a merchant; prints its API key and callback secret, this once.
+    """Create a merchant and show its API key and callback secret, only once.
 
-    The sandbox's are in service at once; others go through activation.
+    In the sandbox, the merchant is in service immediately; otherwise it needs activation.
     """
 
     action: ClassVar[str] = "merchant.create"
-    name: Annotated[str, option("What buyers read: Pay NAME.")]
-    callback_url: Annotated[str | None, option("Where webhooks go.")] = None
+    name: Annotated[str, option("The name that buyers see: Pay NAME.")]
+    callback_url: Annotated[str | None, option("The URL that receives webhooks.")] = None
     methods: Annotated[
         Literal["none", "all"],
-        option("`all`: offer whatever the platform's accounts can do; else `none`.", any_text=True),
+        option(
+            "`all`: add the default methods of all platform accounts; or `none`.", any_text=True
+        ),
     ] = "none"
     auto_refund: Annotated[bool, _AUTO_REFUND] = True
     allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, where secrets would be shown to the holder of one token alone."""
+        """Return True over HTTP, so that a stolen token is not enough to obtain secrets."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [
             *await super().changes(context),
-            "the approver is shown its API key and its callback secret, and hands them over",
+            "the API key and callback secret are shown to the approver, who must pass them on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -140,121 +142,125 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
 
 
 class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """Describe a merchant; what is not given stays, an empty address clears it."""
+    """Change a merchant's profile; omitted fields stay, and an empty URL clears a field."""
 
     action: ClassVar[str] = "merchant.profile"
     merchant_id: MerchantId
-    name: Annotated[str | None, option("What buyers read.")] = None
-    logo_url: Annotated[str | None, option("Shown on the checkout.")] = None
+    name: Annotated[str | None, option("The name that buyers see.")] = None
+    logo_url: Annotated[str | None, option("The logo on the checkout.")] = None
     accent_colour: Annotated[
         str | None,
-        option("Of the checkout's buttons and links, such as #0b5bd3; empty: the usual one."),
+        option("The checkout's colour, such as #0b5bd3; empty for the default."),
     ] = None
-    support_url: Annotated[str | None, option("Where buyers find help.")] = None
-    terms_url: Annotated[str | None, option("Where buyers find the terms of the sale.")] = None
-    return_url: Annotated[str | None, option("Where buyers go back to.")] = None
+    support_url: Annotated[str | None, option("The help page for buyers.")] = None
+    terms_url: Annotated[str | None, option("The terms of the sale.")] = None
+    return_url: Annotated[str | None, option("The page to which buyers return.")] = None
     allowed_origins: Annotated[
         list[str] | None,
         option(
-            "Where selections may return to and widgets may stand; repeat it.",
+            "An origin for return URLs and embedded widgets; can be repeated.",
             repeated_as="allowed_origin",
         ),
     ] = None
     default_country: Annotated[
         str | None,
-        option("Where quotes are for, if the buyer names no country; one of the 53."),
+        option("The country for quotes if the buyer selects none; 53 are supported."),
     ] = None
     locale: Annotated[str | None, option("The checkout's language, such as ja.")] = None
     tax_manager: Annotated[
         TaxManager | None,
-        option("SERVICE: quotes have tax by the operator's rates; NONE: they have none."),
+        option("SERVICE: add tax by the operator's rates to quotes; NONE: no tax."),
     ] = None
     tax_country: Annotated[
         TaxCountry | None,
-        option("Whose rate applies: of the buyer's selection, or of the default country."),
+        option("The country of the tax rate: the buyer's selection, or the default country."),
     ] = None
     auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
     mail_receipts: Annotated[
-        bool | None, option("Mail a receipt to buyers whose e-mail address is known.")
+        bool | None, option("Mail receipts to buyers with a known e-mail address.")
     ] = None
     time_zone: Annotated[
-        str | None, option("In which the days of its statements end, such as Asia/Bangkok.")
+        str | None, option("The time zone of its statements, such as Asia/Bangkok.")
     ] = None
 
     async def check(self, context: OperationContext) -> None:
         if self.mail_receipts and not context.settings.sends_mail:
-            raise BadRequestError("mail_receipts needs a mail server, in PAYINTENT_SMTP_HOST")
+            raise BadRequestError("mail_receipts needs a mail server: set PAYINTENT_SMTP_HOST")
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
-        for what in ("logo_url", "support_url", "terms_url", "return_url"):
-            if value := getattr(self, what):
-                check_web_url(what, value, sandbox=context.settings.sandbox)
+        for field in ("logo_url", "support_url", "terms_url", "return_url"):
+            if url := getattr(self, field):
+                check_web_url(field, url, sandbox=context.settings.sandbox)
         if self.accent_colour:
             check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
-            raise BadRequestError(f"there are at most {_ORIGINS_MAX} allowed origins")
+            raise BadRequestError(f"allowed_origins has at most {_ORIGINS_MAX} origins")
         for origin in self.allowed_origins or ():
             check_origin(origin, sandbox=context.settings.sandbox)
-        await self._check_place(context)
+        await self._check_locale(context)
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, for what leads buyers or taxes elsewhere."""
+        """Return True once the merchant is in service, if buyers or taxes are redirected."""
         merchant = await require_merchant(context.database, self.merchant_id)
-        return await self._needs_two(context.database, merchant)
+        return await self._requires_approval(context.database, merchant)
 
-    async def _needs_two(self, database: Executor, before: Merchant) -> bool:
-        """To take an address or an origin away leads nobody elsewhere: one person does it."""
+    async def _requires_approval(self, database: Executor, before: Merchant) -> bool:
+        # Removing a URL or an origin redirects nobody.
         origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
-        leads_elsewhere = not origins <= before.origins or any(
+        redirects = not origins <= before.origins or any(
             getattr(self, name) and getattr(self, name) != getattr(before, name)
-            for name in _LEADS_ELSEWHERE
+            for name in _REDIRECTING_FIELDS
         )
-        return leads_elsewhere and await merchants.is_in_service(database, before.id)
+        return redirects and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await require_merchant(context.database, self.merchant_id)
-        shown = to_json_value(before)
+        values = to_json_value(before)
         return [
             f"{name} of merchant {before.id} ({quote_input(before.name)}) becomes "
-            f"{value or 'empty'}; it is {shown[name] or 'empty'}"
+            f"{value or 'empty'}; it is {values[name] or 'empty'}"
             for name, value in details(self).items()
             if name != "merchant_id"
         ]
 
-    async def _check_place(self, context: OperationContext) -> None:
-        """Refuse a country, a language and a time zone that are none."""
+    async def _check_locale(self, context: OperationContext) -> None:
         if self.default_country is not None and self.default_country not in COUNTRIES:
             raise BadRequestError(f"country {quote_input(self.default_country)} is not known")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
-            raise BadRequestError(f"locale {quote_input(self.locale)} is no language tag")
-        if self.time_zone is not None:
-            await _check_time_zone(context.database, self.time_zone)
+            raise BadRequestError(f"locale {quote_input(self.locale)} is not a language tag")
+        # Python and PostgreSQL must agree about the end of a day.
+        if self.time_zone is not None and not (
+            self.time_zone in available_timezones()
+            and await merchants.has_time_zone(context.database, self.time_zone)
+        ):
+            raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not known")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        before = await _locked(tx, self.merchant_id)
-        check_agreed(context, needs_approval=await self._needs_two(tx, before))
-        given = {
+        before = await _lock_merchant(tx, self.merchant_id)
+        check_agreed(context, needs_approval=await self._requires_approval(tx, before))
+        changes = {
             name: value or None if name.endswith("_url") or name == "accent_colour" else value
             for name in self.__struct_fields__
             if name != "merchant_id" and (value := getattr(self, name)) is not None
         }
         if self.accent_colour:
-            given["accent_colour"] = self.accent_colour.lower()
+            changes["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
-            # In the form that browsers send, with which others are compared.
-            origins = filter(None, map(web_origin, self.allowed_origins))
-            given["allowed_origins"] = tuple(origins)
-        merchant = replace(before, **given)
+            # Stored as browsers send origins, to be compared with theirs.
+            changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
+        merchant = replace(before, **changes)
         await merchants.set_profile(tx, merchant)
         return merchant
 
 
 class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """Send a merchant's webhooks elsewhere; `webhooks replay-missed` sends what was skipped."""
+    """Set a merchant's callback URL; `webhooks replay-missed` sends skipped events."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
     merchant_id: MerchantId
-    callback_url: Annotated[str | None, argument("Left out: keep events, send none.")] = None
+    callback_url: Annotated[
+        str | None, argument("Default: none, events are stored but not sent.")
+    ] = None
     allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
     async def check(self, context: OperationContext) -> None:
@@ -265,9 +271,9 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Set the URL, unless the permission for http was withdrawn meanwhile."""
-        merchant = await _locked(tx, self.merchant_id)
-        check_agreed(context, needs_approval=await self._needs_two(tx, merchant))
+        """Set the URL, unless the permission for http was withdrawn since it was checked."""
+        merchant = await _lock_merchant(tx, self.merchant_id)
+        check_agreed(context, needs_approval=await self._requires_approval(tx, merchant))
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)
         )
@@ -277,21 +283,23 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return replace(merchant, callback_url=url, allow_http=allow_http)
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True once the merchant is in service, if events go elsewhere, or as clear text."""
+        """Return True once the merchant is in service, if events are redirected or unencrypted."""
         merchant = await require_merchant(context.database, self.merchant_id)
-        return await self._needs_two(context.database, merchant)
+        return await self._requires_approval(context.database, merchant)
 
-    async def _needs_two(self, database: Executor, before: Merchant) -> bool:
-        """To stop sending sends nothing elsewhere: one person does it."""
-        elsewhere = self.callback_url is not None and self.callback_url != before.callback_url
+    async def _requires_approval(self, database: Executor, before: Merchant) -> bool:
+        # Removing the URL redirects no events.
+        redirects = self.callback_url not in (None, before.callback_url)
         allows_http = bool(self.allow_http) and not before.allow_http
-        return (elsewhere or allows_http) and await merchants.is_in_service(database, before.id)
+        return (redirects or allows_http) and await merchants.is_in_service(database, before.id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await require_merchant(context.database, self.merchant_id)
         name = f"merchant {before.id} ({quote_input(before.name)})"
-        now = before.callback_url or "nowhere"
-        changes = [f"events of {name} go to {self.callback_url or 'nowhere'}; now they go to {now}"]
+        current = before.callback_url or "none"
+        changes = [
+            f"the callback URL of {name} becomes {self.callback_url or 'none'}; it is {current}"
+        ]
         if self.allow_http is not None:
             changes.append(
                 f"allow_http of {name} becomes {self.allow_http}; it is {before.allow_http}"
@@ -303,30 +311,30 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
 
 class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
-    """Make a new callback secret; prints it, this once.
+    """Add a callback secret and show it, only once.
 
-    The old ones sign along until the overlap is over.
+    The previous secrets also sign until the overlap ends.
     """
 
     action: ClassVar[str] = "merchant.rotate-secret"
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
-    overlap_s: Annotated[int, option("For how many seconds the old one signs along.")] = (
+    overlap_s: Annotated[int, option("How long the previous secret also signs, in seconds.")] = (
         OVERLAP_DEFAULT_S
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True over HTTP, where one token's holder alone would be shown the secret."""
+        """Return True over HTTP, so that a stolen token is not enough to obtain a secret."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             (
-                f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another callback "
-                f"secret; the old one signs along for {self.overlap_s} seconds"
+                f"merchant {merchant.id} ({quote_input(merchant.name)}) gets a new callback "
+                f"secret; the previous secret also signs for {self.overlap_s} seconds"
             ),
-            "the approver is shown the secret, and hands it over",
+            "the secret is shown to the approver, who must pass it on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -335,7 +343,6 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
-        """Let the old secrets expire after the overlap, and store the new one."""
         await ensure_writing_key(tx, context.encryption)
         await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return IssuedCallbackSecret(
@@ -346,20 +353,20 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
 async def check_merchant_callback_url(
     url: str | None, egress: EgressRules, *, allow_http: bool
 ) -> None:
-    """Raise `BAD_REQUEST` for a URL that webhooks must not be sent to; its name is resolved."""
+    """Raise `BAD_REQUEST` for a URL that must not receive webhooks; this resolves its host."""
     if url is None:
         return
     _check_https(url, allow_http=allow_http)
     try:
         await check_callback_registration(url, egress)
     except EgressRefusedError as error:
-        raise BadRequestError(f"callback_url is refused: {error.reason}") from error
+        raise BadRequestError(f"callback_url is not allowed: {error.reason}") from error
 
 
 def _check_https(url: str | None, *, allow_http: bool) -> None:
     if _is_http(url) and not allow_http:
         raise BadRequestError(
-            "callback_url is refused: it must be https, or the merchant must be allowed http"
+            "callback_url must be https, unless the merchant is allowed to use http"
         )
 
 
@@ -367,14 +374,8 @@ def _is_http(url: str | None) -> bool:
     return url is not None and url.lower().startswith("http://")
 
 
-async def _check_time_zone(database: Executor, name: str) -> None:
-    """Refuse what is no time zone, for Python or for PostgreSQL: both say when a day ends."""
-    if name not in available_timezones() or not await merchants.has_time_zone(database, name):
-        raise BadRequestError(f"time_zone {quote_input(name)} is not known")
-
-
-async def _locked(tx: Tx, merchant_id: int) -> Merchant:
+async def _lock_merchant(tx: Tx, merchant_id: int) -> Merchant:
     await require_merchant(tx, merchant_id)
-    found = await merchants.lock(tx, merchant_id)
-    assert found is not None  # noqa: S101 - merchants are never deleted
-    return found
+    merchant = await merchants.lock(tx, merchant_id)
+    assert merchant is not None  # noqa: S101 - merchants are never deleted
+    return merchant

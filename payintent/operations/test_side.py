@@ -1,4 +1,4 @@
-"""The test side of a merchant: a merchant of its own, with test accounts only."""
+"""The test side of a merchant: a separate merchant that uses only test accounts."""
 
 import secrets as chance
 from dataclasses import dataclass
@@ -20,23 +20,20 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class TestSide:
-    """A merchant's test side; its callback secret where it was made just now."""
-
     merchant_id: int
-    callback_secret: str | None
+    callback_secret: str | None  # only if the test side was created now
 
 
 async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) -> TestSide:
-    """Return the test side of a live merchant, made where it is missing.
+    """Return the test side of a live merchant, creating it or its test account if needed.
 
-    A new one looks and sells as the live one, with an account of its own at the test gateway, and a
-    default method of it and of every test account of the platform. It has no callback URL and mails
-    nobody. One of before there was a test gateway gets its account now. Raises `BAD_REQUEST` for a
-    test merchant.
+    A new test side has the profile of the live merchant, its own account at the test gateway, and
+    the default methods of that account and of the platform's test accounts. It has no callback URL
+    and sends no mail. Raises `BAD_REQUEST` for a test merchant.
     """
     live = await merchants.lock(tx, merchant_id)
     if live is None or not live.livemode:
-        raise BadRequestError(f"merchant {merchant_id} is a test side: name the live merchant")
+        raise BadRequestError(f"merchant {merchant_id} is a test side: use the live merchant")
     side_id = await merchants.find_test_side(tx, merchant_id)
     if side_id is not None:
         await _ensure_test_account(context, tx, side_id)
@@ -49,9 +46,9 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
 
 
 async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) -> None:
-    """Give a test side its account at the test gateway, and offer it, where it has none.
+    """Add the account at the test gateway and its methods, unless the account exists.
 
-    The caller holds the live merchant's row, so that no two do this at once.
+    The caller's lock on the live merchant prevents a concurrent addition.
     """
     if await accounts.has_own(tx, side_id, PROVIDER):
         return

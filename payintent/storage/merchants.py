@@ -25,7 +25,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """The stored activation of a merchant; None for a list means all."""
+    """The activation of a merchant; None for countries or currencies means all."""
 
     merchant_id: int
     activation: str
@@ -70,19 +70,18 @@ async def get(database: Executor, merchant_id: int) -> Merchant | None:
 
 
 async def find_test_side(database: Executor, live_merchant: int) -> int | None:
-    """Return the id of a merchant's test side; None where it has none."""
     row = await database.row("SELECT id FROM merchant WHERE live_merchant = $1", live_merchant)
     return row["id"] if row else None
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
-    """Add the test side of a live merchant, in service at once; returns its id.
+    """Add the test side of a live merchant, already in service; return its id.
 
-    It has what buyers see, the countries, currencies, taxes and limits of the live one.
+    It copies the live merchant's profile, countries, currencies, taxes and rate limits.
     """
     row = await tx.row(
         """
-        WITH made AS (
+        WITH test_side AS (
             INSERT INTO merchant
                 (name, activation, activated_at, livemode, live_merchant, countries, currencies,
                  tax_manager, tax_country, default_country, locale, logo_url, support_url,
@@ -95,21 +94,21 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
             RETURNING id
         ), limited AS (
             INSERT INTO rate_limit (merchant_id, class, per_s, burst)
-            SELECT made.id, l.class, l.per_s, l.burst
-            FROM made
+            SELECT test_side.id, l.class, l.per_s, l.burst
+            FROM test_side
             CROSS JOIN rate_limit l
             WHERE l.merchant_id = $1
         )
-        SELECT id FROM made
+        SELECT id FROM test_side
         """,
         live_merchant,
     )
-    assert row is not None  # noqa: S101 - the caller holds the live merchant's row
+    assert row is not None  # noqa: S101 - the caller has locked the live merchant
     return row["id"]
 
 
 async def share_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
-    """Tell whether two merchants are both live, or both test sides."""
+    """Return whether two merchants are both live, or both test sides."""
     row = await database.row(
         """
         SELECT count(DISTINCT livemode) = 1 AS same
@@ -124,9 +123,9 @@ async def share_mode(database: Executor, merchant_id: int, other_id: int) -> boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantFilter:
-    """Which merchants to list, by id; None means any, `after` ends the last page."""
+    """Selects merchants; `after` is the last id of the page before."""
 
-    name: str | None = None  # a part of it, in capital or small letters
+    name: str | None = None  # a part of it, ignoring case
     activation: str | None = None
     after: int = 0
 
@@ -140,15 +139,15 @@ _MERCHANTS = KeysetList(
 )
 
 
-async def list_merchants(database: Executor, wanted: MerchantFilter, limit: int) -> list[Merchant]:
-    rows = await _MERCHANTS.page(database, wanted.after, limit, **asdict(wanted))
+async def list_merchants(database: Executor, scope: MerchantFilter, limit: int) -> list[Merchant]:
+    rows = await _MERCHANTS.page(database, scope.after, limit, **asdict(scope))
     return [from_row(row) for row in rows]
 
 
 async def set_callback_url(
     tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool
 ) -> None:
-    """Set where a merchant's webhooks go; None keeps events without sending them."""
+    """Set a merchant's callback URL; None stores events without sending them."""
     await tx.fetch(
         "UPDATE merchant SET callback_url = $2, allow_http = $3 WHERE id = $1",
         merchant_id,
@@ -158,7 +157,7 @@ async def set_callback_url(
 
 
 async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
-    """Store by currency what a merchant may refund in a day without a second person."""
+    """Store by currency the daily refunds that a merchant may make without approval."""
     await tx.fetch(
         "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
         merchant_id,
@@ -195,7 +194,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def is_in_service(database: Executor, merchant_id: int | None = None) -> bool:
-    """Tell whether a live merchant, this one or any, has ever been activated."""
+    """Return whether a live merchant was ever activated: the given merchant, or any."""
     row = await database.row(
         """
         SELECT EXISTS (
@@ -256,7 +255,7 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
     return ActivationRecord(**row) if row else None
 
 
-async def save_activation(tx: Tx, file: ActivationRecord) -> None:
+async def save_activation(tx: Tx, record: ActivationRecord) -> None:
     """Store a merchant's activation; the first ACTIVE sets `activated_at`."""
     await tx.fetch(
         """
@@ -267,14 +266,14 @@ async def save_activation(tx: Tx, file: ActivationRecord) -> None:
                 ELSE activated_at END
         WHERE id = $1
         """,
-        file.merchant_id,
-        file.activation,
-        file.contract,
-        file.kyc,
-        file.requested_countries,
-        file.requested_currencies,
-        file.countries,
-        file.currencies,
+        record.merchant_id,
+        record.activation,
+        record.contract,
+        record.kyc,
+        record.requested_countries,
+        record.requested_currencies,
+        record.countries,
+        record.currencies,
     )
 
 

@@ -65,7 +65,7 @@ async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage,
     async def refused_as(state: str) -> None:
         answer = await _create(api, key)
         assert refusal(answer) == (422, "UNPROCESSABLE")
-        assert answer.json["message"] == f"this merchant takes no payments: it is {state}"
+        assert answer.json["message"] == f"this merchant does not accept payments: it is {state}"
 
     await refused_as("NEW")
     file = await _step(stage, ActivationAction.REQUEST)
@@ -166,7 +166,7 @@ def test_the_table_names_every_state_and_step() -> None:
 
 async def test_a_merchant_of_the_sandbox_has_nothing_to_apply(stage: Stage) -> None:
     sandbox = stage.known["old_merchant"]
-    with pytest.raises(RefusedError, match="nothing was requested") as refused:
+    with pytest.raises(RefusedError, match="has not requested a market") as refused:
         await stage.perform(ApplyActivation(merchant_id=sandbox))
     assert refused.value.code is ErrorCode.CONFLICT
 

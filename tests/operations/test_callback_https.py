@@ -13,7 +13,7 @@ HTTP = HOOKS.replace("https://", "http://")
 
 
 async def refused(stage: Stage, operation: Any) -> None:
-    with pytest.raises(RefusedError, match="callback_url is refused: it must be https") as refusal:
+    with pytest.raises(RefusedError, match="callback_url must be https") as refusal:
         await stage.service.run_operation(operation, ADA)
     assert refusal.value.code is ErrorCode.BAD_REQUEST
 

@@ -338,7 +338,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     [before] = await stage.world.rows(count)
     waiting = await _propose(stage, "merchant.create", replace(ADA, over_http=True))
     assert "name: Third Shop" in waiting.changes
-    assert "is shown its API key and its callback secret" in waiting.changes[-1]
+    assert "the API key and callback secret are shown to the approver" in waiting.changes[-1]
     approval = Approve(approval_id=waiting.id)
     words = "another operator than 'Ada', who proposed it"
     assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT

@@ -219,7 +219,7 @@ async def test_the_approver_reads_what_becomes_of_what(world: World, operators: 
         ),
         (
             SetCallbackUrl(merchant_id=world.merchant_id, callback_url=HOOKS),
-            f"events of {merchant} go to {HOOKS}; now they go to nowhere",
+            f"the callback URL of {merchant} becomes {HOOKS}; it is none",
         ),
         (
             SetTaxRate(country="TH", rate=Decimal("0.07")),
