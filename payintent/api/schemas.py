@@ -14,7 +14,7 @@ from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.api.surrogates import MetadataDecoder
 from payintent.config import Settings
 from payintent.domain.activation import require_in_service
-from payintent.domain.countries import require_supported_country_if_given
+from payintent.domain.countries import check_optional_country
 from payintent.domain.currencies import CURRENCIES, require_payable_currency
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import is_plain_decimal, parse_amount, to_smallest_unit, trim_zeros
@@ -164,7 +164,7 @@ def _check_create_values(
     require_payable_currency(body.currency, payable, pegged=pegged)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
     _check_token_decimals(amount, body.currency, payable)
-    require_supported_country_if_given(body.country)
+    check_optional_country(body.country)
     return CreatePaymentRequest(
         merchant_id=attempt.merchant_id,
         key=attempt.key,

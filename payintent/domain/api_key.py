@@ -1,7 +1,7 @@
-"""API keys: a prefix, 8 public characters, `_`, 43 secret characters and a checksum of 6.
+"""API keys: a prefix, 8 public characters, `_`, 43 secret characters, 6 checksum characters.
 
-The first two public characters of a merchant's key are its installation's mark, by which a proxy in
-front of several installations routes requests. Keys of before it have any two.
+The first two public characters of a merchant's key are the mark of its installation, which a proxy
+in front of several installations uses for routing. Older keys have two arbitrary characters.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from payintent.domain.ids import to_base62
 
 MERCHANT = "sk_live"
-MERCHANT_TEST = "sk_test"  # of a merchant's test side
+MERCHANT_TEST = "sk_test"  # a merchant's test side
 OPERATOR = "op"
 PUBLIC_CHARS = 8
 MARK_CHARS = 2
@@ -22,10 +22,8 @@ _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyText:
-    """A well-formed key: `public_id` finds its row, whose stored digest must be that of `text`."""
-
-    public_id: str
-    text: str
+    public_id: str  # identifies the stored key
+    text: str  # must match the stored digest
 
 
 def merchant_prefix(livemode: bool) -> str:
@@ -38,7 +36,7 @@ def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
 
 
 def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
-    """Parse a key; None where form or checksum is wrong, so that a typo costs no query."""
+    """Parse a key; returns None if it is malformed, so that a typo does not need a query."""
     match = _KEY.fullmatch(text)
     if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
         return None

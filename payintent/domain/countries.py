@@ -1,4 +1,4 @@
-"""The countries that payments are taken in, and the currencies of each (spec section 2.5)."""
+"""Supported countries and their currencies (spec section 2.5)."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from payintent.domain.currencies import CRYPTO, SETTLING, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 
 GLOBAL = "GL"  # no particular country: tokens only
-#: What edge networks send for a viewer whose country they do not know, and for one who uses Tor.
+#: Values that edge networks send for viewers with an unknown country and for Tor users.
 UNKNOWN_COUNTRY, TOR = "XX", "T1"
 _EDGE_COUNTRY = re.compile(rf"[A-Z]{{2}}|{TOR}", re.ASCII)
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -18,15 +18,13 @@ _DOLLAR_CODES = """
 DOLLAR_COUNTRIES = tuple(_DOLLAR_CODES.split())
 
 
-#: Payment currencies of each country, fiat first, as spec section 2.5 lists them.
+#: Payment currencies of each country, fiat first, in the order of spec section 2.5.
 COUNTRIES: Mapping[str, tuple[str, ...]] = (
     {GLOBAL: CRYPTO}
     | {country: (fiat, *CRYPTO) for country, fiat in LOCAL_FIAT.items()}
     | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
 )
-
-
-#: Currencies accepted in each country: its payment currencies, and the tokens that only settle.
+#: Currencies that buyers can pay with in each country.
 TENDERED: Mapping[str, tuple[str, ...]] = {
     country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
 }
@@ -46,18 +44,18 @@ COUNTRY_NAMES: dict[str, str] = {
 
 
 def is_edge_country(code: str) -> bool:
-    """Tell whether an edge network can send this: two capital letters, or `T1`."""
+    """Return whether an edge network can send this code: two capital letters, or `T1`."""
     return _EDGE_COUNTRY.fullmatch(code) is not None
 
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
-    """Tell whether any currency accepted in a country can pay a payment in `currency`."""
+    """Return whether a payment in `currency` can be paid in a country."""
     offered = TENDERED[country]
     return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
 
 
 def require_supported_country(code: str) -> str:
-    """Return one of the 53 codes of spec section 2.5, upper case only; raise on any other."""
+    """Return the code; raises if it is not one of the 53 codes of spec section 2.5."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
         raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
     if code not in COUNTRIES:
@@ -65,7 +63,6 @@ def require_supported_country(code: str) -> str:
     return code
 
 
-def require_supported_country_if_given(code: str | None) -> None:
-    """Raise `UNSUPPORTED_COUNTRY` for a code outside the 53; None passes."""
+def check_optional_country(code: str | None) -> None:
     if code is not None:
         require_supported_country(code)

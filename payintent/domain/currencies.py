@@ -10,18 +10,18 @@ from payintent.domain.errors import ErrorCode, RefusedError
 class Currency:
     code: str
     crypto: bool
-    display_decimals: int  # ISO 4217 for fiat, 4 for tokens: the decimals shown to buyers
-    amount_decimals: int  # decimals an amount may have; a token's are its finest chain's
+    display_decimals: int  # shown to buyers: ISO 4217 for fiat, 4 for tokens
+    amount_decimals: int  # allowed in amounts; for tokens, the highest number on any chain
 
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that no payment is denominated in: they pay a pegged fiat currency one to one.
+#: Tokens that only pay payments in a pegged fiat currency, one to one.
 SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
 
-#: Every currency that a payment may be paid with.
+#: Currencies that buyers can pay with.
 TENDER: dict[str, Currency] = {
     code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
     for code, decimals in FIAT.items()
@@ -34,7 +34,7 @@ TENDER: dict[str, Currency] = {
     )
     for code in (*CRYPTO, *SETTLING)
 }
-#: Every currency that a payment may be denominated in; the API and the catalog name only these.
+#: Currencies of payments; the API and the catalog show only these.
 CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
 _NO_DECIMALS = """
@@ -46,28 +46,26 @@ _ISO_DECIMALS: dict[str, int] = {
     for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
     for code in codes.split()
 }
-#: Decimals of minor units that are not 2, also of currencies that no payment is denominated in.
+#: Decimals of minor units if they are not 2, including currencies that payments do not support.
 MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
     code: currency.amount_decimals for code, currency in TENDER.items()
 }
-MINOR_DECIMALS_ELSE = 2
-
-
-#: Tokens that follow a fiat currency one to one (spec 2.2, `include_pegged_assets`).
+MINOR_DECIMALS_DEFAULT = 2
+#: Tokens that are pegged to a fiat currency one to one (spec 2.2, `include_pegged_assets`).
 PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
 
 
 def minor_decimals(currency: str) -> int:
-    return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_ELSE)
+    return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_DEFAULT)
 
 
 def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
-    """Return the currencies that a payment in `currency` may be paid with, itself first."""
+    """Return the currencies that can pay a payment in `currency`, with `currency` first."""
     return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
 
 
 def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
-    """Refuse an unknown currency, and one that this merchant cannot be paid in anywhere."""
+    """Raise if a currency is unknown or no method of the merchant can be paid in it."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
     if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):

@@ -1,4 +1,4 @@
-"""Errors that the service answers with, and errors of the database and of chains."""
+"""Errors that are returned to callers, and errors of the database and of chains."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ _QUOTED_MAX = 60
 
 
 class ErrorCode(StrEnum):
-    """The REST error codes of spec section 7.1; `api/errors.py` gives each its HTTP status."""
+    """The error codes of spec section 7.1; `api/errors.py` maps them to HTTP statuses."""
 
     BAD_REQUEST = "BAD_REQUEST"
     INVALID_AMOUNT = "INVALID_AMOUNT"
@@ -39,10 +39,10 @@ class ErrorCode(StrEnum):
 
 
 class RefusedError(Exception):
-    """The service refuses a request, for a reason that the caller may read.
+    """A request is refused; the caller sees the message.
 
-    `malformed` tells a text that could not be read from a value that was read and refused:
-    `INVALID_AMOUNT` is 400 for the former and 422 for the latter. `retry_after_s` is whole seconds.
+    `malformed` means that a value could not be parsed: `INVALID_AMOUNT` then has HTTP status 400
+    instead of 422. `retry_after_s` is in whole seconds.
     """
 
     def __init__(
@@ -81,23 +81,23 @@ class UnprocessableError(RefusedError):
 
 
 class StorageUnavailableError(Exception):
-    """The database cannot be reached or gave up; whether this attempt was stored is unknown."""
+    """The database is unreachable or has failed; it is unknown whether changes were stored."""
 
 
 class DatabaseRefusedError(StorageUnavailableError):
-    """The database refuses this role, password or name; trying again does not help."""
+    """The database rejects the role, password or database name; a retry does not help."""
 
 
 class StorageFullError(StorageUnavailableError):
-    """The database has no space left; this attempt was not stored."""
+    """The database has no space left; nothing was stored."""
 
 
 class PermissionDeniedError(Exception):
-    """The database role may not do what a statement needs; the message names the object."""
+    """The database role lacks a privilege; the message names the object."""
 
 
 class ChainUnavailableError(Exception):
-    """One endpoint of a chain, or all of them, gave no usable answer; the outcome is unknown."""
+    """A chain's endpoint, or all of them, returned no usable response; the outcome is unknown."""
 
 
 class LockTimeoutError(Exception):
@@ -105,9 +105,9 @@ class LockTimeoutError(Exception):
 
 
 class InvalidTextError(Exception):
-    """The database refuses a text: it is not valid JSON, or not valid Unicode."""
+    """The database rejects a text because it is not valid JSON or Unicode."""
 
 
-def quote_input(sent: str) -> str:
-    """Quote an input in a message, cut short."""
-    return repr(sent if len(sent) <= _QUOTED_MAX else sent[:_QUOTED_MAX] + "…")
+def quote_input(text: str) -> str:
+    """Quote an input for a message, truncated if it is long."""
+    return repr(text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "…")

@@ -1,4 +1,4 @@
-"""Money as text, `Decimal` and smallest units; never a float."""
+"""Money as text, `Decimal` and smallest units, never as float."""
 
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal
@@ -8,7 +8,7 @@ from typing import TypeGuard
 from payintent.domain.currencies import CURRENCIES, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
 
-#: Keeps every digit of an amount times a rate; the default context would round them to 28.
+#: Exact products of amounts and rates; the default context rounds to 28 digits.
 EXACT = Context(prec=80)
 
 _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
@@ -22,8 +22,8 @@ def parse_amount(
 ) -> Decimal:
     """Parse the `amount` of a request in a supported currency.
 
-    Raises `INVALID_AMOUNT`: malformed where it is no plain ASCII decimal text; else where the
-    value is zero, negative, finer than the currency or outside `lowest` to `highest`.
+    Raises `INVALID_AMOUNT` if it is not a plain decimal string (malformed), or if the value is not
+    positive, has too many decimals, or is not between `lowest` and `highest`.
     """
     if not is_plain_decimal(raw):
         raise RefusedError(
@@ -43,32 +43,32 @@ def parse_amount(
 
 
 def is_plain_decimal(raw: object) -> TypeGuard[str]:
-    """Tell whether a value is ASCII decimal text without exponent, plus sign or leading zeros."""
+    """Return whether a value is ASCII decimal text without exponent, plus sign, leading zeros."""
     return isinstance(raw, str) and _PLAIN.fullmatch(raw) is not None
 
 
 def trim_zeros(text: str | None) -> str | None:
-    """Return a plain decimal without trailing zeros (`10` for `10.00`), and other text as it is."""
+    """Remove trailing zeros from a plain decimal (`10` for `10.00`); leaves other text as is."""
     if is_plain_decimal(text) and "." in text:
         return text.rstrip("0").removesuffix(".")
     return text
 
 
 def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
-    """Format an amount with its decimals and without exponent; zero is `"0"`.
+    """Format an amount with `decimals` and without exponent; zero is `"0"`.
 
-    `trim` leaves out trailing zeros: tokens have up to 18 decimals, too many to read.
+    `trim` removes trailing zeros, because tokens have up to 18 decimals.
     """
     if value == 0:
         return "0"
-    shown = format(value.quantize(_unit(decimals), context=EXACT), "f")
-    return shown.rstrip("0").rstrip(".") if trim and "." in shown else shown
+    text = format(value.quantize(_unit(decimals), context=EXACT), "f")
+    return text.rstrip("0").rstrip(".") if trim and "." in text else text
 
 
 def format_smallest_units(
     amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
 ) -> str | None:
-    """Format an amount of smallest units; None where the decimals of its token are unknown."""
+    """Format an amount of smallest units; returns None if the token's decimals are unknown."""
     decimals = token_decimals if on_chain else minor_decimals(currency)
     if decimals is None:
         return None
@@ -77,17 +77,17 @@ def format_smallest_units(
 
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:
-    """Round a fee or a tax to the currency's decimals, half away from zero."""
+    """Round a fee or a tax, half away from zero."""
     return value.quantize(_unit(decimals), ROUND_HALF_UP, EXACT)
 
 
 def round_up(value: Decimal, decimals: int) -> Decimal:
-    """Round a token amount up: a merchant never gets less than the amount of the payment."""
+    """Round a token amount up, so that the merchant receives at least the payment's amount."""
     return value.quantize(_unit(decimals), ROUND_UP, EXACT)
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
-    """Convert to smallest units (minor units, wei); `None` where the value is finer than that."""
+    """Convert to smallest units (minor units, wei); returns None if it has too many decimals."""
     scaled = value.scaleb(decimals, EXACT)
     whole = scaled.to_integral_value(context=EXACT)
     return int(whole) if whole == scaled else None
@@ -95,7 +95,6 @@ def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
 
 @lru_cache(maxsize=100)
 def _unit(decimals: int) -> Decimal:
-    """Return the smallest unit of so many decimals, such as 0.01."""
     return Decimal(1).scaleb(-decimals)
 
 

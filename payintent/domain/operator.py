@@ -1,20 +1,18 @@
-"""Operators: roles, and the limits of proposals and tokens."""
+"""Roles of operators, and limits of proposals and tokens."""
 
 from enum import StrEnum
 
-#: How long a proposal waits for a second operator.
-PROPOSAL_HOURS = 24
-#: How many days a token is valid by default, and at most.
-TOKEN_DAYS = 90
+PROPOSAL_HOURS = 24  # until a proposal expires
+TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: How long a role that a provider of identities gave counts: a session, and a proposal made in it.
+#: Validity of a role from an identity provider: a session, and a proposal made at its end.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
-#: How many tokens a terminal without a token may issue on an empty installation.
+#: Tokens that a terminal without a token may issue on an empty installation.
 FIRST_OPERATORS = 2
 
 
 class Role(StrEnum):
-    """Roles in rising order; each may do what those before it may."""
+    """Roles in ascending order; each includes the rights of the previous roles."""
 
     VIEWER = "viewer"
     SUPPORT = "support"

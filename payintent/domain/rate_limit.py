@@ -1,4 +1,4 @@
-"""Rate limits: how many requests a merchant may send, and how many are left."""
+"""Rate limits of merchants' requests."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The origin of a URL in one normal form, so that origins can be compared as texts."""
+"""Normalize the origins of URLs, so that they can be compared as text."""
 
 from ipaddress import AddressValueError, IPv6Address
 
@@ -12,10 +12,10 @@ _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def web_origin(url: str) -> str | None:
-    """Return the origin of an absolute URL: lower-case scheme and host, no default port.
+    """Return the origin of an absolute URL with lower-case scheme and host, without default port.
 
-    None for anything else, and for what browsers may parse differently: other schemes, user
-    names, backslashes, blanks, control characters, hosts that are not ASCII names (RFC 6454).
+    Returns None for other URLs and for URLs that browsers may parse differently: other schemes,
+    user names, backslashes, spaces, control characters, non-ASCII hosts (RFC 6454).
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None
@@ -32,12 +32,12 @@ def web_origin(url: str) -> str | None:
 
 
 def web_url(url: str | None) -> str | None:
-    """Return a URL that a page may lead to: one of the web; None for anything else."""
+    """Return the URL if a page may link to it, otherwise None."""
     return url if url is not None and web_origin(url) is not None else None
 
 
 def is_confidential(url: str) -> bool:
-    """Tell whether nobody on the way reads what an address is sent: https, or this machine."""
+    """Return whether requests to a URL cannot be read in transit: https, or a local host."""
     origin = web_origin(url)
     if origin is None:
         return False
@@ -46,8 +46,8 @@ def is_confidential(url: str) -> bool:
 
 
 def _split(authority: str) -> tuple[str, int | None]:
-    """Split off the port; 0 where none is given, None where it is not a port."""
-    end = authority.find("]") + 1  # of an IPv6 address, which contains colons itself
+    """Split host and port; the port is 0 if it is missing and None if it is invalid."""
+    end = authority.find("]") + 1  # an IPv6 address contains colons
     host, colon, port = authority[end:].partition(":")
     host = authority[:end] + host
     if not colon:

@@ -160,8 +160,8 @@ _CONVERSION: LiteralString = """
     ) f) AS conversion
 """
 # No index sorts retried deliveries by age. Deliveries that wait for their next attempt are counted
-# per merchant, so that a merchant's backlog does not hide the rest; due deliveries are counted among
-# the first rows.
+# per merchant, so that the backlog of a merchant does not hide the rest. Due deliveries are counted
+# among the first rows.
 _WAITING: LiteralString = (
     """
     (SELECT json_build_object(

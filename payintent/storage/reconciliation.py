@@ -22,7 +22,7 @@ _WORK_MEMORY = "64MB"
 _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
 _read_columns = attrgetter(*_LINE_COLUMNS)
 #: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
-#: MINOR_DECIMALS_ELSE, written out, because queries are literals.
+#: MINOR_DECIMALS_DEFAULT, written out, because queries are literals.
 DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 
@@ -33,7 +33,7 @@ class ReconciliationScope:
     accounts: Sequence[int]
     since: datetime
     until: datetime
-    decimals: Mapping[str, int]  # of minor units; MINOR_DECIMALS_ELSE for other currencies
+    decimals: Mapping[str, int]  # of minor units; MINOR_DECIMALS_DEFAULT for other currencies
     chain: str | None = None  # of accounts that are gateway contracts
 
     @property
