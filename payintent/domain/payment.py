@@ -1,4 +1,4 @@
-"""A payment and its status transitions: the table of spec section 3 as data."""
+"""Payments and the table of their status transitions (spec section 3)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,18 +24,18 @@ class PaymentStatus(StrEnum):
 
 
 class PaymentTrigger(StrEnum):
-    SELECT = "select"  # the buyer selects a method, or another one
+    SELECT = "select"  # the buyer selects a method or changes it
     CONFIRM = "confirm"  # a gateway or a chain confirms the money
-    FAIL = "fail"  # a gateway or a chain reports the end without money
-    EXPIRE = "expire"  # its time is over
-    CANCEL = "cancel"  # the merchant cancels
-    BUYER_CANCEL = "buyer_cancel"  # the buyer cancels: the merchant gets no event
-    REFUND_PART = "refund_part"  # a part was refunded, some remains
+    FAIL = "fail"  # a gateway or a chain reports an end without money
+    EXPIRE = "expire"
+    CANCEL = "cancel"  # by the merchant
+    BUYER_CANCEL = "buyer_cancel"  # without an event to the merchant
+    REFUND_PART = "refund_part"  # a partial refund, some of the amount remains
     REFUND_REST = "refund_rest"  # the last part was refunded
 
 
 class FailureReason(StrEnum):
-    """Why a payment failed, as the merchant reads it (spec section 6.3)."""
+    """The reason of a failure, as shown to the merchant (spec section 6.3)."""
 
     UNKNOWN = "UNKNOWN"
     DECLINED = "DECLINED"
@@ -51,7 +51,7 @@ TERMINAL = frozenset(PaymentStatus) - OPEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentTerms:
-    """What a payment is about. Set by its create and never changed; texts as sent."""
+    """The fields that a create sets and that never change; texts are stored as received."""
 
     currency: str
     amount: Decimal
@@ -65,17 +65,17 @@ class PaymentTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentRequest:
-    """A request under an `Idempotency-Key`, as far as recognising its repetition needs."""
+    """The properties of a request that identify a repetition with the same `Idempotency-Key`."""
 
     merchant_id: int
     key: UUID
-    request_hash: bytes  # the fingerprint of what the request means
-    as_sent: tuple[object, ...] = ()  # operation and fields: hashed before version 1
+    request_hash: bytes  # fingerprint of the parsed values
+    as_sent: tuple[object, ...] = ()  # operation and raw fields, which were hashed before version 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAttempt(IdempotentRequest):
-    """A create whose values are not checked yet; enough to find what its key created."""
+    """A create whose values are not checked yet."""
 
     expires_in_s: int
 
@@ -88,16 +88,16 @@ class CreatePaymentRequest(CreateAttempt):
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """One stored payment; its quote is that of its current session.
+    """A stored payment.
 
-    Build it by keyword; only storage, which checks that the orders agree, does so by position.
+    Only `storage/payments.py` builds it by position, and checks that the order of fields matches.
     """
 
     id: UUID
     merchant_id: int
     checkout_id: str
     status: PaymentStatus
-    version: int  # grows with every change of status
+    version: int  # incremented with every status change
     currency: str
     amount: Decimal
     amount_text: str  # exactly as received
@@ -156,7 +156,7 @@ class Payment:
         )
 
     def is_past_expiry(self, now: datetime) -> bool:
-        """Tell whether its time is over; only an open payment can still expire."""
+        """Return whether an open payment has reached its deadline."""
         return self.status in OPEN and self.expires_at <= now
 
 
@@ -187,7 +187,7 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     ),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_PART): Transition(PaymentStatus.PARTIALLY_REFUNDED),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_REST): Transition(PaymentStatus.REFUNDED),
-    # A further partial refund keeps the status: the spec's table shows only the last one.
+    # Another partial refund does not change the status (not in the spec's table).
     (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_PART): Transition(
         PaymentStatus.PARTIALLY_REFUNDED
     ),
@@ -198,7 +198,7 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
 
 
 def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transition:
-    """Return the transition of the table; raise `INVALID_TRANSITION` where there is none."""
+    """Return the transition for a trigger; raises `INVALID_TRANSITION` if there is none."""
     transition = TRANSITIONS.get((status, trigger))
     if transition is None:
         raise RefusedError(

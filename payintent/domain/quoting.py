@@ -1,4 +1,4 @@
-"""The quotes of a payment in a country: which methods can pay it, and at what price."""
+"""Quote a payment: find the methods that can pay it in a country, and their prices."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from payintent.domain.restriction import Restrictions
 
 @dataclass(frozen=True, slots=True)
 class QuoteCountry:
-    """The country that quotes are for, and the rule that chose it.
+    """The country of quotes, and the rule that selected it.
 
-    `source` is `query` (the buyer named it), `geo` (the viewer's), `default` (the merchant's) or
-    `first` (of those that can pay). `crypto` tells whether tokens may be offered to this viewer.
+    `source` is `query` (requested by the buyer), `geo` (the viewer's country), `default` (the
+    merchant's) or `first` (the first with a method). `crypto` is whether tokens may be offered.
     """
 
     country: str
@@ -31,9 +31,7 @@ class QuoteCountry:
 
 @dataclass(frozen=True, slots=True)
 class QuoteRefusal:
-    """Why a method is not offered in a currency, in words for operators."""
-
-    reason: str
+    reason: str  # why a method is not offered in a currency, for operators
     is_limit: bool = False  # the total is outside the method's limits
 
 
@@ -45,27 +43,28 @@ def resolve_quote_country(
     viewer: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
-    """Choose the country that quotes are for, and tell whether tokens may be offered there.
+    """Choose the country of quotes, and whether tokens may be offered there.
 
-    A country named by the query is taken whatever can be paid there. Without one it is the first of
-    the viewer's, the merchant's and all others where one of the methods takes this payment.
+    A requested country is used even if no method can pay there. Otherwise, it is the first of the
+    viewer's country, the merchant's country and all countries in which a method can pay.
 
-    Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` where the query names no supported country.
+    Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.
     """
     if requested is not None:
         country = require_supported_country(requested)
         return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     pegged = payment.include_pegged_assets
     accepted = accepted_currencies(payment.currency, pegged=pegged)
-    for place in _candidates(merchant, viewer, restrictions):
-        allowed = (code for code in accepted if place.crypto or not TENDER[code].crypto)
-        if not set(payable.by_country[place.country]).isdisjoint(allowed):
-            return place
-    # Nothing can be paid anywhere now: take a country where it could be, so as not to refuse.
+    for candidate in _candidates(merchant, viewer, restrictions):
+        allowed = (code for code in accepted if candidate.crypto or not TENDER[code].crypto)
+        if not set(payable.by_country[candidate.country]).isdisjoint(allowed):
+            return candidate
+    # No method can pay at the moment: choose a country that supports the currency.
     return next(
-        place
-        for place in _candidates(merchant, viewer, restrictions)
-        if place.source != "geo" and is_payable_in(place.country, payment.currency, pegged=pegged)
+        candidate
+        for candidate in _candidates(merchant, viewer, restrictions)
+        if candidate.source != "geo"
+        and is_payable_in(candidate.country, payment.currency, pegged=pegged)
     )
 
 
@@ -90,12 +89,11 @@ def make_quotes(
     currency: str | None,
     tax_rate: Decimal,
 ) -> list[Quote]:
-    """Price every payment method that applies, in the methods' order.
+    """Price every method that can pay, in the order of the methods.
 
-    Left out is what the merchant is not activated for, and tokens where they are restricted.
-
-    Without `currency`, unavailable methods are left out; a `currency` that cannot pay this payment
-    in this country is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
+    Currencies that the merchant is not activated for and restricted tokens are omitted. Raises
+    `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if `currency` cannot pay this payment in this
+    country.
     """
     country = quote_country.country
     currencies = [
@@ -106,9 +104,9 @@ def make_quotes(
     ]
     return [
         quote
-        for method, reached in payable.methods
+        for method, market in payable.methods
         for code in currencies
-        if reached.includes(code, country)
+        if market.includes(code, country)
         and isinstance(quote := _quote_or_refusal(payment, method, country, code, tax_rate), Quote)
     ]
 
@@ -120,9 +118,9 @@ def explain_method(
     quote_country: QuoteCountry,
     tax_rate: Decimal,
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
-    """Return the quote in each currency of a method that this payment accepts, or why it has none.
+    """Return the method's quote, or the refusal, for each currency that can pay this payment.
 
-    The method is in use; its result has the quotes that `make_quotes` returns for it.
+    The method must be in use. The quotes are the same as those of `make_quotes`.
     """
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     return [
@@ -140,23 +138,23 @@ def _explain(
     currency: str,
     tax_rate: Decimal,
 ) -> Quote | QuoteRefusal:
-    country, reached = quote_country.country, usable_market(method)
+    country, market = quote_country.country, usable_market(method)
     if currency not in TENDERED[country]:
         return QuoteRefusal(f"{currency} is not used in {country}")
     if TENDER[currency].crypto and not quote_country.crypto:
         return QuoteRefusal(f"crypto is restricted in {country}")
     if not merchant.market.includes(currency, country):
         return QuoteRefusal(f"the merchant is not activated for {currency} in {country}")
-    if reached is None or not reached.includes(currency, country):
+    if market is None or not market.includes(currency, country):
         if payable_precision(method, currency) is None:
-            return QuoteRefusal(f"its gateway or chain does not take {currency}")
-        return QuoteRefusal(f"the method, its account or its gateway is not for {country}")
+            return QuoteRefusal(f"its gateway or chain does not support {currency}")
+        return QuoteRefusal(f"the method, its account or its gateway is not available in {country}")
     return _quote_or_refusal(payment, method, country, currency, tax_rate)
 
 
 def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
-    chosen = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
-    return quote_country.country if chosen else merchant.default_country
+    is_selected = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
+    return quote_country.country if is_selected else merchant.default_country
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
@@ -183,10 +181,9 @@ def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[
 def _quote_or_refusal(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
 ) -> Quote | QuoteRefusal:
-    """Price a method in a currency; refused if its gateway cannot collect that total."""
     decimals = payable_precision(method, currency)
     if decimals is None:
-        return QuoteRefusal(f"its gateway or chain does not take {currency}")
+        return QuoteRefusal(f"its gateway or chain does not support {currency}")
     if not can_hold_exactly(payment, currency, decimals):
         return QuoteRefusal(f"{currency} has {decimals} decimals there, too few for the amount")
     rates = PriceRates(
@@ -200,7 +197,7 @@ def _quote_or_refusal(
     if total_minor is None or not _collects(method, price):
         return QuoteRefusal(f"its gateway cannot collect {price.total_amount} {currency} exactly")
     if total_minor < method.token_minimum:
-        return QuoteRefusal(f"{price.total_amount} {currency} is less than its contract takes")
+        return QuoteRefusal(f"{price.total_amount} {currency} is below the minimum of its contract")
     limits = method.amount_limits.get(currency)
     breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
     if breach:
@@ -216,7 +213,7 @@ def _collects(method: PaymentMethod, price: Price) -> bool:
 
 
 def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
-    """Tell whether a token can represent its own amount exactly; pegged amounts are rounded up."""
+    """Return whether a token can represent an amount in itself; pegged amounts are rounded up."""
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 

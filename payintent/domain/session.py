@@ -1,4 +1,4 @@
-"""A session: one attempt to pay at one gateway, with its frozen quote."""
+"""A session: an attempt to pay at a gateway, with a frozen quote."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,9 +12,9 @@ from payintent.domain.quote import Quote
 class SessionStatus(StrEnum):
     """A session's status (column `life`); only a gateway's report ends a session."""
 
-    OPENING = "opening"  # stored before the gateway is asked to open it
-    OPEN = "open"  # the buyer pays with it, or did before another was selected
-    CLOSING = "closing"  # no longer wanted; the gateway has not agreed yet
+    OPENING = "opening"  # stored before the gateway is called
+    OPEN = "open"  # the buyer can pay with it
+    CLOSING = "closing"  # replaced or expired, but the gateway has not closed it yet
     ENDED = "ended"
 
 
@@ -28,8 +28,8 @@ class Session:
     reference: str | None
     next_action: str | None  # JSON text
     return_url: str | None
-    inquiries: int  # since it opened, or since it is closing
-    declines: int  # declined attempts after which the buyer could try again
+    inquiries: int  # since it was opened, or since it is closing
+    declines: int  # declined attempts that the buyer could retry
     opened_at: datetime
     closing_at: datetime | None
 

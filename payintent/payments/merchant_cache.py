@@ -1,4 +1,4 @@
-"""Merchants with their payment methods, kept in memory while the configuration has not changed."""
+"""Cache merchants with their payment methods until the configuration changes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -14,38 +14,38 @@ from payintent.storage.batcher import Batcher
 from payintent.storage.configuration import ConfigurationVersion
 from payintent.storage.database import Database
 
-_KEPT_MAX = 1_000  # merchants in memory, some 10 KiB each
+_CACHED_MAX = 1_000  # merchants, about 10 KiB each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MerchantSetup:
-    """A merchant, its methods and the tax rates, in one version of the configuration."""
+    """A merchant, its methods and the tax rates in a version of the configuration."""
 
     version: ConfigurationVersion
     merchant: Merchant
     methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
-    payable: PayableMethods  # none where the merchant is out of service
+    payable: PayableMethods  # empty if the merchant is out of service
     tax_rates: Mapping[str, Decimal]
 
     def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
-        """Return the methods, those of the given accounts as if these were disabled."""
+        """Return the methods as if the given accounts were disabled."""
         return [
             replace(method, account_enabled=False) if method.account_id in accounts else method
             for method in self.methods
         ]
 
     def payable_without(self, accounts: Collection[int]) -> PayableMethods:
-        """Return what can be paid while the given accounts cannot be used."""
+        """Return the payable methods without the given accounts."""
         if not accounts or not is_in_service(self.merchant.activation):
             return self.payable
         return find_payable_methods(self.merchant.market, self.methods_without(accounts))
 
 
 class MerchantCache:
-    """Finds merchants as they are configured when a call begins, or later.
+    """Caches merchants by the version of the configuration.
 
-    Every call reads the configuration's version; concurrent calls share one statement. The merchant
-    is read only if its version has changed.
+    Every call reads the current version, and concurrent calls share a statement. The merchant is
+    read again only if the version has changed.
     """
 
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
@@ -57,12 +57,12 @@ class MerchantCache:
         self._setups: dict[int, MerchantSetup] = {}
 
     async def get(self, merchant_id: int) -> MerchantSetup:
-        """Return a merchant that exists."""
+        """Return an existing merchant as it is configured when the call begins, or later."""
         version = await self._versions.run(None)
         setup = self._setups.get(merchant_id)
         if setup is None or setup.version != version:
             setup = await self._read(merchant_id, version)
-            if len(self._setups) >= _KEPT_MAX:
+            if len(self._setups) >= _CACHED_MAX:
                 self._setups.clear()
             self._setups[merchant_id] = setup
         return setup
@@ -71,7 +71,7 @@ class MerchantCache:
         await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
-        """Read what is in force now: the given version, or a later one that is noticed next."""
+        """Read the current setup; if it is newer than `version`, the next call reads it again."""
         merchant = await merchants.get(self._database, merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(

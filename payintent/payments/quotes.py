@@ -1,4 +1,4 @@
-"""Quotes of payment methods, with the operator's present tax rates."""
+"""Price payment methods with the operator's current tax rates."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ def price_methods(
 def explain_quotes(
     payment: Payment, setup: MerchantSetup, method: PaymentMethod, quote_country: QuoteCountry
 ) -> list[tuple[str, Quote | QuoteRefusal]]:
-    """Return the quotes of one method for a country, or why it has none."""
+    """Return a method's quote or refusal for each currency in a country."""
     taxed = taxed_country(setup.merchant, quote_country)
     rate = tax_rate_for(payment, taxed, setup.tax_rates)
     return explain_method(payment, setup.merchant, method, quote_country, rate)
@@ -54,8 +54,6 @@ class QuoteList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteQuery:
-    """What quotes are requested for: the buyer's choices, and the viewer's country."""
-
     restrictions: Restrictions
     country: str | None = None
     currency: str | None = None
@@ -69,15 +67,15 @@ async def list_quotes(
     snapshot: PaymentSnapshot,
     query: QuoteQuery,
 ) -> QuoteList:
-    """Price every method for this checkout; raises where it has ended, as selecting would.
+    """Price every method for a checkout; raises like a selection if the checkout has ended.
 
-    A merchant out of service has no quotes, nor has a gateway that does not answer.
+    There are no quotes if the merchant is out of service, or for gateways that do not answer.
     """
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
     setup = await merchants.get(payment.merchant_id)
     payable = setup.payable_without(await accounts.unavailable())
-    _require_token_is_taken(setup, query.currency)
+    _check_token(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,
@@ -91,10 +89,10 @@ async def list_quotes(
     )
 
 
-def _require_token_is_taken(setup: MerchantSetup, currency: str | None) -> None:
-    """Refuse a token that no method takes, as any other currency that cannot pay this payment.
+def _check_token(setup: MerchantSetup, currency: str | None) -> None:
+    """Raise `UNSUPPORTED_CURRENCY` if no method supports a token.
 
-    An outage does not count: the list is then empty, and the buyer may try again.
+    Outages do not count: the list is then empty, and the buyer may try again.
     """
     if currency not in TENDER or not TENDER[currency].crypto:
         return

@@ -173,7 +173,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",
         ("Transfer", ""): "the method is disabled",
         ("Yen only", ""): "it accepts JPY, not USD",
-        ("Thai only", "USD"): "the method, its account or its gateway is not for US",
+        ("Thai only", "USD"): "the method, its account or its gateway is not available in US",
     }
     assert (await reasons(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"
     dearer = await world.create(currency="USD", amount="3.00")
