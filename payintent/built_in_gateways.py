@@ -1,4 +1,4 @@
-"""The gateways that need no other package, wired with what each takes."""
+"""The gateway adapters that need no other package."""
 
 from collections.abc import Mapping
 
@@ -17,14 +17,13 @@ from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.test_gateway import DatabaseTestGatewayRecords
 
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
-#: Providers that need no other package, and whose names no package may have.
+#: Names of providers, which packages must not use.
 BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway, TestGateway)})
 
 
 def open_built_in_gateways(
     http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
 ) -> dict[str, Gateway]:
-    """Wire the adapters of the gateways that need no other package, by provider."""
     adapters: tuple[Gateway, ...] = (
         *(adapter(http) for adapter in _OVER_HTTP),
         OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
@@ -36,5 +35,5 @@ def open_built_in_gateways(
 def with_test_gateway(
     built_in: Mapping[str, Gateway], others: Mapping[str, Gateway]
 ) -> Mapping[str, Gateway]:
-    """Add the test gateway, which is no outside company's, to those that replace all others."""
+    """Add the test gateway, which is internal, to adapters that replace the external gateways."""
     return {TestGateway.provider: built_in[TestGateway.provider], **others}

@@ -1,4 +1,4 @@
-"""The composition root: wires database, secrets, gateways and ids into one service."""
+"""The service: the use cases of this process, wired to the database, gateways and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,14 +50,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """Everything a process needs to serve; `open_service` builds it.
+    """The use cases and resources of a process; `open_service` builds it.
 
-    Its cached properties import late: a command imports no part that it does not use.
+    Cached properties import late, so that a command imports only the parts that it uses.
     """
 
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists, which may be some seconds old
+    reading: ReadDatabase  # for lists; a replica may lag by a few seconds
     encryption: Encryption
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
@@ -136,15 +136,15 @@ class Service:
         return await submit(self.operation_context, operation, actor, show_progress)
 
     async def describe(self, operation: ChangeOperation[Any], actor: Actor) -> list[str]:
-        """Describe what an operation would change; raises where it would be refused."""
+        """Describe the changes of an operation; raise its refusal if it would be refused."""
         return await describe(self.operation_context, operation, actor)
 
     async def foresee(self, operation: AnyOperation[Any], actor: Actor) -> dict[str, object]:
-        """Count what an operation would do, and change nothing."""
+        """Count the rows that an operation would change."""
         return await foresee(self.operation_context, operation, actor)
 
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
-        """Run an operation that an operator may run alone."""
+        """Run an operation that needs no approval (`CONFLICT` if it needs one)."""
         return await run_operation(self.operation_context, operation, actor)
 
     @cached_property
@@ -218,12 +218,12 @@ async def open_service(
     wait_s: float | None = COMMAND_WAIT_S,
     notice: Callable[[], None] | None = None,
 ) -> Service:
-    """Wire a service; waits `wait_s` for the database (None: for ever), rejects wrong secrets.
+    """Open a service. Waits up to `wait_s` for the database; None waits without limit.
 
-    Unfit addresses (`AddressUnusableError`) and installed gateways that cannot be used
-    (`GatewayPackageError`) are rejected first. `gateways` replaces the adapters of outside
-    gateways, by provider; `process` names this process's connections in the database; `notice` is
-    called if the database does not answer soon.
+    `gateways` replaces the adapters of external gateways, by provider; `process` is the application
+    name of the database connections; `notice` is called if the database does not respond soon.
+    Raises `AddressUnusableError` or `GatewayPackageError` for unusable addresses or installed
+    gateways before it connects, and fails if the secrets do not match the database.
     """
     check_addresses(settings)
     encryption = load_encryption(settings)
@@ -257,23 +257,21 @@ async def open_service(
 
 
 def most_connections(settings: Settings, processes: int) -> int:
-    """Return how many connections an `api` and a `worker` of so many processes open at most.
+    """Return the maximum number of connections of an `api` and a `worker` with `processes` each.
 
-    Beside its share of the pool each process has one that waits for events and one that wakes
-    others; an API process has one for `/readyz`, a worker one for each chain with endpoints, whose
-    lock it holds or tries, and two for the locks of comparisons.
+    Besides its share of the pool, each process has a connection that listens for events and a
+    connection that notifies others. An API process has another for `/readyz`; a worker has two for
+    the locks of comparisons and, for each watched chain, the connection that holds its lock.
     """
     share = settings.database_connections_of(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 
 async def open_api_service(settings: Settings) -> Service:
-    """Open the service of an API process: it waits for the database as long as it takes."""
     return await open_service(settings, process="payintent-api", wait_s=None)
 
 
 async def open_worker_service(settings: Settings) -> Service:
-    """Open the service of a worker: it waits for the database as long as it takes."""
     return await open_service(settings, process="payintent-worker", wait_s=None)
 
 
@@ -290,5 +288,7 @@ def _open_event_notifier(database: Database) -> EventNotifier:
 
 
 def _open_pictures(settings: Settings, encryption: Encryption) -> PictureCache:
-    rules = EgressRules(sandbox=settings.sandbox)  # not into networks that webhooks may reach
+    rules = EgressRules(
+        sandbox=settings.sandbox
+    )  # without the private networks that webhooks may reach
     return PictureCache(encryption, rules, settings.client_tls)

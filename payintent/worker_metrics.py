@@ -1,4 +1,4 @@
-"""The gauges of pending work, which workers set."""
+"""The gauges of pending work; workers set them."""
 
 from prometheus_client import Gauge
 
@@ -33,12 +33,12 @@ RECONCILIATIONS = Gauge(
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not arrived", ["state"])
 
-#: Kinds and providers of cases that are or were open: one that is over is 0, and no gap.
-_OPEN_SEEN: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
+#: Labels of cases that are or were open: after the last case is closed, its gauge is 0.
+_CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
 async def measure(service: Service) -> bool:
-    """Read the pending work, then set its gauges."""
+    """Set the gauges only after all queries have succeeded."""
     reading = service.reading
     oldest_s = await payments.oldest_processing_s(reading)
     pending_s = await backlog.pending_overdue_s(reading)
@@ -53,8 +53,8 @@ async def measure(service: Service) -> bool:
     MAIL_OVERDUE.set(mail_s)
     for state, count in deliveries.items():
         DELIVERIES.labels(state).set(count)
-    _OPEN_SEEN.update(cases)
-    for kind, provider in _OPEN_SEEN:
+    _CASE_LABELS.update(cases)
+    for kind, provider in _CASE_LABELS:
         OPEN_CASES.labels(kind, provider).set(cases.get((kind, provider), 0))
     for status in ("differs", "failed"):
         RECONCILIATIONS.labels(status).set(runs.get(status, 0))
@@ -62,7 +62,7 @@ async def measure(service: Service) -> bool:
 
 
 async def check_ledger(service: Service) -> bool:
-    """Compare the ledger with its facts, such as captures; log the first differences."""
+    """Compare the ledger with its sources, such as captures, and log the first differences."""
     differences = await ledger_check.find_differences(service.reading)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:

@@ -1,4 +1,4 @@
-"""The periodic steps of workers, and the runners of inquiries and refunds."""
+"""The periodic steps of workers, and the runners of session inquiries and refunds."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ from payintent.storage.sessions import DueSession
 from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
-_LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
-_COUNT_EVERY_S = 2.0  # figures of the console are so old at most, and `SETTLED_S` more
+_LEASE_S = 60.0  # of a claimed session or refund; a gateway call takes at most 15 s
+_COUNT_EVERY_S = 2.0  # figures of the console are at most this old, plus `SETTLED_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
@@ -52,7 +52,7 @@ _STATEMENTS_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
-    """Something to do each `every_s`; it returns whether there is plenty more to do at once."""
+    """A step to run every `every_s`; it returns True if it should be repeated at once."""
 
     name: str
     every_s: float
@@ -60,7 +60,6 @@ class PeriodicStep:
 
 
 def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
-    """Return the steps that every worker repeats."""
     database, settings = service.database, service.settings
     steps = [
         PeriodicStep("expire", settings.expire_every_s, partial(expire, database, settings)),
@@ -68,7 +67,9 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
             "apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)
         ),
         PeriodicStep("prune", settings.prune_every_s, partial(prune, database, settings)),
-        PeriodicStep("retention", settings.prune_every_s, partial(_retain, database, settings)),
+        PeriodicStep(
+            "retention", settings.prune_every_s, partial(_apply_retention, database, settings)
+        ),
         PeriodicStep("seal", settings.prune_every_s, PayerDataSealer(database).step),
         PeriodicStep("measure", settings.measure_every_s, partial(measure, service)),
         PeriodicStep("ledger", _LEDGER_EVERY_S, partial(check_ledger, service)),
@@ -91,24 +92,24 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
 
 
 async def expire(database: Database, settings: Settings) -> bool:
-    """End a batch of payments whose time is over; True if there may be more."""
+    """Expire a batch of overdue payments; return True if there may be more."""
     limit = settings.expire_batch_max
-    more = await expire_due_pending(database, limit)
+    has_more = await expire_due_pending(database, limit)
     async with database.transaction() as tx:
         processing = await expire_processing(tx, limit, settings.closing_patience_s)
-    return more or processing == limit
+    return has_more or processing == limit
 
 
 async def prune(database: Database, settings: Settings) -> bool:
-    """Delete a batch of each kind of old rows; True if there may be more."""
+    """Delete a batch of old rows from each table; return True if there may be more."""
     limit = settings.prune_batch_max
     keys = await idempotency.delete_old_keys(database, limit)
     unknown = await callbacks.delete_unmatched(database, settings.unknown_callback_hours, limit)
     if unknown:
-        _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
+        _log.warning("callbacks_forgotten", count=unknown)  # their sessions were never stored
     unsent = await mails.delete_old(database, limit)
     if unsent:
-        _log.warning("mails_forgotten", count=unsent)  # nothing sends them
+        _log.warning("mails_forgotten", count=unsent)  # no mail server is configured
     return limit in (
         keys,
         unknown,
@@ -123,7 +124,7 @@ async def prune(database: Database, settings: Settings) -> bool:
 
 
 async def reconcile(service: Service) -> bool:
-    """Compare the gateways' lists that have arrived with our records."""
+    """Compare the settlement files that gateways have delivered with our records."""
     settings = service.settings
     sources: list[FileSource] = []
     if settings.settlement_folder:
@@ -139,14 +140,14 @@ async def reconcile(service: Service) -> bool:
 
 
 async def reconcile_movements(service: Service) -> bool:
-    """Compare what gateways' reporting APIs list of the days that are over."""
+    """Compare the past days with the reporting APIs of gateways."""
     context = service.reconciliation_context
     await compare_movements(MovementComparison(service.settings, context, service.accounts))
     return False
 
 
 async def reconcile_chains(service: Service) -> bool:
-    """Compare what is due of the logs of our contracts with captures, refunds and the ledger."""
+    """Compare the event logs of our contracts with captures, refunds and the ledger."""
     settings = service.settings
     context = ChainComparison(settings, service.database, open_configured_reader)
     for slug in settings.endpoints:
@@ -155,13 +156,11 @@ async def reconcile_chains(service: Service) -> bool:
 
 
 async def write_gateway_calls(service: Service) -> bool:
-    """Write what this process remembers of calls of gateways."""
     await service.accounts.log.flush()
     return False
 
 
 def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
-    """Return the sender of the mail in the outbox."""
     return MailSender(
         service.database,
         service.encryption,
@@ -172,12 +171,12 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
 
 
 def session_inquirers(service: Service) -> LeasedTaskRunner[DueSession]:
-    """Return the runner that asks gateways about sessions that are due."""
+    """Return the runner that queries gateways about due sessions."""
     return LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
         lambda limit, busy: sessions.claim_due(service.database, limit, _LEASE_S, busy),
-        lambda ask: ask.session.quote.account_id,
+        lambda due: due.session.quote.account_id,
         service.session_inquirer.inquire,
     )
 
@@ -198,5 +197,5 @@ async def _apply_waiting(database: Database, settings: Settings) -> bool:
     return await apply_waiting_callbacks(database, limit) == limit
 
 
-async def _retain(database: Database, settings: Settings) -> bool:
+async def _apply_retention(database: Database, settings: Settings) -> bool:
     return await prune_step(database, settings.retention, settings.prune_batch_max)

@@ -1,11 +1,11 @@
-"""The background loops: expire, inquire, refund, deliver, apply callbacks, delete old rows."""
+"""The background loops of a worker: webhook delivery, periodic steps, and chain watchers."""
 
 import asyncio
 import signal
 import time
 from collections.abc import Callable
 
-# Imported at the start, before processes are forked: the service imports them where they are used.
+# Imported here, before processes are forked; the service would import them at their first use.
 import payintent.payments.inquire_sessions  # pyright: ignore[reportUnusedImport]
 import payintent.payments.send_refund  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent import tracing
@@ -34,7 +34,7 @@ _log = get_logger("workers")
 
 
 async def run_worker(settings: Settings, on_started: Callable[[], None] | None = None) -> None:
-    """Run every loop until SIGTERM or Ctrl-C, then finish what is under way."""
+    """Run all loops until SIGTERM or Ctrl-C, then finish the running tasks."""
     collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -54,7 +54,6 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
 
 
 async def run_loops(service: Service, stop: asyncio.Event) -> None:
-    """Run every loop until `stop` is set."""
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
@@ -84,19 +83,19 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     await sender.close()
 
 
-async def run_periodically(doing: PeriodicStep, stop: asyncio.Event) -> None:
-    """Repeat a step until `stop` is set: at once while it has plenty to do, else every `every_s`.
+async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
+    """Repeat a step until `stop` is set: at once while it has more to do, else after its interval.
 
-    A step that fails is logged and tried again; one bad row does not end a worker.
+    A failed step is logged and repeated: a bad row must not stop a worker.
     """
     while not stop.is_set():
-        plenty = False
+        has_more = False
         try:
-            plenty = await doing.step()
+            has_more = await periodic.step()
         except (StorageUnavailableError, LockTimeoutError) as error:
-            _log.warning("step_deferred", step=doing.name, why=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the top level of a worker, as of a request
-            STEP_FAILURES.labels(doing.name).inc()
-            _log.error("step_failed", step=doing.name, exc_info=error)
-        if not plenty:
-            await wait_until_stopped(stop, doing.every_s)
+            _log.warning("step_deferred", step=periodic.name, why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the top level of a worker
+            STEP_FAILURES.labels(periodic.name).inc()
+            _log.error("step_failed", step=periodic.name, exc_info=error)
+        if not has_more:
+            await wait_until_stopped(stop, periodic.every_s)

@@ -1,4 +1,7 @@
-"""Which callback URLs and addresses may be called; the address checked is the one connected to."""
+"""Rules for outgoing connections to URLs from outside, against server-side request forgery.
+
+The connection goes to the very address that was checked; no name is resolved twice.
+"""
 
 import asyncio
 import errno
@@ -24,17 +27,17 @@ HOST_CHARS_MAX = 253
 PORTS = frozenset({80, 443, 8080, 8443})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DNS_TIMEOUT_S = 2.0
-DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a slow name keeps its thread for a while
+DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a slow name occupies its thread
 
 Address = IPv4Address | IPv6Address
-AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as from getaddrinfo
-Lookup = Callable[[str], Awaitable[Sequence[str]]]  # a name's addresses, as texts
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # of getaddrinfo
+Lookup = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a name
 
 
 class EgressRefusedError(PermissionError):
-    """A callback URL or address must not be called; the message says why.
+    """A URL or address must not be called; `reason` is for people.
 
-    An OSError, so that the HTTP client passes it on like any failure to connect.
+    It is an OSError, so that the HTTP client treats it as a failure to connect.
     """
 
     def __init__(self, reason: str) -> None:
@@ -44,7 +47,7 @@ class EgressRefusedError(PermissionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackTarget:
-    """A checked callback URL, in the spelling to be used; `address` is set for IP literals."""
+    """A checked URL in its normalized form; `address` is set for IP literals."""
 
     url: str
     host: str
@@ -53,12 +56,12 @@ class CallbackTarget:
 
 
 def check_callback_url(url: str, rules: "EgressRules | None" = None) -> CallbackTarget:
-    """Parse and check a callback URL (`EgressRefusedError`); names are resolved elsewhere."""
-    parts, port = _split(url)
+    """Parse and check a URL without resolving its name (`EgressRefusedError`)."""
+    parts, port = _split_url(url)
     if parts.scheme not in DEFAULT_PORTS:
         raise EgressRefusedError("the scheme must be http or https")
     if "@" in parts.netloc:
-        raise EgressRefusedError("the URL must not hold a user or password")
+        raise EgressRefusedError("the URL must not contain a user or password")
     if "#" in url:
         raise EgressRefusedError("the URL must not have a fragment")
     rules = rules or EgressRules()
@@ -67,33 +70,33 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
         raise EgressRefusedError(f"the port must be one of {ports}")
     host, address = _check_host(parts, rules)
     authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
-    # Rebuilt from what was checked, so that no second parser can read another host from it.
+    # Rebuilt from its checked parts, so that no other parser can read a different host from it.
     query = f"?{parts.query}" if "?" in url else ""
     url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
     return CallbackTarget(url=url, host=host, port=port, address=address)
 
 
 def address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
-    """Return why an address must not be called, or None.
+    """Return the reason why an address must not be called, or None.
 
-    Private networks may be called where the rules list them, metadata addresses never.
+    Private networks may be called if the rules include them, metadata addresses never.
     """
     ip = ip_address(address)
-    if reason := _listed(ip, _NEVER):
+    if reason := _find_reason(ip, _NEVER):
         return reason
     if rules is not None and rules.allows_private(ip):
         return None
-    if reason := _listed(ip, _NOT_PUBLIC):
+    if reason := _find_reason(ip, _NOT_PUBLIC):
         return reason
-    # Addresses on no list are refused too, unless they are where public addresses are allocated.
-    public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
-    return None if public else "not a public address"
+    # Addresses in no list are refused too, unless they are in the space of public addresses.
+    is_public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
+    return None if is_public else "not a public address"
 
 
 async def check_callback_registration(
     url: str, rules: "EgressRules | None" = None, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
-    """Check a callback URL and every address that its name has now (`EgressRefusedError`)."""
+    """Check a URL and all addresses that its name has now (`EgressRefusedError`)."""
     target = check_callback_url(url, rules)
     if target.address is None:
         resolver = CheckedResolver(rules=rules, lookup=lookup)
@@ -109,9 +112,9 @@ async def check_callback_registration(
 
 
 class CheckedResolver:
-    """Resolves names for the HTTP client, which connects to no address but those it returns.
+    """Resolves names for the HTTP client, which connects only to the returned addresses.
 
-    The client resolves no IP literals: `check_callback_url` and `checked_socket` check those.
+    The client does not resolve IP literals: `check_callback_url` and `checked_socket` check them.
     """
 
     def __init__(
@@ -123,9 +126,9 @@ class CheckedResolver:
     ) -> None:
         self._rules = rules
         self._timeout_s = timeout_s
-        self._lookup = lookup or self._ask_system
+        self._lookup = lookup or self._query_system
         self._threads: ThreadPoolExecutor | None = None
-        self._asked: dict[str, asyncio.Task[Sequence[str]]] = {}
+        self._lookups: dict[str, asyncio.Task[Sequence[str]]] = {}
 
     async def resolve(
         self,
@@ -133,55 +136,51 @@ class CheckedResolver:
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every answer is checked
     ) -> "list[ResolveResult]":
-        """Return a name's addresses; one refused refuses the name (`EgressRefusedError`)."""
+        """Return the addresses of a name; all must be allowed (`EgressRefusedError`)."""
         release_slot()
         try:
             async with asyncio.timeout(self._timeout_s):
-                answers = await asyncio.shield(self._ask_once(host))
+                addresses = await asyncio.shield(self._share_lookup(host))
         except TimeoutError as error:
             raise OSError(errno.ETIMEDOUT, "the name was not resolved in time") from error
-        if not answers:
+        if not addresses:
             raise OSError(errno.ENOENT, "the name has no address")
-        for answer in answers:
-            if reason := address_refusal(answer, self._rules):
-                raise EgressRefusedError(f"the name {host} leads to a refused address: {reason}")
-        return [_result(host, answer, port) for answer in answers]
+        for address in addresses:
+            if reason := address_refusal(address, self._rules):
+                raise EgressRefusedError(f"the name {host} has a refused address: {reason}")
+        return [_resolve_result(host, address, port) for address in addresses]
 
     async def close(self) -> None:
-        for task in self._asked.values():
+        for task in self._lookups.values():
             task.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    def _ask_once(self, host: str) -> asyncio.Task[Sequence[str]]:
-        """Share one lookup among all callers of the same name, so it holds one thread."""
-        task = self._asked.get(host)
+    def _share_lookup(self, host: str) -> asyncio.Task[Sequence[str]]:
+        """Return the running lookup of a name, so that a name never occupies two threads."""
+        task = self._lookups.get(host)
         if task is None:
-            task = asyncio.ensure_future(self._ask(host))
-            self._asked[host] = task
-            task.add_done_callback(lambda done: self._forget(host, done))
+            task = asyncio.ensure_future(self._lookup(host))
+            self._lookups[host] = task
+            task.add_done_callback(lambda task: self._forget(host, task))
         return task
 
-    async def _ask(self, host: str) -> Sequence[str]:
-        return await self._lookup(host)
+    def _forget(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
+        self._lookups.pop(host, None)
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved, in case all callers have timed out
 
-    def _forget(self, host: str, done: asyncio.Task[Sequence[str]]) -> None:
-        self._asked.pop(host, None)
-        if not done.cancelled():
-            done.exception()  # retrieved, even when every caller has given up
-
-    async def _ask_system(self, host: str) -> Sequence[str]:
+    async def _query_system(self, host: str) -> Sequence[str]:
         if self._threads is None:
-            # Threads of its own: unresponsive names must not block other users of the loop's
-            # threads.
+            # A separate pool, because slow names must not block other users of the loop's pool.
             self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _system_addresses, host)
 
 
 def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> socket.socket:
-    """Open the socket of a connection (`EgressRefusedError`); every one is opened here."""
+    """Open the socket of a connection; all are opened here (`EgressRefusedError`)."""
     family, kind, protocol, _, address = info
     if reason := address_refusal(str(address[0]), rules):
         raise EgressRefusedError(f"the address is refused: {reason}")
@@ -194,21 +193,20 @@ _Listing = tuple[tuple[str, tuple[_Network, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRules:
-    """What merchants' endpoints may be beside public addresses at the usual ports."""
+    """The networks and ports that are allowed besides public addresses and the usual ports."""
 
-    sandbox: bool = False  # any port, loopback and every private network
+    sandbox: bool = False  # allows any port, loopback and all private networks
     networks: tuple[_Network, ...] = ()
     ports: frozenset[int] = PORTS
 
     def allows_private(self, ip: Address) -> bool:
         if self.sandbox and any(ip in network for network in _SANDBOX):
             return True
-        is_listable = any(ip in network for network in _LISTABLE)
-        return is_listable and any(ip in network for network in self.networks)
+        may_be_allowed = any(ip in network for network in _LISTABLE)
+        return may_be_allowed and any(ip in network for network in self.networks)
 
 
 def egress_rules(settings: Settings) -> EgressRules:
-    """Return the rules of an installation: `webhook_networks` and `webhook_ports`."""
     return EgressRules(
         sandbox=settings.sandbox,
         networks=tuple(map(parse_ip_network, split_list(settings.webhook_networks))),
@@ -220,8 +218,8 @@ def _networks(*texts: str) -> tuple[_Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-# `is_global` alone lets through multicast, NAT64, 6to4 and cloud metadata, and differs between
-# patch releases of Python; so the ranges are written out (IANA special-purpose registries).
+# `is_global` alone accepts multicast, NAT64, 6to4 and cloud metadata, and differs between patch
+# releases of Python. Therefore the ranges are listed here (IANA special-purpose registries).
 _NEVER: _Listing = (
     (
         "cloud metadata",
@@ -244,7 +242,7 @@ _NEVER: _Listing = (
 _SANDBOX = _networks(
     "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
 )
-#: What a setting may open beside public addresses; never what is inside IPv6, as of NAT64.
+#: Networks that a setting may allow; never IPv4 addresses embedded in IPv6, such as NAT64.
 _LISTABLE = (*_SANDBOX, *_networks("100.64.0.0/10"))
 _NOT_PUBLIC: _Listing = (
     ("loopback", _networks("127.0.0.0/8", "::1")),
@@ -266,19 +264,19 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-def _listed(ip: Address, listing: _Listing) -> str | None:
+def _find_reason(ip: Address, listing: _Listing) -> str | None:
     for reason, networks in listing:
         if any(ip in network for network in networks):
             return reason
     return None
 
 
-def _split(url: str) -> tuple[SplitResult, int]:
+def _split_url(url: str) -> tuple[SplitResult, int]:
     if len(url) > URL_CHARS_MAX:
         raise EgressRefusedError(f"the URL must not be longer than {URL_CHARS_MAX} characters")
-    # urlsplit would drop tabs and line ends silently, and browsers read a backslash as a slash.
+    # urlsplit removes tabs and newlines silently, and browsers treat a backslash as a slash.
     if not all("!" <= char <= "~" and char != "\\" for char in url):
-        raise EgressRefusedError("the URL must be plain ASCII, names in their xn-- form")
+        raise EgressRefusedError("the URL must be ASCII; use the xn-- form of names")
     try:
         parts = urlsplit(url)
         return parts, DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
@@ -292,7 +290,7 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
         raise EgressRefusedError(f"the host must have 1 to {HOST_CHARS_MAX} characters")
     if "[" in parts.netloc and ":" not in host:
         raise EgressRefusedError("brackets are for IPv6 addresses")
-    address = _literal(host)
+    address = _parse_literal(host)
     if address is None:
         if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
             raise EgressRefusedError("the host is not a name")
@@ -302,11 +300,11 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
     return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
 
 
-def _literal(host: str) -> Address | None:
+def _parse_literal(host: str) -> Address | None:
     """Parse an IP literal; None for a name.
 
-    The C library accepts `0x7f.1` and `127.1` as addresses. So a host whose last label is a number
-    must be a dotted quad, as in the WHATWG URL standard.
+    The C library accepts `0x7f.1` and `127.1` as addresses. Therefore a host whose last label is a
+    number must be a dotted quad, as in the WHATWG URL standard.
     """
     is_number = _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
     if ":" not in host and not is_number:
@@ -316,21 +314,21 @@ def _literal(host: str) -> Address | None:
             return ip_address(host)
         except ValueError:
             pass
-    raise EgressRefusedError("the address must be written in its usual form")
+    raise EgressRefusedError("the address must be written in its standard form")
 
 
 def _system_addresses(host: str) -> list[str]:
-    # As bytes: a text would go through a codec that maps other digits to ASCII ones.
+    # As bytes, because str is encoded by a codec that maps non-ASCII digits to ASCII digits.
     infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 
 
-def _result(host: str, answer: str, port: int) -> "ResolveResult":
-    family = socket.AF_INET6 if ":" in answer else socket.AF_INET
+def _resolve_result(host: str, address: str, port: int) -> "ResolveResult":
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return {
         "hostname": host,
-        "host": answer,
+        "host": address,
         "port": port,
         "family": family,
         "proto": 0,
