@@ -20,10 +20,8 @@ class PolicyCache:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._rules = TtlCache(self._refresh_rules, FraudRuleSet(), max_age_s, monotonic)
-        self._restrictions = TtlCache(
-            self._refresh_restrictions, Restrictions(), max_age_s, monotonic
-        )
+        self._rules = TtlCache(self._load_rules, FraudRuleSet(), max_age_s, monotonic)
+        self._restrictions = TtlCache(self._load_restrictions, Restrictions(), max_age_s, monotonic)
 
     async def rules(self) -> FraudRuleSet:
         return await self._rules.get()
