@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,14 +18,13 @@ from drills.cells.report import Run
 from drills.cells.scene import Scene
 from drills.client import Client
 from drills.judge import Verdict, judge
-from drills.load import CREATE, Call, Load, failures
-from drills.observe import outage_s, percentile
+from drills.load import Call, Load, failures
+from drills.observe import outage_s
 
 _REQUESTS_MAX = 100_000  # of one run
 _DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
 _LOOK_S = 1.0
 _CANCELS = 0.1
-_SHARE = 0.99
 
 
 @dataclass(slots=True)
@@ -76,8 +74,8 @@ class Drill:
             title=fault.title,
             is_harmless=fault.is_harmless,
             outage_s=outage_s(own.calls, since),
-            before_s=_p99(call for call in other.calls if call.due < since),
-            during_s=_p99(call for call in other.calls if since <= call.due < until),
+            before_s=[call.seconds for call in other.calls if call.due < since],
+            during_s=[call.seconds for call in other.calls if since <= call.due < until],
             errors=failures(own.calls),
             others_failed=sum(not call.is_ok for call in other.calls),
             lost=len(self.found.lost - before.lost) + sum(not call.is_ok for call in resent),
@@ -94,10 +92,6 @@ class Drill:
             if not found.missing - self.found.missing or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(_LOOK_S)
-
-
-def _p99(calls: Iterable[Call]) -> float:
-    return percentile([call.seconds for call in calls if call.kind == CREATE], _SHARE)
 
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:

@@ -1,6 +1,5 @@
-"""The table of `make drill-cells`: each fault on a line, and medians by fault."""
+"""The table of `make drill-cells`: each fault on a line, and percentiles by fault."""
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,8 +8,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from drills.observe import percentile
+
 #: How much another installation's 99th percentile may grow during a fault.
 OTHERS_MAX = 1.2
+_SHARE = 0.99
 _ERRORS_SHOWN = 4
 _COLUMNS = ("runs", "its own: no create for", "others: p99", "during", "ratio", "others failed")
 _COUNTS = ("lost", "doubled", "missing")
@@ -23,19 +25,14 @@ class Run:
     fault: str
     title: str
     outage_s: float  # of creates of the affected merchant
-    before_s: float  # 99th percentile of the other merchant before the fault
-    during_s: float  # and while it lasted
+    before_s: Sequence[float]  # each request of the other merchant before the fault
+    during_s: Sequence[float]  # and while it lasted
     errors: Counter[str]  # of the affected merchant
     others_failed: int
     lost: int
     doubled: int
     missing: int
     is_harmless: bool = False  # no request of any merchant may fail
-
-    @property
-    def ratio(self) -> float:
-        """Return by how much the other merchant's 99th percentile grew."""
-        return self.during_s / self.before_s if self.before_s else math.inf
 
     @property
     def is_clean(self) -> bool:
@@ -49,15 +46,16 @@ def show_run(run: Run, number: int, console: Console) -> None:
     errors = ", ".join(f"{kind} {count}" for kind, count in run.errors.most_common(_ERRORS_SHOWN))
     console.print(
         f"{run.fault} {number}: nothing accepted for {run.outage_s:.1f} s; others' p99 "
-        f"{run.before_s * 1000:.0f} -> {run.during_s * 1000:.0f} ms, {run.others_failed} failed; "
+        f"{p99_s([run.before_s]) * 1000:.0f} -> {p99_s([run.during_s]) * 1000:.0f} ms, "
+        f"{run.others_failed} failed; "
         f"lost {run.lost}, doubled {run.doubled}, events missing {run.missing}; "
         f"{errors or 'no errors'}"
     )
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """Show medians by fault, in the order in which they came."""
-    shown = Table(title="Installations under load: medians")
+    """Show each fault: the median outage, and percentiles of all runs together."""
+    shown = Table(title="Installations under load")
     shown.add_column("fault")
     for name in (*_COLUMNS, *_COUNTS):
         shown.add_column(name, justify="right")
@@ -67,12 +65,15 @@ def table(runs: Sequence[Run]) -> Table:
 
 
 def figures(runs: Sequence[Run]) -> list[str]:
-    """Return a fault's row: medians of times, sums of what must be zero."""
+    """Return a fault's row.
+
+    A percentile of one short run depends on a handful of requests; all runs together have enough.
+    """
     return [
         str(len(runs)),
         f"{statistics.median(run.outage_s for run in runs):.1f} s",
-        f"{statistics.median(run.before_s for run in runs) * 1000:.0f} ms",
-        f"{statistics.median(run.during_s for run in runs) * 1000:.0f} ms",
+        f"{p99_s(run.before_s for run in runs) * 1000:.1f} ms",
+        f"{p99_s(run.during_s for run in runs) * 1000:.1f} ms",
         _ratio(runs),
         *(str(sum(getattr(run, name) for run in runs)) for name in ("others_failed", *_COUNTS)),
     ]
@@ -87,17 +88,22 @@ def markdown(runs: Sequence[Run]) -> Iterable[str]:
 def is_met(runs: Sequence[Run]) -> bool:
     """Tell whether nothing was lost, and no other merchant was affected."""
     return all(run.is_clean for run in runs) and all(
-        median_ratio(group) <= OTHERS_MAX for _, group in _grouped(runs)
+        growth(group) <= OTHERS_MAX for _, group in _grouped(runs)
     )
 
 
-def median_ratio(runs: Sequence[Run]) -> float:
-    """Return the median growth of the other merchant's 99th percentile."""
-    return statistics.median(run.ratio for run in runs)
+def p99_s(times: Iterable[Sequence[float]]) -> float:
+    """Return the 99th percentile of the requests of several runs."""
+    return percentile([time for run in times for time in run], _SHARE)
+
+
+def growth(runs: Sequence[Run]) -> float:
+    """Return by how much the other merchant's 99th percentile grew during the fault."""
+    return p99_s(run.during_s for run in runs) / p99_s(run.before_s for run in runs)
 
 
 def _ratio(runs: Sequence[Run]) -> str:
-    ratio = median_ratio(runs)
+    ratio = growth(runs)
     return f"{ratio:.2f}" if ratio <= OTHERS_MAX else f"{ratio:.2f} missed"
 
 
