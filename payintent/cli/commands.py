@@ -55,8 +55,8 @@ _GROUPS = {
     "keyring": "The keys that encrypt secrets.",
     "audit": "The audit log.",
 }
-#: Commands that need no other distribution, because looking for them takes longer than a small
-#: command. `doctor` runs checks of other distributions.
+#: Commands without plugins: finding the installed distributions takes longer than a small command.
+#: `doctor` is not among them, because plugins add checks to it.
 _OURS = {*_GROUPS, *_COMMANDS["processes"]}
 #: The entry point group for functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
@@ -67,37 +67,37 @@ MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
-def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer:
-    """Build the command. Other installed distributions, such as the sandbox, add their commands.
+def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
+    """Build the command. Installed plugins, such as the sandbox, add their commands.
 
-    With `opened`, only the command or group of that name is complete. The others have a name and a
-    help text, because importing their modules takes far longer than printing help. Commands of
-    other distributions are added unless `opened` names one of ours. Completion is added if no group
-    is opened, or if a shell is `completing` a command line.
+    With `command`, only the command or group of that name is complete. All others have a name and a
+    help text, because importing their modules takes far longer than printing help. Plugins are
+    loaded unless `command` is a command of our own. Completion is added if no group is named, or if
+    a shell is `completing` a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=completing or opened not in _GROUPS,
+        add_completion=completing or command not in _GROUPS,
         pretty_exceptions_enable=False,
         help=__doc__,
     )
     app.callback()(_root)
     for module, commands in _COMMANDS.items():
-        if opened is None or opened in commands:
+        if command is None or command in commands:
             import_module(f"payintent.cli.{module}").add_to(app)
         else:
             for name, help_text in commands.items():
                 app.command(name, help=help_text)(_placeholder)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
-        if opened not in {None, name}:
+        if command not in {None, name}:
             pass
         elif name == "config":  # it reads and writes files on this machine
             import_module("payintent.cli.config").add_to(group)
         else:
             import_module("payintent.cli.operation_commands").add_to(group, name)
         app.add_typer(group, name=name)
-    if opened not in _OURS:
+    if command not in _OURS:
         _add_external_commands(app)
     return app
 
@@ -107,9 +107,7 @@ def _placeholder() -> None:
 
 
 def _add_external_commands(app: typer.Typer) -> None:
-    from importlib.metadata import (
-        entry_points,
-    )  # slower to import than everything else for `--help`
+    from importlib.metadata import entry_points  # late: a slow import
 
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)

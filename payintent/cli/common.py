@@ -44,7 +44,7 @@ T = TypeVar("T")
 SANDBOX_ENV = "dev.env"
 #: The setting with an operator token.
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
-#: Exit status if the operation needs approval by another operator.
+#: Exit status if the operation needs approval by a second operator.
 PROPOSED = 3
 #: Errors that end a command or prevent a process from starting; their messages are for operators.
 STOPPING = (
@@ -64,7 +64,7 @@ Why = typer.Option("", help="The reason, for the audit log; required outside the
 
 
 def settings() -> Settings:
-    """Read the settings; end the command with one line for each problem.
+    """Read the settings; end the command with a line for each problem.
 
     Without secrets in the environment, the settings of a local sandbox are used.
     """
@@ -133,7 +133,7 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     from payintent.operations.approvals import proposal_view
 
     print_record(proposal_view(result), as_json="--json" in sys.argv)
-    print("payintent: needs approval by another operator", file=sys.stderr)
+    print("payintent: needs approval by a second operator", file=sys.stderr)
     raise typer.Exit(PROPOSED)
 
 
@@ -240,7 +240,7 @@ def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table
 
 
 def print_record(row: object, *, as_json: bool) -> None:
-    """Print a record as a JSON object, or with one line per field."""
+    """Print a record as a JSON object, or a line for each field."""
     fields: dict[str, Any] = to_json_value(row)
     if as_json:
         print_json(fields)

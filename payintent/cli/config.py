@@ -1,4 +1,4 @@
-"""`payintent config`: the installation's configuration as one file, without secrets."""
+"""`payintent config`: the configuration of an installation as a file, without secrets."""
 
 import sys
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _export(
 
 
 def _diff(file: Path = _File, as_json: bool = Json) -> None:
-    """Print what `apply` would change; exit status 1 if the installation differs."""
+    """Print the changes that `apply` would make; exit status 1 if the installation differs."""
     _, steps = _plan(file)
     _print_plan(steps, as_json=as_json)
     raise typer.Exit(_DIFFERS if steps else 0)
@@ -75,7 +75,7 @@ def _apply(
             why,
         )
         for step in proposed:
-            print(f"needs approval by another operator: {step.approval_id} ({step.subject})")
+            print(f"needs approval by a second operator: {step.approval_id} ({step.subject})")
         if proposed:
             raise typer.Exit(PROPOSED)
     if by_hand:

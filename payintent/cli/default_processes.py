@@ -8,7 +8,7 @@ from payintent.storage.database_hosts import list_hosts
 
 
 def default_processes(settings: Settings) -> int:
-    """Return the number of usable cores, less one if PostgreSQL runs on this host."""
+    """Return the number of usable cores, minus 1 if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
     return max(1, usable_cores() - is_shared)
 

@@ -222,7 +222,7 @@ def _examine_clock(report: _Report, facts: server_facts.ServerFacts) -> None:
 
 
 def _examine_connections(report: _Report, settings: Settings, allowed: int) -> None:
-    """Compare the connections of the processes on one host with the limit of the server."""
+    """Compare the connections of all processes on a host with the limit of the server."""
     processes = default_processes(settings)
     most = most_connections(settings, processes)
     text = (

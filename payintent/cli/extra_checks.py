@@ -1,6 +1,6 @@
-"""Checks of `payintent doctor` in a sandbox that other installed distributions add."""
+"""Additional checks of `payintent doctor` in a sandbox, which distributions can register."""
 
 from collections.abc import Callable
 
-#: Functions that return one line of text, by the subject of the line.
+#: Functions that return the text of a line, by its subject.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}

@@ -44,7 +44,7 @@ _Processes = typer.Option(
     None,
     min=1,
     max=_PROCESSES_MAX,
-    show_default="the number of cores, less one if PostgreSQL is on this host",
+    show_default="the number of cores, minus 1 if PostgreSQL is on this host",
     help="Number of processes, under a supervisor. With 1 there is no supervisor.",
 )
 

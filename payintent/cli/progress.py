@@ -31,13 +31,13 @@ def _bar(action: str, total: int) -> Generator[Callable[[int], None]]:
 def _lines(action: str, total: int) -> Callable[[int], None]:
     """Print the total, and then a line for each twentieth of it."""
     print(f"payintent: {action}: {total} rows", file=sys.stderr)
-    done = printed = 0
+    finished_rows = printed_rows = 0
 
     def advance(count: int) -> None:
-        nonlocal done, printed
-        done += count
-        if done == total or done - printed >= max(1, total // _LINES_MAX):
-            printed = done
-            print(f"payintent: {action}: {done} of {total}", file=sys.stderr)
+        nonlocal finished_rows, printed_rows
+        finished_rows += count
+        if finished_rows == total or finished_rows - printed_rows >= max(1, total // _LINES_MAX):
+            printed_rows = finished_rows
+            print(f"payintent: {action}: {finished_rows} of {total}", file=sys.stderr)
 
     return advance

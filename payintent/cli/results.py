@@ -1,4 +1,4 @@
-"""Print results of operations: lists as tables, records with one line per field.
+"""Print results of operations: lists as tables, records with a line for each field.
 
 Operations with another format have a function here.
 """

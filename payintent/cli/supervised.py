@@ -12,7 +12,7 @@ Address = tuple[str, int]
 
 
 def become_member(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
-    """Continue as one of several processes; end the command if an address is in use."""
+    """Continue as a process of a group; end the command if an address is in use."""
     try:
         return supervise(Plan(count, addresses, retire))
     except BindError as error:

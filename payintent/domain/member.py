@@ -1,4 +1,4 @@
-"""Members: a merchant's staff, who use the merchant portal, and their rights."""
+"""Members of a merchant in the merchant portal, and their rights."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ EMAIL_MAX = 150  # so that a member's name in the audit log stays within its lim
 
 
 class MemberRole(StrEnum):
-    """The work of a member; neither role includes the other."""
+    """The role of a member; neither role includes all rights."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"

@@ -78,7 +78,7 @@ async def _check_decimals(
 async def examine_contract(
     reader: RpcChainReader, name: str, address: bytes, receiver: bytes
 ) -> CheckResult:
-    """Compare the code and the receiver of a contract at one endpoint with our compiled contract.
+    """Compare the code and the receiver of a contract with our compiled contract.
 
     The receiver is read twice: from the code, and from the answer to `receiver()`.
     """

@@ -41,7 +41,7 @@ class EndpointComparison:
         self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointState]:
-        """Compare the endpoints of a chain, within four seconds; empty where it has none."""
+        """Compare the endpoints of a chain within four seconds; empty if it has none."""
         if (states := self._cache.get(chain.slug)) is not None:
             return states
         task = self._tasks.get(chain.slug)
@@ -113,7 +113,7 @@ async def _fetch_final_hashes(
 
 
 def _most_common(hashes: Sequence[bytes]) -> bytes | None:
-    """Return the hash of most endpoints; None if another hash is as frequent."""
+    """Return the most frequent hash; None if it is not unique."""
     counts = sorted((hashes.count(block_hash), block_hash) for block_hash in set(hashes))
     if not counts or (len(counts) > 1 and counts[-1][0] == counts[-2][0]):
         return None

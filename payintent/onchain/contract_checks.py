@@ -18,8 +18,8 @@ async def contracts_match(
 ) -> bool:
     """Return True if every current contract has our code and the configured receiver.
 
-    Otherwise the chain is not watched: other code could log payments that were never made, and
-    missing code accepts coins without a log. Retired contracts are not compared, because open
+    If not, the chain is not watched: unknown code could log payments that were never made, and a
+    missing contract accepts coins without a log. Retired contracts are not compared, because open
     payments through them may still arrive. Raises `ChainUnavailableError` if no endpoint answers.
     """
     for contract in contracts:
@@ -31,7 +31,7 @@ async def contracts_match(
 
 
 async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> bool:
-    """Query endpoints until one shows our code, so that a single endpoint halts no chain."""
+    """Query endpoints until our code is found, so that none can halt the chain alone."""
     has_answer = False
     for name in reader.names:
         try:

@@ -29,7 +29,7 @@ async def token_decimals_match(
 
 
 async def _fetch_decimals(reader: ChainReader, token: bytes, expected: int) -> int | None:
-    """Query endpoints until one returns the expected decimals, so that a single one halts no chain.
+    """Query endpoints until the expected decimals are found, so that none can halt the chain alone.
 
     Otherwise returns the last answer; None if there is no token or no such function.
     """

@@ -1,7 +1,7 @@
 """Gateway accounts of the platform and of merchants, with encrypted credentials."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -18,6 +18,7 @@ from payintent.operations.credentials import (
     check_origins,
 )
 from payintent.operations.fields import OwnerId, Purpose, argument, option
+from payintent.operations.json_values import copy_fields
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
     LISTED_MAX,
@@ -73,7 +74,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: the credentials decide where buyers' money goes."""
+        """Return True: the credentials determine the recipient of buyers' money."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -121,7 +122,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
         await seal_credentials(context, tx, account, self.credentials)
-        return _view(context, await _require_account(tx, account_id))
+        return _to_view(context, await _require_account(tx, account_id))
 
 
 class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
@@ -152,7 +153,7 @@ class ShowAccount(ReadOperation[AccountView], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountView:
-        return _view(context, await _require_account(context.database, self.account_id))
+        return _to_view(context, await _require_account(context.database, self.account_id))
 
 
 class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True):
@@ -192,7 +193,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True for base URL and credentials: they decide where buyers' money goes."""
+        """Return True for base URL and credentials: they determine the recipient of money."""
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -252,7 +253,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         if self.credentials is not None:
             account = NewSeal(changed.id, changed.provider, changed.base_url)
             await seal_credentials(context, tx, account, self.credentials)
-        return _view(context, changed)
+        return _to_view(context, changed)
 
 
 class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
@@ -281,13 +282,12 @@ async def _set_enabled(
 ) -> AccountView:
     changed = replace(await _lock_account(tx, account_id), enabled=enabled)
     await accounts.update(tx, changed)
-    return _view(context, changed)
+    return _to_view(context, changed)
 
 
-def _view(context: OperationContext, account: AccountRecord) -> AccountView:
-    values = {name.name: getattr(account, name.name) for name in fields(account)}
+def _to_view(context: OperationContext, account: AccountRecord) -> AccountView:
     callback_url = f"{context.settings.api_base}/callbacks/{account.provider}/{account.id}"
-    return AccountView(**values, callback_url=callback_url)
+    return copy_fields(AccountView, account, callback_url=callback_url)
 
 
 async def _lock_account(tx: Tx, account_id: int) -> AccountRecord:

@@ -21,7 +21,7 @@ from payintent.operations.base import (
     run,
 )
 from payintent.operations.fields import ListLimit, argument, option
-from payintent.operations.json_values import to_json_value
+from payintent.operations.json_values import copy_fields, to_json_value
 from payintent.operations.list_order import ListOrder, check_order, check_pages
 from payintent.operations.refunds import (
     ApproveRefund,
@@ -154,7 +154,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
-        """Run the operation on behalf of the operator who proposed it."""
+        """Run the operation on behalf of the proposer."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, approval)
@@ -165,7 +165,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         approved_context = replace(_as_proposer(context, proposal), approved_by=context.who)
         approval = {"approval_id": self.approval_id, "approved_by": context.who}
         result = await run(approved_context, tx, operation, approval)
-        decided = await _decide(tx, proposal, "APPROVED", context.who, self.note)
+        decided = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
     def merchant_id_of(self, result: Approved) -> int | None:
@@ -193,27 +193,16 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
             return _refund_view(await run(context, tx, rejection))
         proposal = await _lock_undecided(tx, self.approval_id)
         check_role(context, _decrypt_operation(context, proposal))
-        return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
+        return proposal_view(
+            await _record_decision(tx, proposal, "REJECTED", context.who, self.note)
+        )
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
         return _proposal_details(result)
 
 
 def proposal_view(proposal: Proposal) -> ApprovalView:
-    return ApprovalView(
-        id=ids.format_id(ids.APPROVAL, proposal.id),
-        action=proposal.action,
-        status=proposal.status,
-        changes=list(proposal.changes),
-        merchant_id=proposal.merchant_id,
-        proposed_by=proposal.proposed_by,
-        why=proposal.why,
-        proposed_at=proposal.proposed_at,
-        expires_at=proposal.expires_at,
-        decided_by=proposal.decided_by,
-        decided_at=proposal.decided_at,
-        note=proposal.note,
-    )
+    return copy_fields(ApprovalView, proposal, id=ids.format_id(ids.APPROVAL, proposal.id))
 
 
 def _refund_view(refund: RefundView) -> ApprovalView:
@@ -241,7 +230,7 @@ def _describe_refund(refund: RefundView) -> list[str]:
     subject = refund.payment_id or refund.case_id or "money without a payment"
     changes = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
     if refund.destination is not None:
-        payer = refund.payer or "whose address is not kept any more"
+        payer = refund.payer or "with an erased address"
         whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
         changes.append(f"to {refund.destination} on {refund.chain}, {whose} {payer}")
     return changes
@@ -305,7 +294,9 @@ async def _check_approver(
         )
 
 
-async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) -> Proposal:
+async def _record_decision(
+    tx: Tx, proposal: Proposal, status: str, who: str, note: str
+) -> Proposal:
     await proposals.mark_decided(tx, proposal.id, status, who, note)
     decided = await proposals.get(tx, proposal.id)
     assert decided is not None  # noqa: S101 - proposals are never deleted

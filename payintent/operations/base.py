@@ -26,7 +26,7 @@ RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The person who runs an operation, with a reason; changes need one outside the sandbox.
+    """An operator and their reason, which changes need outside the sandbox.
 
     `role` is None at a terminal without an operator token.
     """
@@ -39,7 +39,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """What an operation may use. Use cases that need more are built from these fields."""
+    """The dependencies of an operation. Use cases that need more are built from these fields."""
 
     database: Database
     reading: Executor  # for lists; a replica may lag by a few seconds
@@ -48,7 +48,7 @@ class OperationContext:
     gateways: Mapping[str, Gateway]  # the adapters, by provider
     operations: "Mapping[str, OperationType]"  # by action
     actor: Actor = Actor("")
-    approved_by: str | None = None  # the second operator, if the operation needed one
+    approved_by: str | None = None  # the second operator, if approval was needed
 
     @property
     def who(self) -> str:
@@ -101,7 +101,7 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     has_dry_run: ClassVar[bool] = False
     #: Secret fields: never shown again and not written to the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
-    #: Fields that identify a person, who must not stay in the audit log for ever.
+    #: Personal data, which must not stay in the audit log for ever.
     unrecorded: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -156,7 +156,7 @@ class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
         raise NotImplementedError
 
     def following(self, batch: R) -> "BatchOperation[R] | None":
-        """Return the operation of the next batch; None after the last one."""
+        """Return the operation of the next batch; None at the end."""
         raise NotImplementedError
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from payintent.evm.keccak import to_checksum_address
+from payintent.operations.json_values import copy_fields
 from payintent.storage import accounts
 from payintent.storage.database import Executor
 from payintent.storage.onchain import chains
@@ -44,7 +45,7 @@ class ChainView:
     instant_finality: bool
     public_rpc_urls: list[str]
     explorer_urls: list[str]
-    refunders: list[str]  # addresses that have sent refunds; the last one is current
+    refunders: list[str]  # senders of refunds; the last is current
     refund_approval_above: str  # in tokens
     auto_refund_gas: int  # per day, UTC
     block: int | None
@@ -56,17 +57,11 @@ class ChainView:
 
 async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
     cursor = await chains.get_cursor(database, chain.slug)
-    return ChainView(
-        slug=chain.slug,
-        network_id=chain.network_id,
-        finality=chain.finality,
-        confirmations=chain.confirmations,
-        instant_finality=chain.instant_finality,
-        public_rpc_urls=list(chain.public_rpc_urls),
-        explorer_urls=list(chain.explorer_urls),
+    return copy_fields(
+        ChainView,
+        chain,
         refunders=[to_checksum_address(address) for address in chain.refunders],
         refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
-        auto_refund_gas=chain.auto_refund_gas,
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
@@ -84,26 +79,20 @@ async def _merchant_of(database: Executor, account_id: int) -> int | None:
 
 
 def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractView:
-    return ContractView(
-        account_id=row.account_id,
+    return copy_fields(
+        ContractView,
+        row,
         merchant_id=merchant_id,
-        chain=row.chain,
         address=to_checksum_address(row.address),
         receiver=to_checksum_address(row.receiver),
-        deployed_block=row.deployed_block,
-        current=row.current,
     )
 
 
 def token_view(row: TokenRecord) -> TokenView:
-    return TokenView(
-        chain=row.chain,
-        symbol=row.symbol,
+    return copy_fields(
+        TokenView,
+        row,
         address=None if row.address is None else to_checksum_address(row.address),
-        decimals=row.decimals,
-        native=row.native,
-        approve_zero_first=row.approve_zero_first,
         minimum=str(row.minimum),
-        enabled=row.enabled,
         auto_refund_from=f"{row.auto_refund_from.normalize():f}",
     )

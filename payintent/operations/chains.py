@@ -122,13 +122,13 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return contract_view(row, self.merchant_id)
 
     async def _check_new(self, database: Executor) -> bytes:
-        """Parse the address; raise `CONFLICT` if it is already one of our contracts."""
+        """Parse the address; raise `CONFLICT` if it is already a contract of ours."""
         address = read_address("address", self.address)
         if any(
             contract.address == address
             for contract in await chains.list_contracts(database, self.chain)
         ):
-            raise ConflictError(f"{self.address} on {self.chain} is already one of our contracts")
+            raise ConflictError(f"{self.address} on {self.chain} is already a contract of ours")
         return address
 
 

@@ -1,6 +1,6 @@
-"""Read and write configuration files: a safe subset of YAML whose values know their lines.
+"""Read and write configuration files in a safe subset of YAML; errors report the line.
 
-Aliases, tags and repeated keys are rejected, so the time to read a file grows with its size alone.
+Aliases, tags and repeated keys are rejected, so the time to read a file grows only with its size.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

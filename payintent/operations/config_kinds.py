@@ -7,7 +7,7 @@ credentials they are bound to.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -33,6 +33,7 @@ from payintent.operations.config_entries import (
     write_number,
 )
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
+from payintent.operations.json_values import copy_fields
 from payintent.operations.payment_methods import (
     AddPaymentMethod,
     ChangePaymentMethod,
@@ -58,7 +59,6 @@ from payintent.storage import (
 from payintent.storage.merchants import MerchantFilter
 from payintent.storage.onchain import chains
 
-E = TypeVar("E", bound=ConfigEntry)
 _LIMITS_MAX = 10_000_000
 Operations = Sequence[ChangeOperation[Any]]
 
@@ -101,16 +101,10 @@ class ConfigKind:
         return tuple(getattr(entry, name) for name in self.key)
 
 
-def _copy_fields(entry: type[E], row: object, **values: Any) -> E:
-    """Build an entry from the fields of a record; `values` replace those that differ."""
-    names = [name for name in entry.__struct_fields__ if name not in values]
-    return entry(**{name: getattr(row, name) for name in names}, **values)
-
-
 async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(
-            entry=_copy_fields(
+            entry=copy_fields(
                 ChainEntry,
                 row,
                 chain=row.slug,
@@ -127,7 +121,7 @@ async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
 async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(
-            entry=_copy_fields(
+            entry=copy_fields(
                 TokenEntry,
                 token,
                 address=UNSET if token.address is None else token.address,
@@ -199,7 +193,7 @@ def _lift_restriction(installed: InstalledEntry) -> Operations:
 async def _read_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
     rules = await fraud.list_rules(context.database)
     return [
-        InstalledEntry(entry=_copy_fields(FraudRuleEntry, rule), number=rule.id)
+        InstalledEntry(entry=copy_fields(FraudRuleEntry, rule), number=rule.id)
         for rule in rules
         if rule.merchant_id is None
     ]
@@ -208,7 +202,7 @@ async def _read_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
 async def _read_merchant_fraud_rules(context: OperationContext) -> list[InstalledEntry]:
     rules = await fraud.list_rules(context.database)
     return [
-        InstalledEntry(entry=_copy_fields(MerchantFraudRuleEntry, rule), number=rule.id)
+        InstalledEntry(entry=copy_fields(MerchantFraudRuleEntry, rule), number=rule.id)
         for rule in rules
         if rule.merchant_id
     ]
@@ -231,7 +225,7 @@ async def _read_retention(context: OperationContext) -> list[InstalledEntry]:
 
 async def _read_rate_limits(context: OperationContext) -> list[InstalledEntry]:
     return [
-        InstalledEntry(entry=_copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
+        InstalledEntry(entry=copy_fields(RateLimitEntry, row, kind=RateLimitClass(row.kind)))
         for row in await rate_limits.list_limits(context.database, None, _LIMITS_MAX)
     ]
 
@@ -261,7 +255,7 @@ async def _read_refund_thresholds(context: OperationContext) -> list[InstalledEn
 async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(
-            entry=_copy_fields(
+            entry=copy_fields(
                 MethodEntry,
                 method,
                 currencies=list(method.currencies),

@@ -88,10 +88,10 @@ class PlanConfig(ReadOperation[list[Step]], frozen=True, kw_only=True):
 async def apply_plan(
     url: str, plan: PlanConfig, steps: Sequence[Step], submit: Submit
 ) -> list[Step]:
-    """Run the steps of a plan; return the steps that need approval by another operator.
+    """Run the steps of a plan; return the steps that need approval.
 
-    `url` is the database's, past a pooler. Raises `CONFLICT` if another person applies a file, or
-    if the plan has changed since the steps were shown.
+    `url` is the URL of the database itself, not of a pooler. Raises `CONFLICT` if another `config
+    apply` is running, or if the plan has changed since it was shown.
     """
     async with hold_advisory_lock(url, _LOCK) as lock:
         if not lock.is_held:

@@ -40,7 +40,7 @@ def check_names(context: OperationContext, provider: str, credentials: Mapping[s
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Check that base URL and other addresses are on the gateway's origins or allowed ones."""
+    """Check that all addresses are on the gateway's origins or on allowed origins."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)

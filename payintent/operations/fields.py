@@ -23,9 +23,9 @@ class ParameterForm(TypedDict, total=False):
     flags: str  # for a boolean, such as `--enabled/--disabled`
     min: int
     max: int
-    repeated_as: str  # for a list: the option of one item; other lists are separated by commas
+    repeated_as: str  # for a list: the option of a single item; the default is a list with commas
     any_text: bool  # for a choice: omit the values from the help; a wrong value exits with 1
-    is_file: bool  # for a list: the value is the path of a file with one item per line
+    is_file: bool  # for a list: the value is the path of a file with an item per line
     or_reason: bool  # defaults to the reason of the change
 
 

@@ -1,4 +1,4 @@
-"""Operators who sign in to the console with OpenID Connect."""
+"""Operators that sign in to the console with OpenID Connect."""
 
 from typing import Annotated, ClassVar
 
@@ -14,7 +14,7 @@ _Name = Annotated[str, argument("The full name, such as oidc:ada@example.com/3f0
 
 
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):
-    """List the operators who have signed in with OpenID Connect."""
+    """List the operators that have signed in with OpenID Connect."""
 
     action: ClassVar[str] = "operator.identities"
     columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
@@ -26,7 +26,7 @@ class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, k
 
 
 class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
-    """Block an operator who signs in with OpenID Connect, and end their sessions immediately."""
+    """Block an OpenID Connect identity, and end its sessions immediately."""
 
     action: ClassVar[str] = "operator.block"
     is_destructive: ClassVar[bool] = True
@@ -37,13 +37,13 @@ class BlockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_onl
 
 
 class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_only=True):
-    """Unblock an operator who signs in with OpenID Connect."""
+    """Unblock an OpenID Connect identity."""
 
     action: ClassVar[str] = "operator.unblock"
     name: _Name
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: unblocking creates another operator."""
+        """Return True: this creates an operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:

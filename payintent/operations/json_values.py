@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -12,6 +12,8 @@ import msgspec
 from payintent.domain.price import format_rate
 from payintent.evm.hex_values import to_hex
 from payintent.json_format import format_timestamp
+
+T = TypeVar("T")
 
 
 def to_json_value(value: object) -> Any:
@@ -39,6 +41,14 @@ def _text(value: date | Decimal | UUID) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value)
     return format_rate(value) if isinstance(value, Decimal) else str(value)
+
+
+def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
+    """Build a `record_type` from the equally named fields of `record`, and from `values`."""
+    is_struct = issubclass(record_type, msgspec.Struct)
+    target_fields = msgspec.structs.fields(record_type) if is_struct else fields(record_type)
+    names = [field.name for field in target_fields if field.name not in values]
+    return record_type(**{name: getattr(record, name) for name in names}, **values)
 
 
 def to_hex_or_none(value: bytes | None) -> str | None:

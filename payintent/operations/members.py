@@ -81,7 +81,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
             ),
             "the link is mailed to this address"
             if context.settings.sends_mail
-            else "the link is shown to the approver, who passes it on",
+            else "the link is shown to the approver, to be passed on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -169,7 +169,7 @@ def link_digest(context: OperationContext, token: str) -> bytes:
 async def hand_over_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Mail a new link, or return it to be shown once. No other function reveals links."""
+    """Mail a new link, or return it to be shown once. Links leave the service only here."""
     link: str | None = f"{context.settings.portal_address}/link/{token}"
     if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)

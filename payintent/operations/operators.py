@@ -1,4 +1,4 @@
-"""Operator tokens. Each belongs to one person, has a role, and expires."""
+"""Operator tokens: each belongs to a single person, has a role, and expires."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -47,12 +47,12 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
 
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
-    name: Annotated[str, argument("The person's name. It cannot be reused for another token.")]
+    name: Annotated[str, argument("The person's name. It cannot be used again.")]
     role: Annotated[Role, option("The role of the operator.")] = Role.VIEWER
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: a token creates another operator."""
+        """Return True: a token creates an operator."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -61,7 +61,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
                 f"for {self.days} days"
             ),
-            "the token is shown to the approver, who passes it on",
+            "the token is shown to the approver, to be passed on",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -90,7 +90,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_first(self, tx: Tx) -> None:
-        """Let a terminal without a token issue two tokens, whose holders can approve each other."""
+        """Let a terminal without a token issue the first two, so that their holders can approve."""
         await operator_tokens.hold(tx)
         if await operator_tokens.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
@@ -121,13 +121,10 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
         await _require_token(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = await operator_tokens.lock(tx, self.public_id)
-        if token is None:
-            raise _not_found(self.public_id)
+        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
         if not token.role.includes(self.role) and not context.is_agreed:
             raise ConflictError("the role was changed just now; try again")
-        await operator_tokens.set_role(tx, self.public_id, self.role)
-        return await _get_changed(tx, self.public_id)
+        return await operator_tokens.set_role(tx, self.public_id, self.role)
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
@@ -138,7 +135,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True: extending a token is equivalent to issuing one."""
+        """Return True: an extension is equivalent to a new token."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -152,12 +149,9 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
         _check_live(await _require_token(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = await operator_tokens.lock(tx, self.public_id)
-        if token is None:
-            raise _not_found(self.public_id)
+        token = _require(await operator_tokens.lock(tx, self.public_id), self.public_id)
         _check_live(token)
-        await operator_tokens.extend(tx, self.public_id, self.days)
-        return await _get_changed(tx, self.public_id)
+        return await operator_tokens.extend(tx, self.public_id, self.days)
 
 
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
@@ -200,10 +194,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = await operator_tokens.revoke(tx, self.public_id)
-        if token is None:
-            raise _not_found(self.public_id)
-        return token
+        return _require(await operator_tokens.revoke(tx, self.public_id), self.public_id)
 
 
 def _check_name(name: str) -> None:
@@ -226,20 +217,13 @@ def _check_live(token: OperatorTokenRecord) -> None:
 
 
 async def _require_token(context: OperationContext, public_id: str) -> OperatorTokenRecord:
-    token = await operator_tokens.get(context.database, public_id)
+    return _require(await operator_tokens.get(context.database, public_id), public_id)
+
+
+def _require(token: OperatorTokenRecord | None, public_id: str) -> OperatorTokenRecord:
     if token is None:
-        raise _not_found(public_id)
+        raise NotFoundError(f"no operator token {quote_input(public_id)}")
     return token
-
-
-async def _get_changed(tx: Tx, public_id: str) -> OperatorTokenRecord:
-    token = await operator_tokens.get(tx, public_id)
-    assert token is not None  # noqa: S101 - tokens are never deleted
-    return token
-
-
-def _not_found(public_id: str) -> RefusedError:
-    return NotFoundError(f"no operator token {quote_input(public_id)}")
 
 
 def _name_in_use(name: str) -> RefusedError:

@@ -9,11 +9,11 @@ from payintent.domain.errors import BadRequestError, NotFoundError
 from payintent.domain.gateway import PROVIDER_NAME, PROVIDER_NAME_FORM
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import argument, option
+from payintent.operations.json_values import copy_fields
 from payintent.operations.validation import LISTED_MAX, check_list_limit, quote_input
 from payintent.storage import accounts, gateway_calls, gateway_outages
 from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
-from payintent.storage.gateway_calls import FailedGatewayCall
 from payintent.storage.gateway_outages import GatewayOutage
 
 _Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
@@ -64,20 +64,14 @@ class ListGatewayErrors(ReadOperation[list[GatewayErrorView]], frozen=True, kw_o
     async def read(self, context: OperationContext) -> list[GatewayErrorView]:
         check_list_limit(self.limit)
         errors = await gateway_calls.list_errors(context.database, self.account_id, self.limit)
-        return list(map(_view, errors))
-
-
-def _view(error: FailedGatewayCall) -> GatewayErrorView:
-    return GatewayErrorView(
-        at=error.at,
-        account_id=error.account_id,
-        provider=error.provider,
-        request=error.request,
-        payment_id=error.payment_id and ids.format_id(ids.PAYMENT, error.payment_id),
-        outcome=error.outcome,
-        detail=error.detail,
-        duration_ms=error.duration_ms,
-    )
+        return [
+            copy_fields(
+                GatewayErrorView,
+                error,
+                payment_id=error.payment_id and ids.format_id(ids.PAYMENT, error.payment_id),
+            )
+            for error in errors
+        ]
 
 
 class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):

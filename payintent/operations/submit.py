@@ -86,7 +86,7 @@ async def foresee(
 
 
 async def run_operation(context: OperationContext, operation: AnyOperation[R], actor: Actor) -> R:
-    """Run an operation that needs no approval; raise `CONFLICT` if it needs one."""
+    """Run an operation without approval; raise `CONFLICT` if it needs approval."""
     if (
         isinstance(operation, ChangeOperation)
         and actor.role is not None
@@ -108,7 +108,7 @@ async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> 
 async def _run_batches(
     context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
 ) -> R:
-    """Run all batches, with a progress display if there is more than one."""
+    """Run all batches, with a progress display if there are several."""
     display: AbstractContextManager[Callable[[int], None]] = nullcontext(lambda _: None)
     if show_progress is not None:
         total = await operation.total(context)

@@ -90,7 +90,7 @@ class BuyerCalls:
         self._recent_use = RecentUse(decay_s, monotonic)
 
     async def allow(self, call: BuyerCall) -> bool:
-        """Spend one call; False if the bucket is too empty for this merchant and checkout."""
+        """Spend a call; False if the bucket is too empty for this merchant and checkout."""
         if self._limit is None or call.provider in self._local:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
@@ -108,7 +108,7 @@ class BuyerCalls:
 
     @asynccontextmanager
     async def enter(self, call: BuyerCall) -> "AsyncGenerator[None]":
-        """Spend one call, and count the caller as waiting inside the block.
+        """Spend a call, and count the caller as waiting inside the block.
 
         Raises `RATE_LIMITED` if the bucket is too empty, or too many buyers of the account or of
         the merchant are waiting.

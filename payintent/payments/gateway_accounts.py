@@ -82,7 +82,7 @@ class GatewayAccounts:
         return capabilities.layouts if capabilities else ()
 
     async def unavailable(self) -> frozenset[int]:
-        """Return the accounts whose circuit breaker is open for new sessions."""
+        """Return the accounts with an open circuit breaker for sessions."""
         return frozenset(
             account_id
             for account_id, channel in await self.health.unavailable_channels()
@@ -141,7 +141,7 @@ class GatewayAccounts:
         return await connection.gateway.check_account(account)
 
     def mistaken_mode(self, account: GatewayAccount) -> str | None:
-        """Say what is wrong where an account moves money and should not, or the reverse."""
+        """Describe the error if test credentials are in a live account, or the reverse."""
         gateway = self.gateway(account.provider)
         return gateway.capabilities.mistaken_mode(account) if gateway else None
 

@@ -21,8 +21,8 @@ from payintent.ttl_cache import TtlCache
 _log = get_logger("health")
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
-#: An answer is too slow after `SLOW_S` if `CROWD` other callers wait for the same account, because
-#: callers pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
+#: An answer is too slow after `SLOW_S` if `CROWD` callers wait for the same account, because
+#: they pile up. A slow gateway with few callers still works, up to `SLOW_ALONE_S`: by then most
 #: buyers have left.
 SLOW_S = 3.0
 CROWD = 16
@@ -68,14 +68,16 @@ class GatewayHealth:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._channels: TtlCache[_OpenCircuits] = TtlCache(self._read, {}, _CACHED_S, monotonic)
+        self._channels: TtlCache[_OpenCircuits] = TtlCache(
+            self._load_channels, {}, _CACHED_S, monotonic
+        )
 
     async def unavailable_channels(self) -> frozenset[_Key]:
-        """Return the channels with an open circuit; the result is up to one second old."""
+        """Return the channels with an open circuit, up to a second old."""
         return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
 
     async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
-        """Return True if a request may be made now; during an outage, one probe at a time."""
+        """Return True if a request may be made now; during an outage, a single probe at a time."""
         is_open = (await self._channels.get()).get((account_id, channel))
         if is_open is None:
             return True
@@ -90,9 +92,9 @@ class GatewayHealth:
     ) -> None:
         """Count an answer or its absence; throttling and neutral outcomes are not counted.
 
-        An authentic answer counts as success even if it is inconclusive. Otherwise buyers who
-        cancel could open the circuit. `slow_s` is the duration of an answer that came too late
-        (`is_too_slow`), which counts as a failure.
+        An authentic answer counts as success even if it is inconclusive: buyers can cancel, and
+        must not be able to open the circuit. `slow_s` is the duration of an answer that came too
+        late (`is_too_slow`), which counts as a failure.
         """
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.neutral:
@@ -132,7 +134,7 @@ class GatewayHealth:
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
 
-    async def _read(self, previous: _OpenCircuits) -> _OpenCircuits:
+    async def _load_channels(self, previous: _OpenCircuits) -> _OpenCircuits:
         del previous
         return await _read_channels(self._database)
 

@@ -94,14 +94,14 @@ async def update(tx: Tx, account: AccountRecord) -> None:
 async def get(database: Executor, account_id: int) -> AccountRecord | None:
     """Read an account; None if it does not exist or has no credentials yet."""
     row = await database.row(_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL", account_id)
-    return _account(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     row = await tx.row(
         _ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL FOR NO KEY UPDATE", account_id
     )
-    return _account(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
@@ -115,7 +115,7 @@ async def has_own(database: Executor, merchant_id: int, provider: str) -> bool:
 
 
 async def find_merchant_mode(database: Executor, merchant_id: int) -> bool | None:
-    """Return whether a merchant is a live one; None if the merchant does not exist."""
+    """Return True for a live merchant; None if the merchant does not exist."""
     row = await database.row("SELECT livemode FROM merchant WHERE id = $1", merchant_id)
     return row["livemode"] if row else None
 
@@ -131,13 +131,13 @@ async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[
         """,
         livemode,
     )
-    return [_account(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
 async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
     """List accounts that have credentials, by id."""
     rows = await database.fetch(_ACCOUNT + "WHERE sealed IS NOT NULL ORDER BY id LIMIT $1", limit)
-    return [_account(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
 async def list_providers(database: Executor) -> list[Provider]:
@@ -176,7 +176,7 @@ async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
     return Provider(**row) if row else None
 
 
-def _account(row: Row) -> AccountRecord:
+def _to_record(row: Row) -> AccountRecord:
     values: dict[str, Any] = dict(row)
     if values["countries"] is not None:
         values["countries"] = tuple(values["countries"])

@@ -5,7 +5,7 @@ from payintent.storage.database import Executor
 
 
 async def take(database: Executor, account_id: int, limit: RateLimit, needed: float = 1.0) -> bool:
-    """Take one call from an account's bucket; False if it has fewer than `needed` left.
+    """Take a call from the bucket of an account; False if fewer than `needed` are left.
 
     The bucket is stored as the time at which it will be full, as in `storage/rate_limits.py`.
     """

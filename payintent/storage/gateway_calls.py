@@ -53,7 +53,7 @@ class FailedGatewayCall:
 
 
 async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
-    """Store calls in one statement."""
+    """Store calls with a single statement."""
     await database.fetch(
         """
         INSERT INTO gateway_call
@@ -81,7 +81,7 @@ async def add(database: Executor, calls: Sequence[NewGatewayCall]) -> None:
 async def list_errors(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List the last `limit` errors of one account or of each, newest first."""
+    """List the last `limit` errors of each account, or of `account_id` alone, newest first."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,

@@ -12,7 +12,7 @@ _PROBE_S = 20.0  # longer than any gateway timeout
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """The state of an account's channel whose circuit has opened."""
+    """The state of a channel with an open circuit."""
 
     account_id: int
     channel: str
@@ -101,9 +101,9 @@ class CircuitPauses:
 async def open_circuit(
     database: Executor, account_id: int, channel: str, pauses: CircuitPauses, detail: str
 ) -> bool:
-    """Open a circuit; each pause is twice as long as the one before. `detail` is the last failure.
+    """Open a circuit; each pause is twice as long as the last. `detail` is the last failure.
 
-    False if another process has just opened it.
+    False if a concurrent process has just opened it.
     """
     row = await database.row(
         """
@@ -140,7 +140,7 @@ async def open_circuit(
 
 
 async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
-    """Claim the probe of a channel; False if another process has it, or it is too early."""
+    """Claim the probe of a channel; False if it is claimed already, or it is too early."""
     row = await database.row(
         """
         UPDATE gateway_outage

@@ -8,7 +8,7 @@ from payintent.domain.activation import ActivationStatus
 from payintent.domain.member import SESSION_HOURS, MemberRole
 from payintent.storage.database import Executor, Tx
 
-_SESSIONS_MAX = 10  # of one member, on different devices
+_SESSIONS_MAX = 10  # per member, on different devices
 _ROTATED_AFTER_S = 3_600
 #: Concurrent requests may still carry the previous cookie.
 _PREVIOUS_S = 60
@@ -29,7 +29,7 @@ class MemberSession:
 
 
 async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
-    """Store a session at sign-in, and delete the oldest ones beyond ten."""
+    """Store a session at sign-in, and delete the oldest sessions beyond ten."""
     await tx.fetch("UPDATE member SET last_signed_in_at = clock() WHERE id = $1", member_id)
     await tx.fetch(
         """

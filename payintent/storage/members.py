@@ -115,14 +115,14 @@ async def find_by_email(database: Executor, merchant_id: int, email: str) -> Mem
     row = await database.row(
         _SELECT + "WHERE m.merchant_id = $1 AND lower(m.email) = lower($2)", merchant_id, email
     )
-    return _member(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def list_members(database: Executor, merchant_id: int, limit: int) -> list[MemberRecord]:
     rows = await database.fetch(
         _SELECT + "WHERE m.merchant_id = $1 ORDER BY m.id DESC LIMIT $2", merchant_id, limit
     )
-    return [_member(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
@@ -217,6 +217,6 @@ _PASSKEY = """
 """
 
 
-def _member(row: Row) -> MemberRecord:
+def _to_record(row: Row) -> MemberRecord:
     fields: dict[str, Any] = dict(row) | {"role": MemberRole(row["role"])}
     return MemberRecord(**fields)

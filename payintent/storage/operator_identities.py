@@ -1,4 +1,4 @@
-"""Operators who sign in with OpenID Connect (tables `operator_identity`, `completed_sign_in`).
+"""OpenID Connect identities of operators (tables `operator_identity`, `completed_sign_in`).
 
 An identity is an issuer and a subject. Its name never changes.
 """
@@ -45,6 +45,10 @@ class SignedIn:
     name: str
     role: Role
     role_before: Role | None
+
+
+_COLUMNS = "name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at"
+_SELECT = f"SELECT {_COLUMNS} FROM operator_identity "
 
 
 async def complete(tx: Tx, digest: bytes, valid_s: int) -> bool:
@@ -126,56 +130,48 @@ async def end_role(tx: Tx, issuer: str, subject: str) -> None:
 async def list_identities(database: Executor, limit: int) -> list[OperatorIdentityRecord]:
     """List identities, the latest sign-in first."""
     rows = await database.fetch(_SELECT + "ORDER BY signed_in_at DESC, name LIMIT $1", limit)
-    return [_identity(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
 async def get(database: Executor, name: str) -> OperatorIdentityRecord | None:
     row = await database.row(_SELECT + "WHERE lower(name) = lower($1)", name)
-    return _identity(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
     """Block an identity and end its sessions. A second call keeps the first time."""
     row = await tx.row(
-        """
+        f"""
         WITH blocked AS (
             UPDATE operator_identity
             SET blocked_at = coalesce(blocked_at, clock())
             WHERE lower(name) = lower($1)
-            RETURNING id, name, role, issuer, subject, created_at, signed_in_at, expires_at,
-                blocked_at
+            RETURNING id, {_COLUMNS}
         ), ended AS (
             UPDATE console_session
             SET revoked_at = clock()
             WHERE identity_id IN (SELECT id FROM blocked) AND revoked_at IS NULL
         )
-        SELECT name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at
-        FROM blocked
+        SELECT {_COLUMNS} FROM blocked
         """,
         name,
     )
-    return _identity(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def unblock(tx: Tx, name: str) -> OperatorIdentityRecord | None:
     row = await tx.row(
-        """
+        f"""
         UPDATE operator_identity
         SET blocked_at = NULL
         WHERE lower(name) = lower($1)
-        RETURNING name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at
+        RETURNING {_COLUMNS}
         """,
         name,
     )
-    return _identity(row) if row else None
+    return _to_record(row) if row else None
 
 
-_SELECT = """
-    SELECT name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at
-    FROM operator_identity
-"""
-
-
-def _identity(row: Row) -> OperatorIdentityRecord:
+def _to_record(row: Row) -> OperatorIdentityRecord:
     fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
     return OperatorIdentityRecord(**fields)

@@ -38,6 +38,10 @@ class NewToken:
     digest: bytes = field(repr=False)
 
 
+_COLUMNS = "public_id, name, role, created_at, expires_at, last_used_at, revoked_at"
+_SELECT = f"SELECT {_COLUMNS} FROM operator_token "
+
+
 async def add(tx: Tx, new: NewToken) -> datetime | None:
     """Store a new token and return its expiry; None if the name is or was in use."""
     row = await tx.row(
@@ -134,40 +138,49 @@ async def is_taken(database: Executor, name: str) -> bool:
 
 async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
     row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
-    return _token(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
     row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
-    return _token(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def get(database: Executor, public_id: str) -> OperatorTokenRecord | None:
     row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
-    return _token(row) if row else None
+    return _to_record(row) if row else None
 
 
 async def list_tokens(database: Executor, limit: int) -> list[OperatorTokenRecord]:
     """List tokens, newest first."""
     rows = await database.fetch(_SELECT + "ORDER BY created_at DESC, public_id LIMIT $1", limit)
-    return [_token(row) for row in rows]
+    return [_to_record(row) for row in rows]
 
 
-async def set_role(tx: Tx, public_id: str, role: Role) -> None:
-    await tx.fetch("UPDATE operator_token SET role = $2 WHERE public_id = $1", public_id, role)
+async def set_role(tx: Tx, public_id: str, role: Role) -> OperatorTokenRecord:
+    row = await tx.row(
+        f"UPDATE operator_token SET role = $2 WHERE public_id = $1 RETURNING {_COLUMNS}",
+        public_id,
+        role,
+    )
+    assert row is not None  # noqa: S101 - the token is locked
+    return _to_record(row)
 
 
-async def extend(tx: Tx, public_id: str, days: int) -> None:
+async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
     """Let a locked token expire `days` days from now."""
-    await tx.fetch(
-        """
+    row = await tx.row(
+        f"""
         UPDATE operator_token
         SET expires_at = clock() + make_interval(days => $2)
         WHERE public_id = $1
+        RETURNING {_COLUMNS}
         """,
         public_id,
         days,
     )
+    assert row is not None  # noqa: S101 - the token is locked
+    return _to_record(row)
 
 
 async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
@@ -183,23 +196,17 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
     """Revoke a token permanently. A second call keeps the first time."""
     row = await tx.row(
-        """
+        f"""
         UPDATE operator_token
         SET revoked_at = coalesce(revoked_at, clock())
         WHERE public_id = $1
-        RETURNING public_id, name, role, created_at, expires_at, last_used_at, revoked_at
+        RETURNING {_COLUMNS}
         """,
         public_id,
     )
-    return _token(row) if row else None
+    return _to_record(row) if row else None
 
 
-_SELECT = """
-    SELECT public_id, name, role, created_at, expires_at, last_used_at, revoked_at
-    FROM operator_token
-"""
-
-
-def _token(row: Row) -> OperatorTokenRecord:
+def _to_record(row: Row) -> OperatorTokenRecord:
     fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
     return OperatorTokenRecord(**fields)

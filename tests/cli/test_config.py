@@ -87,7 +87,9 @@ def test_an_operator_applies_with_a_token_and_approvals(run: Run, file: Path) ->
     head, *rest = applied.out.splitlines()
     assert head == "~ tokens ethereum USDT: decimals 6 → 7 [needs approval]"
     approval_id = rest[-1].split()[-4]
-    assert rest[-1] == (f"needs approval by another operator: {approval_id} (tokens ethereum USDT)")
+    assert rest[-1] == (
+        f"needs approval by a second operator: {approval_id} (tokens ethereum USDT)"
+    )
     [left] = run("config", "diff", file, **ada).out.splitlines()[:-1]
     assert left == f"~ tokens ethereum USDT: decimals 6 → 7 [waits for approval: {approval_id}]"
     assert run("approval", "approve", approval_id, "--why", "agreed", **alan).status == 0

@@ -194,7 +194,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.add-contract", {"deployed_block": -1}, _BAD, "deployed_block must be the number"),
     ("chain.add-contract", {"deployed_block": 2**63}, _BAD, "deployed_block must be the number"),
     ("chain.add-contract", {"name": "x" * 101}, _BAD, "name must have 1 to 100"),
-    ("chain.add-contract", {"chain": "bsc"}, _CONFLICT, "0xfb.* on bsc is already one"),
+    ("chain.add-contract", {"chain": "bsc"}, _CONFLICT, "0xfb.* on bsc is already a"),
     ("chain.retire-contract", {"account_id": 1}, _UNKNOWN, "no contract has account 1"),
     ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "no contract of ours is on ethereum"),
     ("chain.resume", {"block": -1}, _BAD, "block must be the number of a block"),

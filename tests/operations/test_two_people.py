@@ -406,7 +406,7 @@ async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stag
             **{**stage.fields("chain.add-contract"), "chain": "bsc"}
         ),
         ADA,
-        "is already one of our contracts",
+        "is already a contract of ours",
     )
     assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
 

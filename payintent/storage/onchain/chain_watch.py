@@ -67,7 +67,7 @@ class ChainWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranded:
-    """A payment past its deadline whose chain has not been watched for a long time."""
+    """A payment past its deadline on a chain that has not been watched for a long time."""
 
     session_id: UUID
     payment_id: UUID

@@ -32,7 +32,7 @@ class ChainRecord:
     wallet_symbol: str
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
-    refunders: Sequence[bytes]  # addresses that have sent refunds; the last one is current
+    refunders: Sequence[bytes]  # senders of refunds; the last is current
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
     auto_refund_gas: int  # per day, UTC
     updated_at: datetime
@@ -117,7 +117,7 @@ async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
-    """Lock a chain before it or one of its tokens is changed; payments are not blocked."""
+    """Lock a chain before it or a token of it is changed; payments are not blocked."""
     row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
     return ChainRecord(**row) if row else None
 
@@ -129,7 +129,7 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
         slug,
         _TOKENS_MAX,
     )
-    return [_token(row) for row in rows]
+    return [_to_token(row) for row in rows]
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
@@ -146,7 +146,7 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
         """,
         session_id,
     )
-    return _token(row) if row else None
+    return _to_token(row) if row else None
 
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
@@ -382,7 +382,7 @@ async def is_busy(database: Executor, slug: str) -> bool:
     return row is not None
 
 
-def _token(row: Row) -> TokenRecord:
+def _to_token(row: Row) -> TokenRecord:
     values = dict(row)
     values["minimum"] = int(row["minimum"])
     return TokenRecord(**values)
