@@ -1,4 +1,4 @@
-"""What is read from an EVM chain, and the port through which it is read; nothing of payments."""
+"""The port to EVM chains and the values that it returns; it knows nothing of payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from payintent.domain.errors import ChainUnavailableError
 
 
 class EndpointBehindError(ChainUnavailableError):
-    """An endpoint lacks a block that was requested; another may have it, or this one later."""
+    """An endpoint does not have the requested block yet."""
 
 
 class BlockRangeTooLargeError(ChainUnavailableError):
-    """An endpoint refuses to search so many blocks at once; `span` is smaller now, so retry."""
+    """An endpoint refuses to search this many blocks; retry with the reduced `span`."""
 
 
 class CallRevertedError(Exception):
-    """A call was reverted; `reason` is the contract's own text, "" where it gave none."""
+    """A call was reverted; `reason` is the contract's text, or "" if there is none."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason or "reverted without a reason")
@@ -27,7 +27,7 @@ class CallRevertedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block's header; hashes have 32 bytes."""
+    """A block header; hashes have 32 bytes."""
 
     number: int
     hash: bytes
@@ -46,8 +46,8 @@ class ChainHeads:
 class PaidLog:
     """A `Paid` log of a gateway contract, identified by (tx_hash, log_index).
 
-    Addresses have 20 bytes, the uuid 16; the native coin is the token of twenty zero bytes, and
-    the amount is in the token's smallest unit.
+    Addresses have 20 bytes and `uuid` has 16. Twenty zero bytes as the token mean the native
+    coin. The amount is in the token's smallest unit.
     """
 
     contract: bytes
@@ -67,7 +67,7 @@ class PaidLog:
 
 @dataclass(frozen=True, slots=True)
 class RefundedLog:
-    """A `Refunded` log of a gateway contract; identity and units as of `PaidLog`."""
+    """A `Refunded` log of a gateway contract; identity and units are as in `PaidLog`."""
 
     contract: bytes
     uuid: bytes
@@ -89,15 +89,14 @@ ContractLog = PaidLog | RefundedLog
 
 
 def log_position(log: ContractLog) -> tuple[int, int]:
-    """Return a log's position on its chain: the block number, then the log index."""
     return log.block_number, log.log_index
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One endpoint's logs of the blocks from `start` to `end`, in the chain's order.
+    """An endpoint's logs of the blocks `start` to `end`, in the chain's order.
 
-    `before` is the earlier block that was requested along with them.
+    `before` is the earlier block that was requested together with the logs.
     """
 
     start: int
@@ -114,9 +113,9 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """The transaction receipt of a mined transaction: status 1 is success, 0 is reverted.
+    """The receipt of a mined transaction: status 1 is success, 0 is reverted.
 
-    The logs are those of any contract that look like ours: callers must compare `contract`.
+    Any contract may have emitted the logs: callers must check `contract`.
     """
 
     tx_hash: bytes
@@ -130,7 +129,7 @@ class TransactionReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ChainTransaction:
-    """A transaction, mined or pending; `to` is None where it creates a contract."""
+    """A transaction, mined or pending; `to` is None if it creates a contract."""
 
     tx_hash: bytes
     to: bytes | None
@@ -143,22 +142,20 @@ class ChainTransaction:
 
 @dataclass(frozen=True, slots=True)
 class BlockId:
-    """A block of one chain, by number and hash."""
-
     number: int
     hash: bytes
 
 
 class Unanswered(Enum):
-    """Why an endpoint leaves out one part of its answer while it answers the others."""
+    """The reason why a batch answer lacks an item."""
 
-    BEHIND = "behind"  # it lacks the block
-    REFUSED = "refused"  # it refuses, or its answer is larger than we read
+    BEHIND = "behind"  # the endpoint does not have the block yet
+    REFUSED = "refused"  # the endpoint refuses, or its answer exceeds our size limit
 
 
 @dataclass(frozen=True, slots=True)
 class PayCall:
-    """The arguments of a call of `pay`; the deadline in Unix seconds."""
+    """The arguments of a `pay` call; `deadline` is in Unix seconds."""
 
     uuid: bytes
     token: bytes
@@ -167,21 +164,21 @@ class PayCall:
 
 
 class ChainReader(Protocol):
-    """Reads one chain through several endpoints; each method except `heads` asks the named one.
+    """Reads a chain through several endpoints; all methods but `heads` query the given endpoint.
 
-    All raise `ChainUnavailableError` where that endpoint gives no usable answer. An endpoint that
-    failed is not contacted for a while: until then they raise `ChainUnavailableError` at once.
+    Methods raise `ChainUnavailableError` if the endpoint returns no usable answer, or at once
+    while the endpoint backs off after a failure.
     """
 
     @property
     def names(self) -> tuple[str, ...]: ...
 
     def span(self, endpoint: str) -> int:
-        """Return how many blocks this endpoint can be asked for at once, at least 1."""
+        """Return the maximum number of blocks per search, at least 1."""
         ...
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once, omit those that fail (all: `ChainUnavailableError`)."""
+        """Query all endpoints at once; raise `ChainUnavailableError` only if all of them fail."""
         ...
 
     async def chunk(
@@ -189,16 +186,16 @@ class ChainReader(Protocol):
     ) -> LogBatch:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
-        Raises `EndpointBehindError` where the endpoint lacks `end` or `before`, and
-        `BlockRangeTooLargeError` where it refuses the search: `span` is smaller then, so that
-        retrying comes to an end.
+        Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
+        `BlockRangeTooLargeError` if the endpoint refuses the search; `span` is then reduced, so
+        a retry loop terminates.
         """
         ...
 
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
-        """Read transaction receipts, in the order of the hashes; None where none is mined."""
+        """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
         ...
 
     async def block_logs(
@@ -206,14 +203,14 @@ class ChainReader(Protocol):
     ) -> list[list[ContractLog] | Unanswered]:
         """Read all logs of these contracts in each block, in the order of the blocks.
 
-        A block whose hash is not the endpoint's own at that number has no logs.
+        A block that is not on the endpoint's chain has no logs.
         """
         ...
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
-        """Read transactions, in the order of the hashes; None where the endpoint has none."""
+        """Read transactions, in the order of the hashes; None for an unknown transaction."""
         ...
 
     async def call(
@@ -232,5 +229,5 @@ class ChainReader(Protocol):
     async def coins(self, endpoint: str, address: bytes, block: int) -> int: ...
 
     async def block(self, endpoint: str, number: int) -> Block | None:
-        """Read a block's header; None where the endpoint has no block of this number."""
+        """Read a block header; None if the endpoint does not have the block."""
         ...

@@ -1,4 +1,4 @@
-"""The logs of our contracts in single blocks, requested by the block's hash (EIP-234)."""
+"""Request the logs of our contracts in single blocks, by block hash (EIP-234)."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,6 +6,7 @@ import msgspec
 
 from payintent.domain.evm import BlockId, ContractLog, Unanswered
 from payintent.evm.event_logs import PAID, REFUNDED, read_logs
+from payintent.evm.hex_values import to_hex
 from payintent.evm.rpc import RpcAnswer, RpcAnswerError, RpcCall, RpcErrorAnswer, RpcFault
 from payintent.evm.rpc_answers import read_block
 
@@ -13,13 +14,13 @@ _CALLS_PER_BLOCK = 2
 
 
 def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
-    """Build the calls for each block's header by its number, and for its logs by its hash."""
+    """Build two calls per block: its header by number, and its logs by hash."""
     calls: list[RpcCall] = []
     for block in blocks:
         search = {
-            "blockHash": f"0x{block.hash.hex()}",
-            "address": sorted(f"0x{address.hex()}" for address in contracts),
-            "topics": [[f"0x{PAID.hex()}", f"0x{REFUNDED.hex()}"]],
+            "blockHash": to_hex(block.hash),
+            "address": sorted(map(to_hex, contracts)),
+            "topics": [[to_hex(PAID), to_hex(REFUNDED)]],
         }
         calls.append(RpcCall("eth_getBlockByNumber", [hex(block.number), False]))
         calls.append(RpcCall("eth_getLogs", [search]))
@@ -29,14 +30,14 @@ def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> li
 def read_block_logs(
     blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[RpcAnswer]
 ) -> list[list[ContractLog] | Unanswered]:
-    """Read the answers to these calls; a refusal concerns its own block alone."""
+    """Decode the answers to `block_log_calls`; an error answer affects only its own block."""
     return [
-        _read_one(block, contracts, answers[at], answers[at + 1])
+        _decode_block_logs(block, contracts, answers[at], answers[at + 1])
         for block, at in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
     ]
 
 
-def _read_one(
+def _decode_block_logs(
     block: BlockId, contracts: Collection[bytes], head_answer: RpcAnswer, logs_answer: RpcAnswer
 ) -> list[ContractLog] | Unanswered:
     if isinstance(head_answer, RpcErrorAnswer):
@@ -51,7 +52,7 @@ def _read_one(
     try:
         paid, refunded = read_logs(logs_answer, contracts, block.number, block.number)
     except msgspec.MsgspecError:
-        raise  # not a list of logs at all
+        raise  # not a list of logs
     except ValueError:
         raise RpcAnswerError(RpcFault.LOGS) from None
     logs: list[ContractLog] = [*paid, *refunded]

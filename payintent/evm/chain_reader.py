@@ -1,4 +1,4 @@
-"""Reads one chain through all its endpoints: newest blocks, ranges of logs, receipts, calls."""
+"""Read a chain through its endpoints: chain heads, logs by block range, receipts, calls."""
 
 import asyncio
 import time
@@ -51,28 +51,27 @@ if TYPE_CHECKING:
     import ssl
 
     import aiohttp
-    import msgspec
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
-SPAN_GROWTH = 8  # an eighth of itself, 12.5 %, at each success
-HEADS_TIMEOUT_S = 4.0  # at most: all callers wait for the slowest
+SPAN_GROWTH = 8  # each success adds an eighth, 12.5 %
+HEADS_TIMEOUT_S = 4.0  # upper limit, because all callers wait for the slowest endpoint
 
-_Read = TypeVar("_Read")
+_Result = TypeVar("_Result")
 _LIMITS = RpcLimits()
 
 
 class Finality(StrEnum):
-    FINALIZED = "finalized"  # the node says so
-    CONFIRMATIONS = "confirmations"  # so many blocks follow it
+    FINALIZED = "finalized"  # by the node's `finalized` tag
+    CONFIRMATIONS = "confirmations"  # by the number of later blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """What is known of a chain beforehand; without a genesis hash any genesis is accepted.
+    """The configuration of a chain; without a genesis hash any genesis block is accepted.
 
-    `instant_finality` is for chains whose blocks are final as they appear: without it, a node
-    whose latest block is finalized is not believed.
+    `instant_finality` is for chains with immediately final blocks. Without it, an answer that
+    reports the latest block as finalized is rejected.
     """
 
     network_id: int
@@ -81,16 +80,16 @@ class ReaderConfig:
     confirmations: int = 0
     instant_finality: bool = False
     limits: RpcLimits = _LIMITS
-    tls: "ssl.SSLContext | None" = field(default=None, repr=False)  # None: the system's trust
+    tls: "ssl.SSLContext | None" = field(default=None, repr=False)  # None: the system's CAs
 
     def __post_init__(self) -> None:
         by_count = self.finality is Finality.CONFIRMATIONS
         if by_count and self.confirmations < 1 and not self.instant_finality:
-            raise ValueError("finality by confirmations needs at least one")
+            raise ValueError("finality by confirmations needs at least one confirmation")
 
 
 class RpcChainReader(ChainReader):
-    """The `ChainReader` of one chain; its connections open with the first request."""
+    """The `ChainReader` of a chain; it connects on the first request."""
 
     def __init__(
         self, name: str, urls: Sequence[str], config: ReaderConfig, clock: Callable[[], float]
@@ -100,7 +99,7 @@ class RpcChainReader(ChainReader):
         self._session: aiohttp.ClientSession | None = None
         self._endpoints = {
             endpoint: RpcEndpoint(
-                name, endpoint, url, limits=config.limits, session=self._open, clock=clock
+                name, endpoint, url, limits=config.limits, session=self._http_session, clock=clock
             )
             for number, url in enumerate(urls, 1)
             if (endpoint := f"{name}-{number}")
@@ -109,11 +108,10 @@ class RpcChainReader(ChainReader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.fails)
+        ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.failures)
         return tuple(endpoint.name for endpoint in ordered)
 
     def span(self, endpoint: str) -> int:
-        """Return how many blocks this endpoint can be asked for at once, at least 1."""
         return self._spans[endpoint]
 
     async def close(self) -> None:
@@ -123,13 +121,13 @@ class RpcChainReader(ChainReader):
 
     async def heads(self) -> list[ChainHeads]:
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
-        found = [head for head in answers if head is not None]
-        if not found:
-            raise ChainUnavailableError("no endpoint gives a usable answer")
-        return found
+        heads = [head for head in answers if head is not None]
+        if not heads:
+            raise ChainUnavailableError("no endpoint returns a usable answer")
+        return heads
 
     async def heads_of(self, endpoint: str) -> ChainHeads:
-        """Ask one endpoint (`ChainUnavailableError`, whose text says what is wrong with it)."""
+        """Query an endpoint; the message of a `ChainUnavailableError` states the fault."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
         return await self._heads_by_count(endpoint)
@@ -137,44 +135,44 @@ class RpcChainReader(ChainReader):
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> LogBatch:
-        if not contracts or not 0 <= start <= end:  # to a node no contracts means all contracts
+        if not contracts or not 0 <= start <= end:  # nodes treat an empty list as all contracts
             raise ValueError("a search needs contracts and blocks")
         search = LogSearch(start, end, frozenset(contracts), before)
-        found = await self._ask(endpoint, search.calls(), search.read)
-        if found.end is None or (before is not None and found.before is None):
+        answer = await self._request(endpoint, search.calls(), search.read)
+        if answer.end is None or (before is not None and answer.before is None):
             raise EndpointBehindError(
-                f"{endpoint} lacks block {end if found.end is None else before}"
+                f"{endpoint} lacks block {end if answer.end is None else before}"
             )
-        if found.logs is None:
-            raise self._narrowed(endpoint, end - start + 1)
-        self._widen(endpoint, end - start + 1)
-        logs, refunds = found.logs
-        return LogBatch(start, found.end, found.before, logs, refunds, endpoint)
+        if answer.logs is None:
+            raise self._narrow_span(endpoint, end - start + 1)
+        self._widen_span(endpoint, end - start + 1)
+        logs, refunds = answer.logs
+        return LogBatch(start, answer.end, answer.before, logs, refunds, endpoint)
 
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
         calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
-        return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
+        return await self._request(endpoint, calls, partial(_read_receipts, tx_hashes))
 
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
     ) -> list[list[ContractLog] | Unanswered]:
         """Read all logs of these contracts in each block (EIP-234), in the order of the blocks.
 
-        Whatever else a block holds, the answer is no larger than what our contracts wrote. A node
-        may know blocks that are not on its chain: so its own block of that number is read too.
+        The answer contains only our contracts' logs, however large the block is. A node may know
+        blocks that are not on its chain, so the node's own block of each number is read too.
         """
         calls = block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
-        return await self._ask(endpoint, calls, read) if calls else []
+        return await self._request(endpoint, calls, read) if calls else []
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
-        """Read transactions, in the order asked for; anybody may have made one of them large."""
+        """Read transactions; anyone can send a transaction that is too large to read."""
         calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
-        return await self._ask(endpoint, calls, partial(_read_transactions, tx_hashes))
+        return await self._request(endpoint, calls, partial(_read_transactions, tx_hashes))
 
     async def call(
         self,
@@ -186,55 +184,53 @@ class RpcChainReader(ChainReader):
         sender: bytes | None = None,
         value: int = 0,
     ) -> bytes:
-        """Call a contract without a transaction, and give what it returns (Reverted)."""
         transaction = {"to": to_hex(to), "data": to_hex(data), "value": hex(value)}
         if sender is not None:
             transaction["from"] = to_hex(sender)
-        at = hex(block) if isinstance(block, int) else block
-        result_or_revert = await self._ask(
-            endpoint, [RpcCall("eth_call", [transaction, at])], _read_call
+        tag = hex(block) if isinstance(block, int) else block
+        answer = await self._request(
+            endpoint, [RpcCall("eth_call", [transaction, tag])], _read_call
         )
-        if isinstance(result_or_revert, CallRevertedError):
-            raise result_or_revert
-        if isinstance(result_or_revert, RpcErrorAnswer):
-            # Does not count as a failure of the endpoint: an outside caller may have chosen the
-            # request.
+        if isinstance(answer, CallRevertedError):
+            raise answer
+        if isinstance(answer, RpcErrorAnswer):
+            # Not a failure of the endpoint: an external caller may have chosen the request.
             self._endpoints[endpoint].count(RpcFault.REFUSED)
             raise ChainUnavailableError(f"{endpoint} refuses a call")
-        return result_or_revert
+        return answer
 
     async def coins(self, endpoint: str, address: bytes, block: int) -> int:
         calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
-        found = await self._ask(endpoint, calls, _read_coins)
-        if found is None:
-            raise ChainUnavailableError(f"{endpoint} does not tell the coins of block {block}")
-        return found
+        coins = await self._request(endpoint, calls, _read_coins)
+        if coins is None:
+            raise ChainUnavailableError(f"{endpoint} does not return the balance at block {block}")
+        return coins
 
     async def code(self, endpoint: str, address: bytes) -> bytes:
-        """Read the code of an account as of the latest block; empty where it has none."""
+        """Read an account's code at the latest block; empty if it is not a contract."""
         calls = [RpcCall("eth_getCode", [to_hex(address), "latest"])]
-        return await self._ask(endpoint, calls, _read_code)
+        return await self._request(endpoint, calls, lambda answers: read_bytes(result(answers[0])))
 
     async def block(self, endpoint: str, number: int) -> Block | None:
         read = partial(_read_block_at, number=number)
-        return await self._ask(endpoint, [block_call(number)], read)
+        return await self._request(endpoint, [block_call(number)], read)
 
-    async def _ask(
+    async def _request(
         self,
         endpoint: str,
         calls: Sequence[RpcCall],
-        read: Callable[[list[RpcAnswer]], _Read],
+        read: Callable[[list[RpcAnswer]], _Result],
         timeout_s: float | None = None,
-    ) -> _Read:
-        """Ask an endpoint; before its first answer, and after a failure, check its identity."""
-        chosen = self._endpoints[endpoint]
-        if not chosen.identified:
-            who = [RpcCall("eth_chainId", []), block_call(0)]
-            await chosen.ask(who, self._identify, timeout_s)
-            chosen.identified = True
-        return await chosen.ask(calls, read, timeout_s)
+    ) -> _Result:
+        """Query an endpoint; check its identity first if it is new or has just failed."""
+        rpc = self._endpoints[endpoint]
+        if not rpc.is_identified:
+            identity = [RpcCall("eth_chainId", []), block_call(0)]
+            await rpc.request(identity, self._check_identity, timeout_s)
+            rpc.is_identified = True
+        return await rpc.request(calls, read, timeout_s)
 
-    def _identify(self, answers: list[RpcAnswer]) -> None:
+    def _check_identity(self, answers: list[RpcAnswer]) -> None:
         if read_rpc_number(result(answers[0])) != self._config.network_id:
             raise RpcAnswerError(RpcFault.WRONG_CHAIN)
         genesis_hash = self._config.genesis_hash
@@ -251,18 +247,20 @@ class RpcChainReader(ChainReader):
             return None
 
     async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
-        # The finalized block first: a block that appears in between must not look like a wrong
-        # answer.
+        # Read the finalized block first: a block that appears in between must not make the answer
+        # look wrong.
         calls = [block_call("finalized"), block_call("latest")]
-        final, latest = await self._ask(endpoint, calls, self._read_heads, self._heads_timeout_s)
+        final, latest = await self._request(
+            endpoint, calls, self._read_heads, self._heads_timeout_s
+        )
         return ChainHeads(endpoint, latest, final)
 
     async def _heads_by_count(self, endpoint: str) -> ChainHeads:
         calls = [block_call("latest")]
-        latest = await self._ask(endpoint, calls, _read_latest, self._heads_timeout_s)
+        latest = await self._request(endpoint, calls, _read_latest, self._heads_timeout_s)
         number = max(0, latest.number - self._config.confirmations)
         read = partial(_read_block_at, number=number)
-        final = await self._ask(endpoint, [block_call(number)], read, self._heads_timeout_s)
+        final = await self._request(endpoint, [block_call(number)], read, self._heads_timeout_s)
         if final is None:
             raise EndpointBehindError(f"{endpoint} lacks block {number}")
         return ChainHeads(endpoint, latest, final)
@@ -278,18 +276,18 @@ class RpcChainReader(ChainReader):
             raise RpcAnswerError(RpcFault.FINALITY)
         return final, latest
 
-    def _narrowed(self, endpoint: str, searched: int) -> BlockRangeTooLargeError:
-        """Halve a span, down to one block; for one block a refusal is `RpcAnswerError`."""
-        self._spans[endpoint] = max(1, min(self._spans[endpoint], searched) // 2)
+    def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
+        """Halve the span, down to one block; refusing a single block is an `RpcAnswerError`."""
+        self._spans[endpoint] = max(1, min(self._spans[endpoint], blocks) // 2)
         self._endpoints[endpoint].count(RpcFault.RANGE)
-        return BlockRangeTooLargeError(f"{endpoint} refuses to search {searched} blocks")
+        return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")
 
-    def _widen(self, endpoint: str, searched: int) -> None:
+    def _widen_span(self, endpoint: str, blocks: int) -> None:
         span = self._spans[endpoint]
-        if searched >= span:  # a shorter search proves nothing
+        if blocks >= span:  # a shorter search proves nothing
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
 
-    def _open(self) -> "aiohttp.ClientSession":
+    def _http_session(self) -> "aiohttp.ClientSession":
         if self._session is None:
             self._session = open_http_session(self._config.tls)
         return self._session
@@ -301,7 +299,7 @@ def open_chain_reader(
     config: ReaderConfig,
     clock: Callable[[], float] = time.monotonic,
 ) -> RpcChainReader:
-    """Open a reader of a chain; its endpoints are named `name-1` and so on (ValueError: a URL)."""
+    """Open a chain reader with endpoints `name-1`, `name-2` and so on (ValueError: bad URL)."""
     if not urls:
         raise ValueError(f"{name} has no endpoint")
     return RpcChainReader(name, urls, config, clock)
@@ -317,13 +315,12 @@ def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
     return read_block(result(answers[0]), number)
 
 
-def _read_each(
-    tx_hashes: Sequence[bytes],
-    read: "Callable[[msgspec.Raw, bytes], _Read]",
-    answers: list[RpcAnswer],
-) -> list[_Read]:
+def _read_receipts(
+    tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
+) -> list[TransactionReceipt | None]:
     return [
-        read(result(answer), tx_hash) for answer, tx_hash in zip(answers, tx_hashes, strict=True)
+        read_receipt(result(answer), tx_hash)
+        for answer, tx_hash in zip(answers, tx_hashes, strict=True)
     ]
 
 
@@ -343,11 +340,7 @@ def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcError
     return read_revert(answer) or answer
 
 
-def _read_code(answers: list[RpcAnswer]) -> bytes:
-    return read_bytes(result(answers[0]))
-
-
 def _read_coins(answers: list[RpcAnswer]) -> int | None:
-    # A node that has forgotten the state of a block says so: it is no failure of the endpoint.
+    # A node that has pruned the block's state returns an error; it has not failed.
     [answer] = answers
     return None if isinstance(answer, RpcErrorAnswer) else read_uint256(answer)

@@ -1,4 +1,4 @@
-"""The gateway contract as compiled: its ABI for browsers, its code to compare with."""
+"""The compiled gateway contract: its ABI for browsers, and its code to verify deployments."""
 
 import json
 from collections.abc import Mapping
@@ -11,30 +11,30 @@ from typing import Any
 VERSION = 1
 _PACKED = resources.files("payintent") / "evm" / "compiled"  # in a wheel
 _CHECKOUT = Path(__file__).parents[2] / "contracts"
-#: The versions that payments are taken through, newest first; the file of an older one stays.
+#: The contract versions that accept payments, newest first; keep the files of older versions.
 _SUPPORTED = ("PaymentGateway",)
-_SHOWN = {"pay", "refund", "is_paid", "Paid", "Refunded"}
+_PUBLIC = {"pay", "refund", "is_paid", "Paid", "Refunded"}
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCode:
-    """The code of one version as deployed: the compiled code, then the immutables."""
+    """The deployed code of a contract version: the compiled code, then the immutables."""
 
     compiled: bytes = field(repr=False)
     immutables: Mapping[str, slice]  # byte ranges after the compiled code
 
     def read_immutables(self, code: bytes) -> dict[str, bytes] | None:
-        """Read the immutables of deployed code; None where it is other code than this version's."""
+        """Read the immutables of deployed code; None if it is not this version's code."""
         values = code[len(self.compiled) :]
-        length = max((place.stop for place in self.immutables.values()), default=0)
+        length = max((byte_range.stop for byte_range in self.immutables.values()), default=0)
         if not code.startswith(self.compiled) or len(values) != length:
             return None
-        return {name: values[place] for name, place in self.immutables.items()}
+        return {name: values[byte_range] for name, byte_range in self.immutables.items()}
 
 
 @cache
 def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
-    """Read what was compiled: `abi`, `selectors`, `topics`, byte code; shared, so read-only."""
+    """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
     folder = _PACKED if _PACKED.is_dir() else _CHECKOUT
     return json.loads((folder / f"{name}.json").read_text())
 
@@ -45,23 +45,23 @@ def runtime_codes() -> tuple[RuntimeCode, ...]:
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
-    """Read the immutables of a deployed contract; None where it is no supported version of ours."""
-    found = (version.read_immutables(code) for version in runtime_codes())
-    return next((values for values in found if values is not None), None)
+    """Read the immutables of a deployed contract; None if its code is not a supported version."""
+    matches = (version.read_immutables(code) for version in runtime_codes())
+    return next((values for values in matches if values is not None), None)
 
 
 @cache
 def public_abi() -> tuple[dict[str, Any], ...]:
     """Return the parts of the ABI that payers and refund senders need."""
-    return tuple(entry for entry in compiled_contract()["abi"] if entry.get("name") in _SHOWN)
+    return tuple(entry for entry in compiled_contract()["abi"] if entry.get("name") in _PUBLIC)
 
 
-def _runtime_code(described: dict[str, Any]) -> RuntimeCode:
-    places: dict[str, dict[str, int]] = described["immutables"]
+def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
+    immutables: dict[str, dict[str, int]] = contract["immutables"]
     return RuntimeCode(
-        compiled=bytes.fromhex(described["runtime_bytecode"].removeprefix("0x")),
+        compiled=bytes.fromhex(contract["runtime_bytecode"].removeprefix("0x")),
         immutables={
-            name: slice(place["offset"], place["offset"] + place["length"])
-            for name, place in places.items()
+            name: slice(value["offset"], value["offset"] + value["length"])
+            for name, value in immutables.items()
         },
     )

@@ -1,4 +1,4 @@
-"""The contract's logs, from JSON to values: anything not of their exact shape is refused."""
+"""Decode the contract's logs from JSON; logs of any other shape are rejected."""
 
 from collections.abc import Collection, Iterable
 
@@ -42,36 +42,37 @@ _LOGS = msgspec.json.Decoder(list[LogAnswer])
 def read_logs(
     raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
 ) -> ContractLogs:
-    """Read the answer to a search, in the chain's order; refuse logs that were not requested.
+    """Decode the answer to a log search, in the chain's order.
 
-    The same identity twice and two hashes of one block are refused too: no chain has such logs.
+    Raises ValueError for logs that were not requested, and for contradictory logs:
+    duplicates, or two hashes of the same block.
     """
-    logs, refunds = _read(_LOGS.decode(raw))
-    found = (*logs, *refunds)
+    logs, refunds = _decode_logs(_LOGS.decode(raw))
+    all_logs = (*logs, *refunds)
     hashes: dict[int, bytes] = {}
-    for log in found:
+    for log in all_logs:
         if log.contract not in contracts or not start <= log.block_number <= end:
-            raise ValueError("a log that was not asked for")
+            raise ValueError("a log that was not requested")
         if hashes.setdefault(log.block_number, log.block_hash) != log.block_hash:
-            raise ValueError("two hashes of one block")
-    if len({(log.tx_hash, log.log_index) for log in found}) < len(found):
-        raise ValueError("a log twice")
-    if len({log_position(log) for log in found}) < len(found):
-        raise ValueError("two logs at one place")
+            raise ValueError("two hashes of the same block")
+    if len({(log.tx_hash, log.log_index) for log in all_logs}) < len(all_logs):
+        raise ValueError("a duplicate log")
+    if len({log_position(log) for log in all_logs}) < len(all_logs):
+        raise ValueError("two logs at the same position")
     return logs, refunds
 
 
 def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
-    """Read the logs of a transaction that have the shape of ours, and skip all others.
+    """Decode the logs of a transaction that have our events' shape, and skip the rest.
 
-    Any contract can write a log that only begins like ours, in the same transaction; it must not
+    Any contract can emit a log in the same transaction that resembles ours; such a log must not
     make the receipt unreadable.
     """
-    return _read(answer for answer in answers if _has_our_shape(answer))
+    return _decode_logs(answer for answer in answers if _has_our_shape(answer))
 
 
 def read_paid(log: LogAnswer) -> PaidLog:
-    """Decode a `Paid` log; ValueError where it has another shape."""
+    """Decode a `Paid` log (ValueError)."""
     _, uuid, payer, token = _topics(log)
     amount, receiver = words(read_hex(log.data), 2)
     return PaidLog(
@@ -89,7 +90,7 @@ def read_paid(log: LogAnswer) -> PaidLog:
 
 
 def read_refunded(log: LogAnswer) -> RefundedLog:
-    """Decode a `Refunded` log; ValueError where it has another shape."""
+    """Decode a `Refunded` log (ValueError)."""
     _, uuid, refund_id, token = _topics(log)
     amount, to, sender = words(read_hex(log.data), 3)
     return RefundedLog(
@@ -107,23 +108,23 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
     )
 
 
-def _read(answers: Iterable[LogAnswer]) -> ContractLogs:
+def _decode_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
     logs: list[PaidLog] = []
     refunds: list[RefundedLog] = []
     for answer in answers:
-        first = _first_topic(answer)
-        if first == _PAID_TEXT:
+        event = answer.topics[0].lower() if answer.topics else ""
+        if event == _PAID_TEXT:
             logs.append(read_paid(answer))
-        elif first == _REFUNDED_TEXT:
+        elif event == _REFUNDED_TEXT:
             refunds.append(read_refunded(answer))
         else:
-            raise ValueError("a log of another event")
+            raise ValueError("a log of an unknown event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
 def _has_our_shape(log: LogAnswer) -> bool:
     try:
-        _read((log,))
+        _decode_logs((log,))
     except ValueError:
         return False
     return True
@@ -131,9 +132,5 @@ def _has_our_shape(log: LogAnswer) -> bool:
 
 def _topics(log: LogAnswer) -> list[bytes]:
     if log.removed:
-        raise ValueError("a log that was taken back")
+        raise ValueError("a log that a reorganization removed")
     return [read_sized(topic, HASH) for topic in log.topics]
-
-
-def _first_topic(log: LogAnswer) -> str:
-    return log.topics[0].lower() if log.topics else ""

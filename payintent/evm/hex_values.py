@@ -1,16 +1,15 @@
-"""Hex texts as endpoints write them: bytes of a known length, and numbers (ValueError)."""
+"""Decode hex strings in JSON-RPC answers: bytes of a known length, and numbers (ValueError)."""
 
 import re
 
 HASH = 32
-_INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can store
-_LOG_INDEX_MAX = 2**31 - 1  # what it can store as a log's place
-# Python's int() accepts more: signs, blanks, underscores, a second 0x, digits of other scripts.
+_INDEX_MAX = 2**63 - 1  # a bigint column holds block numbers and the like
+_LOG_INDEX_MAX = 2**31 - 1  # an integer column holds the log index
+# Python's int() accepts more: signs, spaces, underscores, a second 0x, non-ASCII digits.
 _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
 def to_hex(data: bytes) -> str:
-    """Write bytes as endpoints and people read them, `0x` and two digits a byte."""
     return f"0x{data.hex()}"
 
 
@@ -18,8 +17,8 @@ def read_sized(text: str, size: int) -> bytes:
     if len(text) != 2 + 2 * size or text[:2] != "0x":
         raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
     decoded = bytes.fromhex(text[2:])
-    if len(decoded) != size:  # fromhex() skips blanks
-        raise ValueError("a blank among hex digits")
+    if len(decoded) != size:  # fromhex() skips spaces
+        raise ValueError("a space among hex digits")
     return decoded
 
 
@@ -39,14 +38,13 @@ def read_uint(text: str) -> int:
 
 
 def read_index(text: str) -> int:
-    """Decode a number that counts something: blocks, logs, seconds."""
+    """Decode a count or position: a block number, log index or Unix time."""
     if (value := read_uint(text)) > _INDEX_MAX:
-        raise ValueError("a number beyond all counting")
+        raise ValueError("a number beyond 64 bits")
     return value
 
 
 def read_log_index(text: str) -> int:
-    """Decode the place of a log in its block."""
     if (value := read_index(text)) > _LOG_INDEX_MAX:
-        raise ValueError("a place beyond all blocks")
+        raise ValueError("a log index beyond 32 bits")
     return value

@@ -1,4 +1,4 @@
-"""A search for logs of our contracts in a range of blocks: its requests, and what is answered."""
+"""Search a range of blocks for logs of our contracts: the requests and their answers."""
 
 from dataclasses import dataclass
 
@@ -22,39 +22,40 @@ class LogSearch:
         blocks = [block_call(self.end)]
         if self.before is not None:
             blocks.append(block_call(self.before))
-        searched = {
+        log_filter = {
             "fromBlock": hex(self.start),
             "toBlock": hex(self.end),
             "address": sorted(to_hex(contract) for contract in self.contracts),
             "topics": [[to_hex(PAID), to_hex(REFUNDED)]],
         }
-        return [*blocks, RpcCall("eth_getLogs", [searched])]
+        return [*blocks, RpcCall("eth_getLogs", [log_filter])]
 
-    def read(self, answers: list[RpcAnswer]) -> "FoundLogs":
-        """Read the answers; logs of another block than the last one's own are refused."""
+    def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
+        """Decode the answers; logs that contradict the hash of the last block are rejected."""
         end = read_block(result(answers[0]), self.end)
         before = None if self.before is None else read_block(result(answers[1]), self.before)
         if end is None:
-            return FoundLogs(None, before, None)
-        last = answers[-1]
-        if isinstance(last, RpcErrorAnswer) and self.start < self.end:
-            return FoundLogs(end, before, None)
-        last = result(last)  # the refusal of a single block does not depend on the span
+            return LogSearchResult(None, before, None)
+        answer = answers[-1]
+        if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
+            return LogSearchResult(end, before, None)
+        raw = result(answer)  # refusing a single block does not depend on the span
         try:
-            logs = read_logs(last, self.contracts, self.start, self.end)
+            logs = read_logs(raw, self.contracts, self.start, self.end)
         except msgspec.MsgspecError:
-            raise  # not a list of logs at all
+            raise  # not a list of logs
         except ValueError:
             raise RpcAnswerError(RpcFault.LOGS) from None
-        of_end = {log.block_hash for both in logs for log in both if log.block_number == self.end}
-        if of_end - {end.hash}:
+        paid, refunded = logs
+        last_logs = [log for log in (*paid, *refunded) if log.block_number == self.end]
+        if any(log.block_hash != end.hash for log in last_logs):
             raise RpcAnswerError(RpcFault.LOGS)
-        return FoundLogs(end, before, logs)
+        return LogSearchResult(end, before, logs)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLogs:
-    """The result of a search; no logs means that the endpoint refused it."""
+class LogSearchResult:
+    """`logs` is None if the endpoint refused the search."""
 
     end: Block | None
     before: Block | None
@@ -62,6 +63,6 @@ class FoundLogs:
 
 
 def block_call(block: int | str) -> RpcCall:
-    """Ask for a block by its number, or by a tag such as `latest`."""
+    """Build the request for a block by its number or by a tag such as `latest`."""
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])

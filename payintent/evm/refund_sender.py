@@ -1,4 +1,4 @@
-"""Refunds on one chain: its signer sends them, and its endpoints report their state."""
+"""Send a chain's refunds through its signer and trace them through its endpoints."""
 
 import asyncio
 import time
@@ -30,8 +30,6 @@ _log = get_logger("refunder")
 
 
 class RpcRefundSender(OnchainRefundSender):
-    """Sends a chain's refunds through its external signer; traces them through its endpoints."""
-
     def __init__(
         self,
         chain: str,
@@ -65,29 +63,29 @@ class RpcRefundSender(OnchainRefundSender):
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Ask the endpoints for the state of a refund; a wrong answer can only delay it.
+        """Query the endpoints for the state of a refund; a wrong answer can only delay it.
 
-        Sending again what was done is refused by the contract, and only a log settles a refund.
+        The contract rejects a second transaction of the same refund, and only a log settles it.
         """
         if self._reader is None:
             try:
-                self._reader = self._open(call.network_id)
+                self._reader = self._open_reader(call.network_id)
             except ValueError:
-                return OutcomeUnknown(detail="an endpoint's address is none")
+                return OutcomeUnknown(detail="an endpoint's URL is not valid")
         try:
             async with asyncio.timeout(_TRACE_S):
                 return await _trace(self._reader, sender, call, tx_hash, read_up_to)
         except TimeoutError:
             return OutcomeUnknown(detail="the endpoints do not answer in time")
 
-    def _open(self, network_id: int) -> RpcChainReader:
+    def _open_reader(self, network_id: int) -> RpcChainReader:
         limits = RpcLimits(timeout_s=_ROUND_S)
         config = ReaderConfig(network_id=network_id, limits=limits, tls=self._tls)
         return open_chain_reader(self._chain, self._urls, config, self._clock)
 
 
 class RefundSenders(dict[str, RpcRefundSender]):
-    """The refund senders of the chains that have a signer, by chain."""
+    """Refund senders by chain, for the chains that have a signer."""
 
     async def close(self) -> None:
         for sender in self.values():
@@ -100,12 +98,11 @@ def open_refund_senders(
     clock: Callable[[], float] = time.monotonic,
     tls: "ssl.SSLContext | None" = None,
 ) -> RefundSenders:
-    """Open a refund sender for every chain that has a signer and endpoints (maps of URLs)."""
-    opened = open_signers(signers, clock, tls)
+    """Open a refund sender for each chain with both a signer and endpoints (URLs by chain)."""
     return RefundSenders(
         {
             chain: RpcRefundSender(chain, signer, endpoints[chain], clock, tls)
-            for chain, signer in opened.items()
+            for chain, signer in open_signers(signers, clock, tls).items()
             if endpoints.get(chain)
         }
     )
@@ -118,52 +115,48 @@ async def _trace(
     tx_hash: bytes | None,
     read_up_to: int,
 ) -> RefundTransactionState | OutcomeUnknown:
-    fate = (
-        RefundTransactionState.UNSEEN
-        if tx_hash is None
-        else await _fate(reader, tx_hash, read_up_to)
-    )
-    if fate is RefundTransactionState.UNDER_WAY or isinstance(fate, OutcomeUnknown):
-        return fate
-    state = await _state(reader, sender, call)  # possibly by another transaction than this one
-    return fate if state is RefundTransactionState.UNSEEN else state
+    tx_state: RefundTransactionState | OutcomeUnknown = RefundTransactionState.UNSEEN
+    if tx_hash is not None:
+        tx_state = await _find_transaction_state(reader, tx_hash, read_up_to)
+    if tx_state is RefundTransactionState.UNDER_WAY or isinstance(tx_state, OutcomeUnknown):
+        return tx_state
+    # A different transaction may have made this refund.
+    state = await _query_contract(reader, sender, call)
+    return tx_state if state is RefundTransactionState.UNSEEN else state
 
 
-async def _fate(
+async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, read_up_to: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look a transaction up; endpoints that have it are believed before those that lack it."""
-    answered = False
+    """Look up a transaction; an endpoint that knows it outweighs those that do not."""
+    has_answer = False
     for name in reader.names:
         try:
             [tx] = await reader.transactions(name, [tx_hash])
             [receipt] = await reader.receipts(name, [tx_hash])
         except ChainUnavailableError:
             continue
-        answered = True
+        has_answer = True
         if receipt is not None and receipt.status != _SUCCESS:
-            final = receipt.block_number <= read_up_to
-            return RefundTransactionState.REVERTED if final else RefundTransactionState.UNDER_WAY
+            is_final = receipt.block_number <= read_up_to
+            return RefundTransactionState.REVERTED if is_final else RefundTransactionState.UNDER_WAY
         if receipt is not None or tx is not None:
             return RefundTransactionState.UNDER_WAY
-    return (
-        RefundTransactionState.UNSEEN if answered else OutcomeUnknown(detail="no endpoint answers")
-    )
+    if has_answer:
+        return RefundTransactionState.UNSEEN
+    return OutcomeUnknown(detail="no endpoint answers")
 
 
-async def _state(
+async def _query_contract(
     reader: RpcChainReader, sender: bytes, call: ContractRefundCall
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Ask the contract: it refuses a refund that it has done before it checks the funds."""
+    """Simulate the refund: the contract rejects a repeated refund before it checks the funds."""
     for name in reader.names:
         try:
             await reader.call(name, call.contract, encode_refund_call(call), sender=sender)
-        except CallRevertedError as reverted:
-            return (
-                RefundTransactionState.UNDER_WAY
-                if reverted.reason == DONE
-                else RefundTransactionState.UNSEEN
-            )
+        except CallRevertedError as error:
+            is_done = error.reason == DONE
+            return RefundTransactionState.UNDER_WAY if is_done else RefundTransactionState.UNSEEN
         except ChainUnavailableError:
             continue
         return RefundTransactionState.UNSEEN

@@ -1,4 +1,4 @@
-"""Why a call would fail: the contract's own reason, from the error in which a node wraps it."""
+"""Decode a contract's revert reason from the JSON-RPC error that a node returns for a call."""
 
 import re
 
@@ -12,17 +12,12 @@ _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
-    """Return an error as the contract's refusal; None where the node itself refuses."""
+    """Decode the contract's revert; None if the node itself refuses the call."""
     if error.code != _CODE and not _WORDS.search(error.message):
         return None
-    return CallRevertedError(_reason(error))
-
-
-def _reason(error: RpcErrorAnswer) -> str:
-    """Take the reason from the data, where the node returns any, else from its message."""
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))
     except ValueError:
         data = b""
-    said = _REASON.match(error.message)
-    return read_reason(data) or readable(said[1] if said else "")
+    text = _REASON.match(error.message)  # used only if the data has no reason
+    return CallRevertedError(read_reason(data) or readable(text[1] if text else ""))

@@ -1,4 +1,4 @@
-"""The answers of endpoints as types: everything is checked here, once (ValueError)."""
+"""Decode and validate the answers of endpoints (ValueError)."""
 
 from datetime import UTC, datetime
 
@@ -50,7 +50,6 @@ def read_rpc_number(raw: msgspec.Raw) -> int:
 
 
 def read_uint256(raw: msgspec.Raw) -> int:
-    """Decode a number of up to 256 bits, such as a balance."""
     return read_uint(_TEXT.decode(raw))
 
 
@@ -67,34 +66,34 @@ def read_bytes(raw: msgspec.Raw) -> bytes:
 
 
 def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
-    """Decode a block's header, which must have this number if one is given."""
+    """Decode a block header; if `number` is given, the block must have it."""
     header = _BLOCK.decode(raw)
     if header is None:
         return None
     block = Block(
         number=read_index(header.number),
         hash=read_hash(header.hash),
-        at=_time(read_index(header.timestamp)),
+        at=_to_datetime(read_index(header.timestamp)),
         parent_hash=read_hash(header.parent_hash),
     )
     if number is not None and block.number != number:
-        raise ValueError("another block than the one that was asked for")
+        raise ValueError("not the requested block")
     return block
 
 
 def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
-    """Decode a transaction receipt, which must have this hash; None where the node has none."""
+    """Decode the receipt of this transaction; None if the node does not have it."""
     receipt = _RECEIPT.decode(raw)
     if receipt is None:
         return None
     block_number, block_hash = read_index(receipt.block_number), read_hash(receipt.block_hash)
     status = read_index(receipt.status)
     if read_hash(receipt.transaction_hash) != tx_hash or status > 1:
-        raise ValueError("no receipt of this transaction")
+        raise ValueError("not the receipt of this transaction")
     logs, refunds = read_matching_logs(receipt.logs)
     for log in (*logs, *refunds):
         if (log.tx_hash, log.block_number, log.block_hash) != (tx_hash, block_number, block_hash):
-            raise ValueError("a receipt with a log of another transaction or block")
+            raise ValueError("a receipt with a log of a different transaction or block")
     return TransactionReceipt(
         tx_hash=tx_hash,
         block_number=block_number,
@@ -107,12 +106,12 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
 
 
 def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
-    """Decode a transaction, which must have this hash; None where the node has none."""
+    """Decode the transaction with this hash; None if the node does not have it."""
     transaction = _TX.decode(raw)
     if transaction is None:
         return None
     if read_hash(transaction.hash) != tx_hash:
-        raise ValueError("another transaction than the one that was asked for")
+        raise ValueError("not the requested transaction")
     return ChainTransaction(
         tx_hash=tx_hash,
         to=_address(transaction.to),
@@ -130,7 +129,7 @@ def _address(text: str | None) -> bytes | None:
     return None if text is None else read_sized(text, _ADDRESS)
 
 
-def _time(seconds: int) -> datetime:
+def _to_datetime(seconds: int) -> datetime:
     if seconds > _YEAR_9999_S:
-        raise ValueError("a time beyond all calendars")
+        raise ValueError("a time beyond the year 9999")
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,7 +1,7 @@
-"""An external signer: it has the keys, signs what we ask for and sends it, over JSON-RPC.
+"""A client of an external signer, which holds the keys, signs refunds and sends them (JSON-RPC).
 
-We ask it for transactions and never for a key. A request that surely was not sent is
-distinguished from one without an answer.
+The service requests transactions and never sees a key. `NotContacted` means that nothing was
+sent; `OutcomeUnknown` means that the signer may have sent the transaction.
 """
 
 import asyncio
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-_MARGIN = 4  # a quarter more than estimated: balances change until it is mined
-_ASK_S = 7.0  # for all requests before the sending
-_SEND_S = 8.0  # a signer may be slow; both together end within 15 s
+_MARGIN = 4  # add a quarter to the estimate: balances change until the transaction is mined
+_ESTIMATE_S = 7.0  # for all requests before the transaction is sent
+_SEND_S = 8.0  # a signer may be slow; both limits together stay within 15 s
 _ANSWER_BYTES_MAX = 1024 * 1024
-#: The contract's reason for a refund that it has done for this sender.
+#: The contract's revert reason if it has already made this sender's refund.
 DONE = "already refunded"
 _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGNORECASE)
 
 WAITING = Counter(
     "payintent_chain_refunds_waiting_total",
-    "Times that a refund could not be sent, by why",
+    "Attempts to send a refund that failed, by reason",
     ["chain", "why"],
 )
 _log = get_logger("signer")
@@ -78,7 +78,7 @@ class SignerIdentity:
 
 
 class ExternalSigner:
-    """One chain's external signer; its connections open with the first request."""
+    """A chain's external signer; it connects on the first request."""
 
     def __init__(
         self,
@@ -94,8 +94,10 @@ class ExternalSigner:
             chain,
             f"{chain}-signer",
             url,
-            limits=RpcLimits(timeout_s=_ASK_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1),
-            session=self._open,
+            limits=RpcLimits(
+                timeout_s=_ESTIMATE_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1
+            ),
+            session=self._http_session,
             clock=clock,
         )
 
@@ -104,83 +106,84 @@ class ExternalSigner:
         if session is not None:
             await session.close()
 
-    async def signs(self) -> SignerIdentity:
-        """Ask the signer for its identity (`ChainUnavailableError`)."""
-        return await self._endpoint.ask(_WHO, _read_who)
+    async def identity(self) -> SignerIdentity:
+        """Query the signer's chain and senders (`ChainUnavailableError`)."""
+        return await self._endpoint.request(_IDENTITY_CALLS, _read_identity)
 
     async def coins(self, sender: bytes) -> int:
-        """Ask how many coins a sender has (ChainUnavailableError)."""
+        """Query a sender's balance of the native coin (`ChainUnavailableError`)."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
-        return await self._endpoint.ask([call], lambda answers: read_uint256(result(answers[0])))
+        return await self._endpoint.request(
+            [call], lambda answers: read_uint256(result(answers[0]))
+        )
 
     async def estimate(
         self, sender: bytes, call: ContractRefundCall, gas_max: int
     ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Return the gas that a refund needs, plus up to a quarter; nothing is signed or sent."""
+        """Estimate a refund's gas and add up to a quarter; nothing is signed or sent."""
         calls = (
-            *_WHO,
+            *_IDENTITY_CALLS,
             RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
             RpcCall("eth_estimateGas", [_transaction(sender, call)]),
         )
         try:
-            async with asyncio.timeout(_ASK_S):
-                signs, code, gas = await self._endpoint.ask(calls, _read_estimate)
+            async with asyncio.timeout(_ESTIMATE_S):
+                identity, code, gas = await self._endpoint.request(calls, _read_estimate)
         except (ChainUnavailableError, TimeoutError) as error:
-            return self._waits(
+            return self._block(
                 RefundBlocker.AWAY, str(error) or "the signer does not answer in time"
             )
-        if signs.network_id != call.network_id:
-            return self._waits(
-                RefundBlocker.ANOTHER_CHAIN, f"the signer is on chain {signs.network_id}"
+        if identity.network_id != call.network_id:
+            return self._block(
+                RefundBlocker.ANOTHER_CHAIN, f"the signer is on chain {identity.network_id}"
             )
-        if sender not in signs.senders:
-            return self._waits(RefundBlocker.NO_KEY, f"the signer has no key of {to_hex(sender)}")
-        if not code:  # it would take coins and do nothing
-            return self._waits(
+        if sender not in identity.senders:
+            return self._block(RefundBlocker.NO_KEY, f"the signer has no key of {to_hex(sender)}")
+        if not code:  # the call would spend coins without effect
+            return self._block(
                 RefundBlocker.NO_CONTRACT, f"no contract is at {to_hex(call.contract)}"
             )
         if isinstance(gas, int):
-            return self._with_margin(gas, gas_max)
-        return self._refused(gas)
+            return self._add_margin(gas, gas_max)
+        return self._explain_failure(gas)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
         request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
-            answer = await self._endpoint.ask([request], _read_sent, _SEND_S)
+            answer = await self._endpoint.request([request], _read_tx_hash, _SEND_S)
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
         if isinstance(answer, RpcErrorAnswer):
-            # A signer may refuse what its node has accepted all the same: its answer proves
-            # nothing.
+            # This proves nothing: the signer's node may have accepted the transaction anyway.
             return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}", answered=True)
         return answer
 
-    def _with_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
+    def _add_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
         if gas > gas_max:
             WAITING.labels(self._chain, RefundBlocker.GAS.value).inc()
             return GasExceeded(gas)
         return min(gas + gas // _MARGIN, gas_max)
 
-    def _refused(
+    def _explain_failure(
         self, failure: CallRevertedError | RpcErrorAnswer
     ) -> AlreadyRefunded | NotContacted:
         if isinstance(failure, RpcErrorAnswer) and _NO_FUNDS.search(failure.message):
-            return self._waits(RefundBlocker.FUNDS, "the refunder has too few coins")
+            return self._block(RefundBlocker.FUNDS, "the refunder has too few coins")
         if isinstance(failure, RpcErrorAnswer):
-            return self._waits(RefundBlocker.REFUSED, f"the signer refuses, code {failure.code}")
+            return self._block(RefundBlocker.REFUSED, f"the signer refuses, code {failure.code}")
         if failure.reason == DONE:
             return AlreadyRefunded()
-        return self._waits(RefundBlocker.REVERTED, f"the refunder cannot pay: {failure}")
+        return self._block(RefundBlocker.REVERTED, f"the refunder cannot pay: {failure}")
 
-    def _waits(self, why: RefundBlocker, detail: str) -> NotContacted:
-        WAITING.labels(self._chain, why.value).inc()
-        # Nothing was sent, but a signer that answers is no outage: one payer whose address the
-        # token refuses must not hold up the refunds of all others.
-        return NotContacted(detail=detail, answered=why is not RefundBlocker.AWAY)
+    def _block(self, blocker: RefundBlocker, detail: str) -> NotContacted:
+        WAITING.labels(self._chain, blocker.value).inc()
+        # A signer that answers is not down: if the token rejects a payer's address, that must not
+        # hold up the refunds of other payers.
+        return NotContacted(detail=detail, answered=blocker is not RefundBlocker.AWAY)
 
-    def _open(self) -> "aiohttp.ClientSession":
+    def _http_session(self) -> "aiohttp.ClientSession":
         if self._session is None:
             self._session = open_http_session(self._tls)
         return self._session
@@ -191,7 +194,7 @@ def open_signers(
     clock: Callable[[], float] = time.monotonic,
     tls: "ssl.SSLContext | None" = None,
 ) -> dict[str, ExternalSigner]:
-    """Open the signers of the chains that have one; an invalid URL is logged and left out."""
+    """Open the signers by chain; skip and log an invalid URL."""
     signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:
@@ -202,23 +205,23 @@ def open_signers(
     return signers
 
 
-_WHO = (RpcCall("eth_chainId", []), RpcCall("eth_accounts", []))
+_IDENTITY_CALLS = (RpcCall("eth_chainId", []), RpcCall("eth_accounts", []))
 
 
-def _read_who(answers: list[RpcAnswer]) -> SignerIdentity:
+def _read_identity(answers: list[RpcAnswer]) -> SignerIdentity:
     return SignerIdentity(read_rpc_number(result(answers[0])), read_addresses(result(answers[1])))
 
 
 def _read_estimate(
     answers: list[RpcAnswer],
 ) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorAnswer]:
-    signs, code, gas = _read_who(answers), read_bytes(result(answers[2])), answers[3]
+    identity, code, gas = _read_identity(answers), read_bytes(result(answers[2])), answers[3]
     if isinstance(gas, RpcErrorAnswer):
-        return signs, code, read_revert(gas) or gas
-    return signs, code, read_rpc_number(gas)
+        return identity, code, read_revert(gas) or gas
+    return identity, code, read_rpc_number(gas)
 
 
-def _read_sent(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
+def _read_tx_hash(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
     [answer] = answers
     return answer if isinstance(answer, RpcErrorAnswer) else read_tx_hash(answer)
 

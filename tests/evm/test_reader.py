@@ -424,7 +424,7 @@ async def test_a_node_that_refuses_a_single_block_has_failed(
         await search(reader, ground, 1, 1)
 
     assert not isinstance(caught.value, BlockRangeTooLargeError)
-    with pytest.raises(ChainUnavailableError, match="left alone"):
+    with pytest.raises(ChainUnavailableError, match="backing off"):
         await search(reader, ground, 1, 1)
 
 

@@ -67,7 +67,7 @@ async def test_an_answer_that_is_none_is_no_answer(
     before = counted("rpc_errors", kind)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
-    with down(f"{NODE} gives no usable answer: {kind}"):
+    with down(f"{NODE} returns no usable answer: {kind}"):
         await reader.receipts(NODE, HASHES[:2])
 
     assert counted("rpc_errors", kind) == before + 1
@@ -111,7 +111,7 @@ async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
         assert node.requests > asked
         asked = node.requests
         clock.now_s += rest_s * 0.999
-        with down("left alone"):
+        with down("backing off"):
             await reader.block(NODE, 1)
         assert node.requests == asked
         clock.now_s += rest_s * 0.002
@@ -201,7 +201,7 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
     ],
 )
 def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
-    with pytest.raises(ValueError, match=r"native-2 is no http") as caught:
+    with pytest.raises(ValueError, match=r"native-2 is not an http") as caught:
         open_chain_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
     assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
 

@@ -78,7 +78,7 @@ async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld)
     assert (False, "the signer is chain 612055, expected is 7") in await found(refunding)
     away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
     wrong = [text for right, text in await found(refunding, away) if not right]
-    assert wrong[0] == "refunds are on hold: native-signer gives no usable answer: connection"
+    assert wrong[0] == "refunds are on hold: native-signer returns no usable answer: connection"
     await away.close()
 
 
