@@ -1,4 +1,4 @@
-"""The key ring: which database it belongs to, and re-encryption with its first key."""
+"""The key ring: verify it against the database, and re-encrypt all secrets with its first key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ _COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class KeyringRotation:
-    """What was encrypted again, and which keys are not needed any more."""
+    """How many secrets were re-encrypted, and the keys that are now retired."""
 
     writer: str
     callback_secrets: int
     provider_accounts: int
     retired: list[str]
-    payer_values: int  # that a worker has still to seal anew, up to 100,000 of a column
+    payer_values: int  # that a worker will re-encrypt later, up to 100,000 per column
 
 
 class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
-    """List the keys that have written; one that is not retired must stay in every ring."""
+    """List the keys in use; a key that is not retired must stay in every key ring."""
 
     action: ClassVar[str] = "keyring.show"
     columns = ("name", "mark", "since", "retired_at")
@@ -47,11 +47,11 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
 
 
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
-    """Encrypt every secret again with the first key of the ring, so that the others can go.
+    """Re-encrypt every secret with the first key of the ring, so that you can remove the others.
 
-    What is of payers a worker seals anew, a batch at a time; until then its key is not retired.
-    It is one transaction. Readers do not wait, because every ring has both keys until then.
-    Writers of secrets wait, so that no secret that is encrypted with another key is missed.
+    A worker re-encrypts payer data afterwards, in batches; until then the old key is not retired.
+    The operation is a single transaction. It does not block readers, because every ring still has
+    both keys. It blocks writers of secrets, so that it misses no secret of an old key.
     """
 
     action: ClassVar[str] = "keyring.rotate"
@@ -60,7 +60,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
     async def foresee(self, context: OperationContext) -> Mapping[str, object]:
         writer, encryption = context.encryption.writer, context.encryption
-        found = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
+        records = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
         keys = await encryption_keys.list_keys(context.database)
         needed = await payer_seals.find_sealing_keys(context.database, [key.name for key in keys])
         return {
@@ -69,7 +69,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 context.database, encryption.writer_prefix
             ),
             "provider_accounts": sum(
-                _open_if_old(encryption, account) is not None for account in found
+                _decrypt_if_stale(encryption, account) is not None for account in records
             ),
             "retired": [
                 key.name
@@ -80,38 +80,35 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
-        """Decrypt with the old key, encrypt with the first one, a batch at a time."""
         await encryption_keys.lock_all_keys(tx)
-        secrets = await _reseal_secrets(context.encryption, tx)
-        sealed_accounts = await _reseal_accounts(context.encryption, tx)
-        await _reseal_proposals(context.encryption, tx)
-        await _reseal_mails(context.encryption, tx)
+        secrets = await _reencrypt_secrets(context.encryption, tx)
+        credentials = await _reencrypt_accounts(context.encryption, tx)
+        await _reencrypt_proposals(context.encryption, tx)
+        await _reencrypt_mails(context.encryption, tx)
         writer = context.encryption.writer
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         needed = await payer_seals.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, needed)
-        waiting = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
-        return KeyringRotation(writer, secrets, sealed_accounts, retired, waiting)
+        stale_values = await payer_seals.count_of_other_keys(tx, _COUNTED_MAX)
+        return KeyringRotation(writer, secrets, credentials, retired, stale_values)
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
-    """Raise `EncryptionKeyError` where the database was used with other secrets than ours."""
+    """Raise `EncryptionKeyError` if the database was used with a different pepper or key ring."""
     if (
         await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
         != encryption.pepper_mark
     ):
-        raise EncryptionKeyError("the pepper is not the one that this database is used with")
+        raise EncryptionKeyError("the pepper does not belong to this database")
     keys = await encryption_keys.list_keys(database)
     for key in keys:
         if encryption.marks.get(key.name, key.mark) != key.mark:
-            raise EncryptionKeyError(
-                f"key {key.name!r} is not the one that this database is used with"
-            )
+            raise EncryptionKeyError(f"key {key.name!r} does not belong to this database")
         if key.retired_at is None and key.name not in encryption.marks:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
     retired = [key.name for key in keys if key.name not in encryption.marks]
     for name in retired and await payer_seals.find_sealing_keys(database, retired):
-        raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals data of payers")
+        raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals payer data")
     if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
             database, encryption.writer, encryption.marks[encryption.writer]
@@ -119,53 +116,53 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
 
 
 async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
-    """Record that our first key encrypts; writers of secrets call this before any other lock.
+    """Record that our first key is in use; call this before taking any other lock.
 
-    So a key that a process still encrypts with never counts as retired.
+    Every writer of secrets calls it, so that a key still in use never counts as retired.
     """
     name = encryption.writer
     if not await encryption_keys.lock_writing_key(tx, name):
         await encryption_keys.record_writing_key(tx, name, encryption.marks[name])
 
 
-async def _reseal_secrets(encryption: Encryption, tx: Tx) -> int:
+async def _reencrypt_secrets(encryption: Encryption, tx: Tx) -> int:
     after, count = UUID(int=0), 0
     while batch := await encryption_keys.lock_callback_secrets_after(tx, after, _BATCH):
         for row in batch:
             encryption_context = callback_secret_context(row.merchant_id, row.id)
-            if anew := _anew(encryption, row.sealed, encryption_context):
-                await encryption_keys.replace_callback_secret(tx, row.id, anew)
+            if sealed := _reencrypt(encryption, row.sealed, encryption_context):
+                await encryption_keys.replace_callback_secret(tx, row.id, sealed)
                 count += 1
             after = row.id
     return count
 
 
-async def _reseal_accounts(encryption: Encryption, tx: Tx) -> int:
+async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
     after, count = 0, 0
     while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
         for row in batch:
-            opened = _open_if_old(encryption, row)
-            if opened is not None:
+            credentials = _decrypt_if_stale(encryption, row)
+            if credentials is not None:
                 encryption_context = account_context(row.id, row.provider, row.base_url)
-                anew = encryption.encrypt(opened, encryption_context)
-                await accounts.set_credentials(tx, row.id, anew)
+                sealed = encryption.encrypt(credentials, encryption_context)
+                await accounts.set_credentials(tx, row.id, sealed)
                 count += 1
             after = row.id
     return count
 
 
-def _open_if_old(
+def _decrypt_if_stale(
     encryption: Encryption, account: SealedCredentials | AccountRecord
 ) -> bytes | None:
-    """Decrypt credentials that another key encrypted, or that are not bound to their address."""
-    opened, is_bound = open_account(
+    """Decrypt credentials of an old key, or credentials that are not bound to their base URL."""
+    credentials, is_bound = open_account(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
-    is_old = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
-    return opened if is_old else None
+    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
+    return credentials if is_stale else None
 
 
-async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
+async def _reencrypt_proposals(encryption: Encryption, tx: Tx) -> None:
     after = UUID(int=0)
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
@@ -173,23 +170,24 @@ async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
             encryption_context = proposal_context(
                 proposal.id, proposal.action, proposal.proposed_by
             )
-            if anew := _anew(encryption, proposal.sealed, encryption_context):
-                await proposals.seal(tx, proposal.id, anew)
+            if sealed := _reencrypt(encryption, proposal.sealed, encryption_context):
+                await proposals.seal(tx, proposal.id, sealed)
             after = proposal.id
 
 
-async def _reseal_mails(encryption: Encryption, tx: Tx) -> None:
+async def _reencrypt_mails(encryption: Encryption, tx: Tx) -> None:
     after = UUID(int=0)
     while batch := await mails.sealed_after(tx, after, _BATCH):
         for mail in batch:
             assert mail.sealed is not None  # noqa: S101 - the query selects only these
-            if anew := _anew(encryption, mail.sealed, mail_context(mail.id)):
-                await mails.seal(tx, mail.id, anew)
+            if sealed := _reencrypt(encryption, mail.sealed, mail_context(mail.id)):
+                await mails.seal(tx, mail.id, sealed)
             after = mail.id
 
 
-def _anew(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:
+def _reencrypt(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:
+    """Encrypt a secret with the first key; None if the first key has encrypted it already."""
     if encryption.key_name_of(sealed) == encryption.writer:
         return None
-    opened = encryption.decrypt(sealed, encryption_context)
-    return encryption.encrypt(opened, encryption_context)
+    secret = encryption.decrypt(sealed, encryption_context)
+    return encryption.encrypt(secret, encryption_context)

@@ -1,4 +1,4 @@
-"""What is forgotten after a time, in batches that leave the database to payments."""
+"""Delete expired data in batches that leave the database's capacity to payments."""
 
 import asyncio
 import time
@@ -12,28 +12,33 @@ from payintent.storage import retention
 from payintent.storage.database import Database
 
 _log = get_logger("retention")
-#: After a batch that has more behind it, a rest of so many times as long as it took.
-_REST = 4
-_REST_MAX_S = 2.0  # a worker that stops waits no longer for it
+_PAUSE_RATIO = 4
+_PAUSE_MAX_S = 2.0  # bounds the time that a worker needs to stop
 
-PRUNED = Counter("payintent_retention_rows_total", "Rows that retention took away", ["rule"])
+PRUNED = Counter("payintent_retention_rows_total", "Rows deleted by retention", ["rule"])
+
+
+async def pause_after_batch(started_s: float) -> None:
+    """Pause for four times as long as the batch took, up to two seconds.
+
+    So background work uses at most a fifth of one connection.
+    """
+    elapsed_s = time.monotonic() - started_s
+    await asyncio.sleep(min(_PAUSE_RATIO * elapsed_s, _PAUSE_MAX_S))
 
 
 async def prune_step(database: Database, days: Mapping[RetentionRule, int], limit: int) -> bool:
-    """Take away a batch by each rule that has a time; True where there may be more.
-
-    A fifth of one connection is kept busy at most, however much there is.
-    """
-    begun = time.monotonic()
-    plenty = False
-    for rule, kept in days.items():
-        if kept == 0:
+    """Prune a batch by each rule; True if there may be more. A period of 0 days means never."""
+    started_s = time.monotonic()
+    has_more = False
+    for rule, period in days.items():
+        if period == 0:
             continue
-        pruned = await retention.prune(database, rule, kept, limit)
+        pruned = await retention.prune(database, rule, period, limit)
         if pruned:
             PRUNED.labels(rule).inc(pruned)
-            _log.info("retention_pruned", rule=rule, count=pruned, days=kept)
-        plenty |= pruned == limit
-    if plenty:
-        await asyncio.sleep(min(_REST * (time.monotonic() - begun), _REST_MAX_S))
-    return plenty
+            _log.info("retention_pruned", rule=rule, count=pruned, days=period)
+        has_more |= pruned == limit
+    if has_more:
+        await pause_after_batch(started_s)
+    return has_more

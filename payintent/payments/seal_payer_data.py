@@ -1,11 +1,10 @@
-"""Seals what is of payers and was stored before sealing was on, or under an older key.
+"""Seal payer data that was stored before sealing was on, or with an older key.
 
-A walk over all payments and events, in the order of their ids. It keeps no record of its place: a
-row that is sealed tells so, and a worker that begins anew reads over those. It goes on at the end,
-so that what a process with the older setting stores meanwhile is sealed too.
+The sealer scans all payments and events by id. It stores no cursor: a restarted worker skips rows
+that are already sealed. It does not stop at the end, because a process that still has the old
+setting may store plain data.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,26 +13,26 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.log import get_logger
+from payintent.payments.retention import pause_after_batch
 from payintent.storage import payer_seals
 from payintent.storage.database import Database, Executor, Tx
-from payintent.storage.payer_seals import Walked
+from payintent.storage.payer_seals import ScanResult
 
 _log = get_logger("payer_sealing")
-_WALKED = 500  # rows that are looked at in one statement
-_SEALED = 100  # rows that one transaction locks
-_UNREADABLE_MAX = 10_000  # of a table; beyond, those are tried again
-_SETTLED_S = 60.0  # what is younger may not have been committed in the order of its ids
-#: After a batch, a rest of so many times as long as it took.
-_REST = 4
-_REST_MAX_S = 2.0
+_SCAN_ROWS = 500  # per statement
+_SEAL_ROWS = 100  # locked by one transaction
+_UNREADABLE_MAX = 10_000  # per table; beyond that, unreadable rows are tried again
+_SETTLED_S = 60.0  # younger rows may not be committed in the order of their ids
 
-SEALED = Counter("payintent_payer_rows_sealed_total", "Rows that were sealed later", ["table"])
+SEALED = Counter(
+    "payintent_payer_rows_sealed_total", "Rows sealed after they were stored", ["table"]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
     name: str
-    walk: Callable[[Executor, UUID, float, int], Awaitable[Walked]]
+    scan: Callable[[Executor, UUID, float, int], Awaitable[ScanResult]]
     list_of_other_keys: Callable[[Executor, int], Awaitable[list[UUID]]]
     seal: Callable[[Tx, Sequence[UUID]], Awaitable[list[UUID]]]
 
@@ -41,13 +40,13 @@ class _Table:
 _TABLES = (
     _Table(
         "payment",
-        payer_seals.walk_payments,
+        payer_seals.scan_payments,
         payer_seals.list_payments_of_other_keys,
         payer_seals.seal_payments,
     ),
     _Table(
         "event",
-        payer_seals.walk_events,
+        payer_seals.scan_events,
         payer_seals.list_events_of_other_keys,
         payer_seals.seal_events,
     ),
@@ -55,46 +54,46 @@ _TABLES = (
 
 
 class PayerDataSealer:
-    """Seals a batch of each table at a time, and remembers how far it looked."""
+    """Seals a batch of each table at a time."""
 
     def __init__(
-        self, database: Database, settled_s: float = _SETTLED_S, batch: int = _SEALED
+        self, database: Database, settled_s: float = _SETTLED_S, batch: int = _SEAL_ROWS
     ) -> None:
         self._database = database
         self._settled_s = settled_s
         self._batch = batch
-        self._looked_to = {table.name: UUID(int=0) for table in _TABLES}
+        self._cursors = {table.name: UUID(int=0) for table in _TABLES}
         self._unreadable = {table.name: set[UUID]() for table in _TABLES}
 
     async def step(self) -> bool:
-        """Seal a batch of each table; True where there may be more."""
-        begun = time.monotonic()
-        plenty = False
+        """Seal a batch of each table; True if there may be more."""
+        started_s = time.monotonic()
+        has_more = False
         for table in _TABLES:
-            found = await self._of_other_keys(table)
-            await self._seal(table, found)
-            plenty |= bool(found)
+            row_ids = await self._list_of_other_keys(table)
+            await self._seal(table, row_ids)
+            has_more |= bool(row_ids)
             if self._database.payer_sealing.is_on:
-                plenty |= await self._walk(table)
-        if plenty:
-            await asyncio.sleep(min(_REST * (time.monotonic() - begun), _REST_MAX_S))
-        return plenty
+                has_more |= await self._seal_scanned(table)
+        if has_more:
+            await pause_after_batch(started_s)
+        return has_more
 
-    async def _of_other_keys(self, table: _Table) -> list[UUID]:
-        """List what another key has sealed, but for what was seen not to open."""
+    async def _list_of_other_keys(self, table: _Table) -> list[UUID]:
+        """List rows sealed by older keys, except rows that are known to be unreadable."""
         unreadable = self._unreadable[table.name]
         if len(unreadable) > _UNREADABLE_MAX:
             unreadable.clear()
-        found = await table.list_of_other_keys(self._database, self._batch + len(unreadable))
-        return [row_id for row_id in found if row_id not in unreadable][: self._batch]
+        row_ids = await table.list_of_other_keys(self._database, self._batch + len(unreadable))
+        return [row_id for row_id in row_ids if row_id not in unreadable][: self._batch]
 
-    async def _walk(self, table: _Table) -> bool:
-        after = self._looked_to[table.name]
-        walked = await table.walk(self._database, after, self._settled_s, _WALKED)
-        for begin in range(0, len(walked.ids), self._batch):
-            await self._seal(table, walked.ids[begin : begin + self._batch])
-        self._looked_to[table.name] = walked.last or after
-        return walked.last is not None
+    async def _seal_scanned(self, table: _Table) -> bool:
+        after = self._cursors[table.name]
+        scan = await table.scan(self._database, after, self._settled_s, _SCAN_ROWS)
+        for begin in range(0, len(scan.stale_ids), self._batch):
+            await self._seal(table, scan.stale_ids[begin : begin + self._batch])
+        self._cursors[table.name] = scan.last or after
+        return scan.last is not None
 
     async def _seal(self, table: _Table, row_ids: Sequence[UUID]) -> None:
         if not row_ids:

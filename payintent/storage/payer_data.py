@@ -1,41 +1,41 @@
-"""What is stored of one payer of a merchant, payment by payment."""
+"""Read all data stored about a merchant's payer, payment by payment."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, LiteralString
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
 
+from payintent.domain import ids
 from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row
 from payintent.storage.payer_sealing import PayerSealing
 
+#: Stands in for a sealed value that cannot be decrypted.
+_UNREADABLE = "(sealed, and does not open)"
+_UNREADABLE_JSON = f'"{_UNREADABLE}"'
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayerPaymentRecord:
-    """A payment of a payer; lists are JSON, without what opens the checkout."""
+class ExportedPayment:
+    """A payment with the data stored about its payer; it omits everything that opens a checkout."""
 
-    id: UUID
+    id: str
     status: str
     currency: str
-    amount: Decimal
+    amount: str
     payer_email: str | None
-    metadata: str
+    metadata: msgspec.Raw
     created_at: datetime
     updated_at: datetime
-    sessions: str
-    callbacks: str
-    transfers: str
-    refunds: str
-    denials: str
-    events: str
-
-
-#: A JSON text in the place of what is sealed and does not open.
-_UNREADABLE = '"(sealed, and does not open)"'
+    sessions: msgspec.Raw
+    callbacks: msgspec.Raw
+    transfers: msgspec.Raw
+    refunds: msgspec.Raw
+    denials: msgspec.Raw
+    events: msgspec.Raw
 
 
 class _StoredEvent(msgspec.Struct):
@@ -45,41 +45,49 @@ class _StoredEvent(msgspec.Struct):
 
 async def list_payments_of_payer(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
-) -> Sequence[PayerPaymentRecord]:
-    """List a payer's payments with what is stored of each, by their ids, after one of them."""
-    rows = await database.fetch(
-        _OF_PAYER,
-        merchant_id,
-        payer_uid,
-        after,
-        limit,
-    )
-    return [_record(row, database.payer_sealing) for row in rows]
+) -> list[ExportedPayment]:
+    """List a payer's payments by id, starting after the payment `after`."""
+    rows = await database.fetch(_PAYMENTS, merchant_id, payer_uid, after, limit)
+    return [_to_exported_payment(row, database.payer_sealing) for row in rows]
 
 
-def _record(row: Row, sealing: PayerSealing) -> PayerPaymentRecord:
+def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
+    payment_id, email = row["id"], row["payer_email"]
     events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
-    bodies = [_opened(sealing.body, event.id, event.body, _UNREADABLE) for event in events]
-    opened: dict[str, Any] = {
-        "payer_email": row["payer_email"]
-        and _opened(sealing.email, row["id"], row["payer_email"], msgspec.json.decode(_UNREADABLE)),
-        "metadata": _opened(sealing.metadata, row["id"], row["metadata"], _UNREADABLE),
-        "events": f"[{', '.join(bodies)}]",
-    }
-    return PayerPaymentRecord(**{**row, **opened})
+    bodies = [_unseal(sealing.body, event.id, event.body, _UNREADABLE_JSON) for event in events]
+    return ExportedPayment(
+        id=ids.format_id(ids.PAYMENT, payment_id),
+        status=row["status"],
+        currency=row["currency"],
+        amount=f"{row['amount'].normalize():f}",
+        payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
+        metadata=_json(_unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        sessions=_json(row["sessions"]),
+        callbacks=_json(row["callbacks"]),
+        transfers=_json(row["transfers"]),
+        refunds=_json(row["refunds"]),
+        denials=_json(row["denials"]),
+        events=_json(f"[{', '.join(bodies)}]"),
+    )
 
 
-def _opened(
-    opens: Callable[[UUID, str], str | None], row_id: UUID, stored: str, instead: str
+def _unseal(
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: str
 ) -> str:
-    """Open what is sealed; what does not open is named in its place, and hides nothing else."""
+    """Decrypt a sealed value; a value that cannot be decrypted must not hide the others."""
     try:
-        return opens(row_id, stored) or ""
+        return decrypt(row_id, stored) or ""
     except EncryptionKeyError:
-        return instead
+        return unreadable
 
 
-_OF_PAYER: LiteralString = """
+def _json(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+_PAYMENTS: LiteralString = """
     SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.created_at,
         p.updated_at,
         coalesce((

@@ -1,4 +1,4 @@
-"""What is of a payer is taken out of payments; what the books are made of stays."""
+"""Erase a payer's personal data from payments; the accounting data stays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Tx
 from payintent.storage.payer_sealing import PayerSealing
 
-#: The payer of payments whose payer was erased.
+#: The `payer_uid` of payments after erasure.
 ERASED = "(erased)"
 
 
 @dataclass(frozen=True, slots=True)
-class NeededPayment:
-    """A payment whose payer is still needed, and what for, in words that follow its id."""
+class BlockingPayment:
+    """A payment that blocks its payer's erasure, with the reason as a predicate ("has ...")."""
 
     payment_id: UUID
-    why: str
+    reason: str
 
 
 async def list_payments(
     database: Executor, merchant_id: int, payer_uid: str, limit: int
 ) -> list[UUID]:
-    """List the payments of a payer by their ids."""
+    """List a payer's payments by id."""
     rows = await database.fetch(
         """
         SELECT id
@@ -41,57 +41,59 @@ async def list_payments(
 
 
 async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> None:
-    """Lock payments in the order of their ids, so that nothing begins of what was not found."""
+    """Lock payments by id, so that no refund, case or dispute can start during the erasure."""
     await tx.fetch(
         "SELECT id FROM payment WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", payment_ids
     )
 
 
-async def find_needed(database: Executor, payment_ids: Sequence[UUID]) -> NeededPayment | None:
-    """Find one of the payments whose payer is needed: it is open, or money may yet go back."""
+async def find_blocking_payment(
+    database: Executor, payment_ids: Sequence[UUID]
+) -> BlockingPayment | None:
+    """Find a payment that still needs its payer: it is open, or money may still be returned."""
     row = await database.row(
         """
-        SELECT id, why
+        SELECT id, reason
         FROM (
             SELECT p.id, CASE
                 WHEN p.status IN ('PENDING', 'PROCESSING') THEN 'has not ended'
                 WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
                     WHERE c.payment_id = p.id AND f.status = 'PENDING')
-                    THEN 'has a refund under way'
+                    THEN 'has a pending refund'
                 WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
                     WHERE c.payment_id = p.id AND f.destination IS NOT NULL
                         AND f.created_at > clock() - interval '1 day')
-                    THEN 'has a refund of the last day, which counts for the threshold'
+                    THEN 'has a refund of the last 24 hours, which counts towards the threshold'
                 WHEN EXISTS (SELECT FROM money_case m
                     WHERE m.payment_id = p.id AND m.status = 'OPEN') THEN 'has an open case'
                 WHEN EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
                     WHERE c.payment_id = p.id AND q.state IN ('inquiry', 'open', 'under_review'))
-                    THEN 'has a dispute that runs'
+                    THEN 'has an open dispute'
                 WHEN EXISTS (SELECT FROM event e JOIN delivery d ON d.event_id = e.id
                     WHERE e.payment_id = p.id AND d.state = 'pending')
-                    THEN 'has an event that is still to be delivered'
-            END AS why
+                    THEN 'has an undelivered event'
+            END AS reason
             FROM payment p
             WHERE p.id = ANY($1::uuid[])
-        ) found
-        WHERE why IS NOT NULL
+        ) checked
+        WHERE reason IS NOT NULL
         ORDER BY id
         LIMIT 1
         """,
         payment_ids,
     )
-    return NeededPayment(row["id"], row["why"]) if row else None
+    return BlockingPayment(row["id"], row["reason"]) if row else None
 
 
-async def read_events(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
-    """Read the bodies of the payments' events, by the events' ids; None where one does not open."""
+async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, str | None]:
+    """Read the bodies of the payments' events by event id; None if a body cannot be decrypted."""
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    return {row["id"]: _body(tx.payer_sealing, row["id"], row["body"]) for row in rows}
+    return {row["id"]: _unseal_body(tx.payer_sealing, row["id"], row["body"]) for row in rows}
 
 
-def _body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
+def _unseal_body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
     try:
         return sealing.body(event_id, stored)
     except EncryptionKeyError:
@@ -99,9 +101,9 @@ def _body(sealing: PayerSealing, event_id: UUID, stored: str) -> str | None:
 
 
 async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str]) -> None:
-    """Erase the payer of locked payments; `bodies` are those that their events have from now on.
+    """Erase the payer of locked payments and replace the bodies of their events with `bodies`.
 
-    Without any there are no events: a worker erases too, and may not change those.
+    `bodies` must be empty if a worker erases, whose database role cannot update events.
     """
     await tx.fetch(_PAYMENTS, payment_ids, ERASED)
     await tx.fetch(_SESSIONS, payment_ids)
@@ -130,7 +132,7 @@ _SESSIONS: LiteralString = """
     SET return_url = NULL, next_action = NULL
     WHERE payment_id = ANY($1::uuid[])
 """
-# At the test gateway; an empty one leads nowhere, as of a session that was opened without one.
+# An empty `return_url` at the test gateway is the same as none.
 _TEST_SESSIONS: LiteralString = """
     UPDATE test_session
     SET return_url = ''
@@ -149,7 +151,7 @@ _RECEIPTS: LiteralString = """
     SET payer = NULL
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
-# Logs that settled a refund, or went to the same place again; others are not classified for good.
+# Logs that settled a refund or repeated it; the classification of other logs is not final.
 _CHAIN_REFUNDS: LiteralString = """
     UPDATE chain_refund
     SET destination = NULL

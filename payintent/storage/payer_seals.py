@@ -1,4 +1,4 @@
-"""Values of payers that are not as they would be stored now: plain ones, and another key's."""
+"""Find and re-encrypt payer data that is stored in plain text or sealed with an older key."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from payintent.encryption import EncryptionKeyError
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.payer_sealing import PayerSealing, note_unreadable
 
-_Written = TypeVar("_Written")
+_Resealed = TypeVar("_Resealed")
 
-#: Each index holds what is sealed by its key's name; `$1` is that of the first one.
+#: Partial indexes hold sealed values by key name; `$1` is the name of the current key.
 _OF_OTHER_KEYS: LiteralString = """
     SELECT id FROM {table}
     WHERE {sealed} AND split_part({text}, ':', 2) < $1
@@ -36,22 +36,20 @@ _OTHER_BODIES: LiteralString = (
     .replace("{sealed}", "starts_with(body, 'sealed:')")
     .replace("{text}", "body")
 )
-#: The id before all those of the last `$2` seconds: ids have the order of their time.
+#: A lower bound of the ids of the last `$2` seconds: ids are in order of time.
 _IDS_BEFORE: LiteralString = """(lpad(to_hex((extract(epoch FROM clock()
     - $2 * interval '1 second') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"""
 _COUNT: LiteralString = "SELECT count(*) AS n FROM ("
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
-    """How far a walk came, and which rows on its way are not as they would be stored now."""
-
-    last: UUID | None  # None: there was no further row
-    ids: Sequence[UUID]
+class ScanResult:
+    last: UUID | None  # the last row that was checked; None: there were no more rows
+    stale_ids: Sequence[UUID]  # rows that must be sealed again
 
 
 async def list_payments_of_other_keys(database: Executor, limit: int) -> list[UUID]:
-    """List payments with a value that another key than the first one has sealed."""
+    """List payments with a value that an older key has sealed."""
     writer = database.payer_sealing.writer
     emails = await database.fetch(_OTHER_EMAILS, writer, limit)
     metadata = await database.fetch(_OTHER_METADATA, writer, limit)
@@ -59,13 +57,13 @@ async def list_payments_of_other_keys(database: Executor, limit: int) -> list[UU
 
 
 async def list_events_of_other_keys(database: Executor, limit: int) -> list[UUID]:
-    """List events whose body another key than the first one has sealed."""
+    """List events with a body that an older key has sealed."""
     rows = await database.fetch(_OTHER_BODIES, database.payer_sealing.writer, limit)
     return sorted(row["id"] for row in rows)
 
 
 async def count_of_other_keys(database: Executor, limit: int) -> int:
-    """Count the values that another key than the first one has sealed, up to a limit of each."""
+    """Count the values that older keys have sealed, up to `limit` per column."""
     writer = database.payer_sealing.writer
     emails = await database.row(_COUNT + _OTHER_EMAILS + ") due", writer, limit)
     metadata = await database.row(_COUNT + _OTHER_METADATA + ") due", writer, limit)
@@ -74,7 +72,7 @@ async def count_of_other_keys(database: Executor, limit: int) -> int:
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:
-    """Return those of these keys that have sealed a value that is still there."""
+    """Return the keys, of those in `names`, that have sealed a value that still exists."""
     rows = await database.fetch(
         """
         SELECT name
@@ -93,8 +91,10 @@ async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[st
     return [row["name"] for row in rows]
 
 
-async def walk_payments(database: Executor, after: UUID, settled_s: float, limit: int) -> Walked:
-    """Look at payments in the order of their ids, up to those of the last `settled_s`."""
+async def scan_payments(
+    database: Executor, after: UUID, settled_s: float, limit: int
+) -> ScanResult:
+    """Check payments by id, except those created in the last `settled_s` seconds."""
     rows = await database.fetch(
         """
         SELECT id, payer_email, metadata
@@ -117,11 +117,11 @@ async def walk_payments(database: Executor, after: UUID, settled_s: float, limit
             sealing.is_as_written(row["payer_email"]) and sealing.is_as_written(row["metadata"])
         )
     ]
-    return Walked(rows[-1]["id"] if rows else None, stale)
+    return ScanResult(rows[-1]["id"] if rows else None, stale)
 
 
-async def walk_events(database: Executor, after: UUID, settled_s: float, limit: int) -> Walked:
-    """Look at events in the order of their ids, up to those of the last `settled_s`."""
+async def scan_events(database: Executor, after: UUID, settled_s: float, limit: int) -> ScanResult:
+    """Check events by id, except those created in the last `settled_s` seconds."""
     rows = await database.fetch(
         """
         SELECT id, left(body, 100) AS head
@@ -138,13 +138,13 @@ async def walk_events(database: Executor, after: UUID, settled_s: float, limit: 
     )
     sealing = database.payer_sealing
     stale = [row["id"] for row in rows if not sealing.is_as_written(row["head"])]
-    return Walked(rows[-1]["id"] if rows else None, stale)
+    return ScanResult(rows[-1]["id"] if rows else None, stale)
 
 
 async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
-    """Seal what is not as it would be stored now; returns which payments are as it is now.
+    """Seal stale values with the current key and return the payments that are up to date.
 
-    A payment that does not open stays as it is, and the log names it.
+    A payment that cannot be decrypted stays unchanged and is logged.
     """
     rows = await tx.fetch(
         """
@@ -157,7 +157,7 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
         """,
         payment_ids,
     )
-    anew = list(_readable("payment", rows, partial(_payment_anew, tx.payer_sealing)))
+    resealed = list(_reseal("payment", rows, partial(_reseal_payment, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE payment p
@@ -165,15 +165,15 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
         FROM unnest($1::uuid[], $2::text[], $3::json[]) AS n (id, payer_email, metadata)
         WHERE p.id = n.id
         """,
-        [payment_id for payment_id, _ in anew],
-        [email for _, (email, _) in anew],
-        [metadata for _, (_, metadata) in anew],
+        [payment_id for payment_id, _ in resealed],
+        [email for _, (email, _) in resealed],
+        [metadata for _, (_, metadata) in resealed],
     )
-    return [payment_id for payment_id, _ in anew]
+    return [payment_id for payment_id, _ in resealed]
 
 
 async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
-    """Seal the bodies that are not as they would be stored now, as `seal_payments` does."""
+    """Seal stale event bodies, as `seal_payments` does for payments."""
     rows = await tx.fetch(
         """
         SELECT id, body
@@ -185,7 +185,7 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
         """,
         event_ids,
     )
-    anew = list(_readable("event", rows, partial(_body_anew, tx.payer_sealing)))
+    resealed = list(_reseal("event", rows, partial(_reseal_body, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE event e
@@ -193,35 +193,35 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
         FROM unnest($1::uuid[], $2::text[]) AS n (id, body)
         WHERE e.id = n.id
         """,
-        [event_id for event_id, _ in anew],
-        [body for _, body in anew],
+        [event_id for event_id, _ in resealed],
+        [body for _, body in resealed],
     )
-    return [event_id for event_id, _ in anew]
+    return [event_id for event_id, _ in resealed]
 
 
-def _readable(
-    table: str, rows: Sequence[Row], write_anew: Callable[[Row], _Written]
-) -> Iterator[tuple[UUID, _Written]]:
+def _reseal(
+    table: str, rows: Sequence[Row], reseal_row: Callable[[Row], _Resealed]
+) -> Iterator[tuple[UUID, _Resealed]]:
     for row in rows:
         try:
-            written = write_anew(row)
+            resealed = reseal_row(row)
         except EncryptionKeyError as error:
             note_unreadable(table, row["id"], error)
         else:
-            yield row["id"], written
+            yield row["id"], resealed
 
 
-def _payment_anew(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
+def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
     payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
     if not sealing.is_as_written(email):
         email = sealing.always().email_to_store(payment_id, sealing.email(payment_id, email))
     if not sealing.is_as_written(metadata):
-        opened = sealing.metadata(payment_id, metadata)
-        metadata = sealing.always().metadata_to_store(payment_id, opened)
+        plain = sealing.metadata(payment_id, metadata)
+        metadata = sealing.always().metadata_to_store(payment_id, plain)
     return email, metadata
 
 
-def _body_anew(sealing: PayerSealing, row: Row) -> str:
+def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     event_id, body = row["id"], row["body"]
     if sealing.is_as_written(body):
         return body

@@ -183,7 +183,7 @@ async def test_secrets_of_another_installation_are_refused(run: Run, world: Worl
         {"PAYINTENT_KEYRING": f"test:{_OTHER_KEY}"},
     ):
         line = (await _off(run, "merchant", "list", **changed)).line
-        assert "not the one that this database is used with" in line
+        assert "does not belong to this database" in line
     ring = f"newer:{_OTHER_KEY},{world.service.settings.keyring.get_secret_value()}"
     assert (await _off(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
 

@@ -604,12 +604,12 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
     payment, _ = await refunding.paid()
     erasure = ErasePayer(merchant_id=payment.merchant_id, payer_uid=payment.payer_uid)
     refund = await refunding.ask(payment, "1.00")
-    with pytest.raises(RefusedError, match="has a refund under way"):
+    with pytest.raises(RefusedError, match="has a pending refund"):
         await world.perform(erasure)
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    with pytest.raises(RefusedError, match="refund of the last day"):
+    with pytest.raises(RefusedError, match="refund of the last 24 hours"):
         await world.perform(erasure)
     address = refunding.ground.payer[2:].lower()
     assert await _with_address(refunding, address) == {"chain_receipt", "refund", "chain_refund"}

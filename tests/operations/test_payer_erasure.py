@@ -215,10 +215,10 @@ async def test_it_waits_for_what_is_open(world: World) -> None:
     await world.cancelled(payer_uid="zora-17")
     payment = await paid(world, payer_uid="zora-17")
     await world.rows("UPDATE delivery SET state = 'pending'")
-    await refused(world, "has an event that is still to be delivered")
+    await refused(world, "has an undelivered event")
     await delivered(world, payment)
     await asked(world, payment, "10")
-    await refused(world, "has a refund under way")
+    await refused(world, "has a pending refund")
     await work(world)
     [refund] = await world.rows("SELECT id FROM refund")
     await hear(world, refund["id"], DONE)
@@ -238,7 +238,7 @@ async def test_it_waits_for_what_is_open(world: World) -> None:
     await world.rows(
         "UPDATE money_case SET status = 'ACCEPTED', closed_by = 'x', closed_at = clock()"
     )
-    await refused(world, "has a dispute that runs")
+    await refused(world, "has an open dispute")
     await world.rows("UPDATE dispute SET state = 'won'")
     await world.rows("UPDATE money_case SET status = 'OPEN', closed_by = NULL, closed_at = NULL")
     [case] = await world.perform(ListCases())
@@ -252,7 +252,7 @@ async def test_what_becomes_open_after_the_proposal_stops_the_approval(world: Wo
     await world.operator_token("Alan")
     proposal = proposal_view(await world.service.submit(erasure(world), ADA))
     await asked(world, payment, "1")
-    with pytest.raises(RefusedError, match="has a refund under way"):
+    with pytest.raises(RefusedError, match="has a pending refund"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
 
@@ -272,7 +272,7 @@ async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(worl
         erasing = asyncio.create_task(world.perform(erasure(world)))
         await until_waiting(world, erasing)
         await first.commit()
-    with pytest.raises(RefusedError, match="has a refund under way"):
+    with pytest.raises(RefusedError, match="has a pending refund"):
         await erasing
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
 
