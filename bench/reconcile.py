@@ -30,7 +30,7 @@ from payintent.domain.currencies import minor_decimals
 from payintent.domain.ids import SESSION, format_id
 from payintent.json_format import format_timestamp
 from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.service import open_service
 from payintent.storage import migrations_runner, reconciliation_runs
@@ -171,7 +171,7 @@ async def _take(url: str, folder: str) -> Found:
     pids = [row["pid"] for row in await service.database.fetch(PIDS)]
     database_us = cpu_us(pids)
     began, worked = time.perf_counter(), time.process_time()
-    await take_files(service.reconciliation_context, FolderSource(folder))
+    await compare_new_files(service.reconciliation_context, FolderSource(folder))
     took, worked = time.perf_counter() - began, time.process_time() - worked
     database_s = (cpu_us(pids) - database_us) / 1e6
     [run] = await reconciliation_runs.list_runs(service.database, None, None, None, 1)

@@ -20,7 +20,7 @@ from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.payments.retention import prune_step
 from payintent.payments.seal_payer_data import PayerDataSealer
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.movements import MovementComparison, compare_movements
 from payintent.reconciliation.s3_source import open_s3_source
 from payintent.reconciliation.sources import FileSource, FolderSource
@@ -133,7 +133,7 @@ async def reconcile(service: Service) -> bool:
         sources.append(open_s3_source(settings))
     for source in sources:
         try:
-            await take_files(service.reconciliation_context, source)
+            await compare_new_files(service.reconciliation_context, source)
         finally:
             await source.close()
     return False

@@ -75,7 +75,7 @@ def reconcile(
     cases = f"opened, {result.asked} inquired about now" if apply else ""
     is_done = apply and not dry_run
     _print(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
-    raise typer.Exit(_DIFFERS if result.found else 0)
+    raise typer.Exit(_DIFFERS if result.difference_count else 0)
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _print(result: ReconciliationResult, cases: str, *, is_done: bool, as_json: 
     print_table(result.tallies, _COLUMNS, as_json=False)
     for difference in result.differences:
         print(difference)
-    if (more := result.found - len(result.differences)) > 0:
+    if (more := result.difference_count - len(result.differences)) > 0:
         print(f"and {more} more")
     if result.payouts.lines:
         _print_payouts(result, "recorded" if is_done else "would be recorded")

@@ -1,7 +1,4 @@
-"""A gateway's own list compared with our records: each difference opens one case.
-
-Its payouts are recorded.
-"""
+"""Operations that compare a gateway's file with our records."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -20,9 +17,9 @@ from payintent.storage.database import Tx
 
 
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file, change nothing; raises `InvalidProviderFileError` for a repeated line.
+    """Compare a file without changes; `InvalidProviderFileError` if it has duplicate lines.
 
-    With `foresees_cases`, `opened` of the result has the cases that would be opened.
+    With `foresees_cases`, the result's `opened` is the number of cases that would be opened.
     """
 
     action: ClassVar[str] = "reconcile"
@@ -33,15 +30,15 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
         comparison = _complete(context, self.comparison)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
-            result = await compare_file(tx, comparison, None)
+            compared_file = await compare_file(tx, comparison, None)
             if not self.foresees_cases:
-                return result.found
-            opened = await reconciliation.count_new_cases(tx, result.make_cases(tx))
-            return replace(result.found, opened=opened)
+                return compared_file.result
+            opened = await reconciliation.count_new_cases(tx, compared_file.make_cases(tx))
+            return replace(compared_file.result, opened=opened)
 
 
 class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file, open a case for each difference that has none, and record its payouts."""
+    """Compare a file, open a case for each new difference, and record the file's payouts."""
 
     action: ClassVar[str] = "reconcile"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -60,12 +57,10 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         await find_accounts(context.database, _complete(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
-        """Open the cases, record payouts, and schedule inquiries that may settle differences."""
-        result = await compare_file(tx, _complete(context, self.comparison), context.who)
-        return await result.write(tx)
+        compared_file = await compare_file(tx, _complete(context, self.comparison), context.who)
+        return await compared_file.open_cases(tx)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
-        """Record the counts; the lines stay in the file."""
         return {
             "tallies": result.tallies,
             "payouts": result.payouts,

@@ -1,4 +1,4 @@
-"""Runs of reconciliation: listed, shown with what each side says, and done again."""
+"""Operations that list, show and retry reconciliation runs."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -18,7 +18,7 @@ from payintent.storage.reconciliation_sums import ReconciliationSum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetails:
-    """A run, and what each side says of it."""
+    """A run with the totals of each side."""
 
     run: RunRecord
     sums: list[ReconciliationSum]
@@ -26,7 +26,7 @@ class RunDetails:
 
 
 class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_only=True):
-    """List comparisons of gateways' lists with ours that the worker made, newest first."""
+    """List the worker's reconciliation runs, newest first."""
 
     action: ClassVar[str] = "reconciliation.list"
     columns = (
@@ -36,7 +36,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
     account_id: Annotated[int | None, option("Of one gateway account.", name="account")] = None
     status: Annotated[str | None, option("One of running, matched, differs, failed.")] = None
     before: Annotated[
-        UUID | None, option("The next page: runs before this one, the last of a page.")
+        UUID | None, option("The last run of the previous page, to get the next page.")
     ] = None
     limit: ListLimit = 20
 
@@ -46,7 +46,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
             raise BadRequestError(
                 f"status must be one of {', '.join(STATUSES)}, not {quote_input(self.status)}"
             )
-        if self.account_id is not None and not await _is_known(context, self.account_id):
+        if self.account_id is not None and not await _account_exists(context, self.account_id):
             raise NotFoundError(f"no account {self.account_id}")
         return await reconciliation_runs.list_runs(
             context.reading, self.account_id, self.status, self.before, self.limit
@@ -54,43 +54,41 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
 
 
 class ShowReconciliationRun(ReadOperation[RunDetails], frozen=True, kw_only=True):
-    """Show a comparison: what each side has by currency, and what is at a contract's receiver."""
+    """Show a reconciliation run: each side's totals by currency, and a contract's balances."""
 
     action: ClassVar[str] = "reconciliation.show"
-    run_id: Annotated[UUID, argument("As `reconciliation list` has it.")]
+    run_id: Annotated[UUID, argument("The id shown by `reconciliation list`.")]
 
     async def read(self, context: OperationContext) -> RunDetails:
-        return await _details(context.database, self.run_id)
+        return await _get_details(context.database, self.run_id)
 
 
 class RetryReconciliationRun(ChangeOperation[RunDetails], frozen=True, kw_only=True):
-    """Have a comparison that failed done again, when a worker next finds its file."""
+    """Retry a failed reconciliation run when a worker next finds its file."""
 
     action: ClassVar[str] = "reconciliation.retry"
     needs_role: ClassVar[Role] = Role.FINANCE
-    run_id: Annotated[UUID, argument("As `reconciliation list` has it.")]
+    run_id: Annotated[UUID, argument("The id shown by `reconciliation list`.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> RunDetails:
-        """Reopen the run; raise `CONFLICT` if it has not failed."""
-        status = await reconciliation_runs.lock_ended(tx, self.run_id)
+        status = await reconciliation_runs.lock_status(tx, self.run_id)
         if status is not None and status != "failed":
             raise ConflictError(f"the run has not failed: it is {status}")
         if status is not None:
             await reconciliation_runs.reopen(tx, self.run_id)
-        return await _details(tx, self.run_id)
+        return await _get_details(tx, self.run_id)
 
 
-async def _is_known(context: OperationContext, account_id: int) -> bool:
-    found = is_database_id(account_id) and await accounts.get(context.database, account_id)
-    return bool(found)
+async def _account_exists(context: OperationContext, account_id: int) -> bool:
+    return is_database_id(account_id) and bool(await accounts.get(context.database, account_id))
 
 
-async def _details(database: Executor, run_id: UUID) -> RunDetails:
-    found = await reconciliation_runs.get(database, run_id)
-    if found is None:
+async def _get_details(database: Executor, run_id: UUID) -> RunDetails:
+    run = await reconciliation_runs.get(database, run_id)
+    if run is None:
         raise NotFoundError(f"no run {run_id}")
     return RunDetails(
-        run=found,
+        run=run,
         sums=await reconciliation_runs.list_sums(database, run_id),
         balances=await reconciliation_blocks.list_balances(database, run_id),
     )

@@ -1,4 +1,4 @@
-"""A gateway's own list compared with our records, the ledger and what merchants were told."""
+"""Compare a gateway's list with our records, the ledger and the merchants' payments."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from payintent.reconciliation.listed_payouts import (
     describe_payout,
     make_payout_cases,
 )
-from payintent.reconciliation.payout_lines import check_payouts, put_payouts_aside, settle_lines
+from payintent.reconciliation.payout_lines import check_payouts, separate_payouts, settle_lines
 from payintent.reconciliation.provider_file import (
     InvalidProviderFileError,
     ProviderFile,
@@ -39,19 +39,18 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
-#: We learn of money a moment after the gateway took it: what we recorded within so many seconds
-#: after a file's first line may be in the file before.
+#: We record money a moment after the gateway. Records from the first 300 seconds of a file's
+#: period may therefore be in the previous file.
 LAG_S = 300
 _BATCH_MAX = 5_000
-_REPEATED_TOLD_MAX = 20
-_TOLD_MAX = 100
+_DUPLICATES_MAX = 20
+_REPORTED_MAX = 100
 _TYPES = ("payment", "refund")
-_THERE = ("lines", "extra", "different")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationTally:
-    """How many lines of a type there are, and how many match our records."""
+    """The number of lines of a type, by result."""
 
     type: str
     lines: int
@@ -59,26 +58,26 @@ class ReconciliationTally:
     missing: int  # in our records but not in the file
     extra: int  # in the file but not in our records
     different: int  # in amount or currency
-    books: int  # of ours that the ledger has otherwise, or that the merchant was told otherwise
+    books: int  # our records that differ from the ledger or from the merchant's side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationResult:
     provider: str
     account_id: int | None
-    since: datetime  # records from then on are expected in the file
+    since: datetime  # later records must be in the file
     until: datetime
     sha256: str
     tallies: list[ReconciliationTally]
     payouts: PayoutTally
     sums: list[ReconciliationSum]
     opened: int  # new cases only
-    asked: int  # sessions and refunds that gateways are asked about now
-    differences: list[str]  # the first of them
-    new_payouts: list[str]  # recorded, or to be recorded: the first of them
+    asked: int  # sessions and refunds with an inquiry scheduled for now
+    differences: list[str]  # the first 100
+    new_payouts: list[str]  # recorded, or to be recorded: the first 100
 
     @property
-    def found(self) -> int:
+    def difference_count(self) -> int:
         return self.payouts.different + sum(
             tally.missing + tally.extra + tally.different + tally.books for tally in self.tallies
         )
@@ -86,15 +85,15 @@ class ReconciliationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What the loaded lines, our records, the ledger and the merchants differ in."""
+    """Differences between the loaded lines, our records, the ledger and the merchants."""
 
-    counts: Mapping[tuple[str, str], int]  # by type and kind; also the lines of each type
-    first: Sequence[ReconciliationDifference]  # at most as many as may become cases
+    counts: Mapping[tuple[str, str], int]  # by type and kind; kind `lines` counts lines
+    first: Sequence[ReconciliationDifference]  # at most `OPENED_MAX`
     sums: list[ReconciliationSum]
 
     @property
     def count(self) -> int:
-        return sum(count for (_, what), count in self.counts.items() if what != "lines")
+        return sum(count for (_, kind), count in self.counts.items() if kind != "lines")
 
 
 async def find_differences(
@@ -102,7 +101,7 @@ async def find_differences(
     scope: ReconciliationScope,
     find_missing: Callable[[Tx, ReconciliationScope], Awaitable[None]],
 ) -> Differences:
-    """Compare the lines that are loaded; `find_missing` knows what of ours they must have."""
+    """Compare the loaded lines; `find_missing` adds our records that lack a line."""
     await reconciliation.compare_lines(tx, scope)
     await find_missing(tx, scope)
     await reconciliation_sums.compare_books(tx, scope)
@@ -114,71 +113,67 @@ async def find_differences(
     )
 
 
-async def write_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
-    """Open the cases that are not open yet, and schedule inquiries that may settle some.
-
-    Returns how many of each.
-    """
+async def open_cases(tx: Tx, new: Sequence[NewCase]) -> tuple[int, int]:
+    """Open new cases and schedule inquiries that may resolve some; return the number of each."""
     opened = await cases.open_cases(tx, new)
     return len(opened), await reconciliation.request_inquiries(tx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFile:
-    """The result of a comparison, and what its cases are about."""
+    """The result of a comparison before its cases are opened."""
 
-    found: ReconciliationResult
-    differences: Sequence[ReconciliationDifference]  # at most as many as may become cases
-    payouts: Sequence[str]  # what each side says of those that we have otherwise
+    result: ReconciliationResult
+    differences: Sequence[ReconciliationDifference]  # at most `OPENED_MAX`
+    different_payouts: Sequence[str]
 
     def make_cases(self, tx: Tx) -> list[NewCase]:
-        """Make a case of each difference; refuse more than a day can have."""
-        check_count(self.found.found)
+        """Make a case of each difference; refuse more than `OPENED_MAX`."""
+        check_count(self.result.difference_count)
         return [
-            *make_cases(tx.id_generator, self.found.provider, self.differences),
-            *make_payout_cases(tx.id_generator, self.payouts),
+            *make_cases(tx.id_generator, self.result.provider, self.differences),
+            *make_payout_cases(tx.id_generator, self.different_payouts),
         ]
 
-    async def write(self, tx: Tx) -> ReconciliationResult:
-        opened, inquiries = await write_cases(tx, self.make_cases(tx))
-        return replace(self.found, opened=opened, asked=inquiries)
+    async def open_cases(self, tx: Tx) -> ReconciliationResult:
+        opened, inquiries = await open_cases(tx, self.make_cases(tx))
+        return replace(self.result, opened=opened, asked=inquiries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationInput:
-    """Which file is compared with which accounts; times are when we recorded money."""
+    """The file to compare and its accounts; times are the times of our records."""
 
     file: ProviderFile
     provider: str
     account_id: int | None = None
-    since: datetime | None = None  # None: the time of the file's first line, and `LAG_S`
-    until: datetime | None = None  # None: the time of its last line
-    currencies: frozenset[str] | None = None  # that the gateway takes; None: any
-    lists_disputes: bool = False  # all of them: one of ours that it lacks is missing
+    since: datetime | None = None  # None: `LAG_S` after the first line
+    until: datetime | None = None  # None: the time of the last line
+    currencies: frozenset[str] | None = None  # that the gateway supports; None: any
+    lists_disputes: bool = False  # the list contains every dispute
 
 
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
-    """Find the live accounts that a list is of; refuse what is unknown, and test accounts.
+    """Find the live accounts of a list; refuse unknown accounts and test accounts.
 
-    What test accounts took is no money: it is in no books, and none of it is looked for in a list.
+    Test payments move no money, so they are neither in the books nor in a gateway's list.
     """
     provider, account_id = comparison.provider, comparison.account_id
-    found = await reconciliation.list_accounts_of(database, provider)
-    live = [account for account, is_live in found.items() if is_live]
+    accounts = await reconciliation.list_provider_accounts(database, provider)
+    live = [account for account, is_live in accounts.items() if is_live]
     if account_id is None:
         if live:
             return live
-        whose = "live account" if found else "account"
+        kind = "live account" if accounts else "account"
         raise RefusedError(
-            ErrorCode.NOT_FOUND,
-            f"{quote_input(provider)} has no {whose} whose payments a file could list",
+            ErrorCode.NOT_FOUND, f"{quote_input(provider)} has no {kind} to compare a file with"
         )
-    if account_id not in found:
+    if account_id not in accounts:
         raise RefusedError(ErrorCode.NOT_FOUND, f"{provider} has no account {account_id}")
     if account_id not in live:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
-            f"account {account_id} is a test account: what it took is in no books to compare",
+            f"account {account_id} is a test account: its payments are not in the books",
         )
     return [account_id]
 
@@ -186,9 +181,9 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
 async def _find_period(
     tx: Tx, comparison: ReconciliationInput, payouts: Sequence[PayoutLine]
 ) -> tuple[datetime, datetime]:
-    """Find whose records are expected in the list; refuse one that has no time.
+    """Find the period whose records must be in the list; refuse an empty list without a period.
 
-    Payouts count for no period: in a list of payouts alone nothing else is expected.
+    Payouts do not extend the period: a list with nothing but payouts needs no other lines.
     """
     since, until = comparison.since, comparison.until
     first, last = await reconciliation.find_times(tx)
@@ -199,7 +194,7 @@ async def _find_period(
     until = until or last
     if since is None or until is None:
         raise RefusedError(
-            ErrorCode.BAD_REQUEST, "the file has no lines: say from when to when it is"
+            ErrorCode.BAD_REQUEST, "the file has no lines: give its period with --from and --to"
         )
     return since, until
 
@@ -209,7 +204,7 @@ async def compare_file(
 ) -> ComparedFile:
     """Load the file, find the differences, and record its payouts if `recorded_by` is given.
 
-    Raises `InvalidProviderFileError` for a line that cannot be read, or that is repeated.
+    Raises `InvalidProviderFileError` for an invalid or duplicate line.
     """
     accounts = await find_accounts(tx, comparison)
     payouts = await _load(tx, comparison.file, accounts)
@@ -227,10 +222,11 @@ async def compare_file(
     settled, payout_sums = await settle_lines(
         tx, comparison.provider, accounts[0], payouts, recorded_by
     )
-    subjects = [
-        describe_difference(comparison.provider, found) for found in differences.first[:_TOLD_MAX]
+    descriptions = [
+        describe_difference(comparison.provider, difference)
+        for difference in differences.first[:_REPORTED_MAX]
     ]
-    found = ReconciliationResult(
+    result = ReconciliationResult(
         provider=comparison.provider,
         account_id=comparison.account_id,
         since=scope.since,
@@ -239,37 +235,41 @@ async def compare_file(
         tallies=[
             _tally(differences.counts, type_)
             for type_ in (*_TYPES, *DISPUTE_TYPES)
-            if type_ in _TYPES or any(of == type_ for of, _ in differences.counts)
+            if type_ in _TYPES or any(counted == type_ for counted, _ in differences.counts)
         ],
         payouts=settled.tally,
         sums=differences.sums + payout_sums,
         opened=0,
         asked=0,
-        differences=[*subjects, *settled.different][:_TOLD_MAX],
-        new_payouts=[describe_payout(payout) for payout in settled.new[:_TOLD_MAX]],
+        differences=[*descriptions, *settled.different][:_REPORTED_MAX],
+        new_payouts=[describe_payout(payout) for payout in settled.new[:_REPORTED_MAX]],
     )
-    return ComparedFile(found=found, differences=differences.first, payouts=settled.different)
+    return ComparedFile(
+        result=result, differences=differences.first, different_payouts=settled.different
+    )
 
 
 async def _load(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> list[PayoutLine]:
     await reconciliation.create_tables(tx)
     payouts = dict[str, PayoutLine]()
-    lines = put_payouts_aside(file.read(), payouts)
-    # Lines are read in a thread, so that a long file does not hold up the event loop.
+    lines = separate_payouts(file.read(), payouts)
+    # Read lines in a thread, so that a long file does not block the event loop.
     while batch := await asyncio.to_thread(lambda: list(islice(lines, _BATCH_MAX))):
-        await reconciliation.add(tx, batch)
+        await reconciliation.load_lines(tx, batch)
     layout = find_layout(file.path, file.layouts)
     if layout is not None and layout.names_orders:
         await reconciliation_orders.resolve_orders(tx, accounts, MINOR_DECIMALS)
-    if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
+    if duplicates := await reconciliation.list_duplicates(tx, _DUPLICATES_MAX):
         raise InvalidProviderFileError(
-            [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
+            [f"line {number}: duplicate of line {first}" for number, first in duplicates]
         )
     return list(payouts.values())
 
 
 def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
-    lines, extra, different = (counts.get((type_, side), 0) for side in _THERE)
+    lines, extra, different = (
+        counts.get((type_, kind), 0) for kind in ("lines", "extra", "different")
+    )
     return ReconciliationTally(
         type=type_,
         lines=lines,

@@ -1,6 +1,7 @@
-"""A contract's logs as the lines of a list, read in bounded pieces from one endpoint.
+"""Read a contract's logs as reconciliation lines, in bounded ranges.
 
-What that one leaves out and we have is looked for at another one before anybody is told.
+If an endpoint omits logs of our records, a second endpoint is queried before it counts as a
+difference.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,79 +22,79 @@ from payintent.domain.money import EXACT
 from payintent.domain.settlement_file import ProviderFileLine
 from payintent.storage.onchain.chains import TokenRecord
 
-PIECE_LOGS_MAX = 5_000
-PIECE_SEARCHES_MAX = 20
+RANGE_LOGS_MAX = 5_000
+RANGE_SEARCHES_MAX = 20
 _Log = TypeVar("_Log", PaidLog, RefundedLog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogPiece:
-    """The logs of the blocks up to `last_block`, whose time is `at`, as an endpoint has them."""
+class LogRange:
+    """An endpoint's logs of the blocks up to `last_block`, which has the time `at`."""
 
     endpoint: str
     last_block: int
     at: datetime
     paid: list[PaidLog] = field(default_factory=list[PaidLog])
     refunded: list[RefundedLog] = field(default_factory=list[RefundedLog])
-    left_out_by: str | None = None  # the endpoint that lacked some of these logs
+    incomplete_endpoint: str | None = None  # the endpoint that omitted some of these logs
 
 
-async def read_piece(
+async def read_range(
     reader: ChainReader,
     contract: bytes,
     start: int,
     last: int,
-    lacks: Callable[[LogPiece], Awaitable[bool]],
-) -> LogPiece:
-    """Read logs from `start` on, not beyond `last`, from the endpoint that is least asked else.
+    is_incomplete: Callable[[LogRange], Awaitable[bool]],
+) -> LogRange:
+    """Read logs from `start` to `last` at most, preferring the least used endpoint.
 
-    Where that one `lacks` logs that we have, another endpoint's are put to them, as far as both
-    have read. Raises `ChainUnavailableError` where no endpoint gives logs, or no other one does.
+    If the result `is_incomplete`, the logs of a second endpoint are merged into it, as far as
+    both have read. Raises `ChainUnavailableError` if a required endpoint returns no logs.
     """
     names = list(reversed(reader.names))
-    piece = await _read_any(reader, names, contract, start, last)
-    others = [name for name in names if name != piece.endpoint]
-    if not others or not await lacks(piece):
-        return piece
-    other = await _read_any(reader, others, contract, start, piece.last_block)
-    return _joined(piece, other)
+    first = await _read_from_any(reader, names, contract, start, last)
+    remaining = [name for name in names if name != first.endpoint]
+    if not remaining or not await is_incomplete(first):
+        return first
+    second = await _read_from_any(reader, remaining, contract, start, first.last_block)
+    return _merge_ranges(first, second)
 
 
-async def _read_any(
+async def _read_from_any(
     reader: ChainReader, names: Sequence[str], contract: bytes, start: int, last: int
-) -> LogPiece:
-    failed = ChainUnavailableError("there is no endpoint")
+) -> LogRange:
+    failure = ChainUnavailableError("there is no endpoint")
     for name in names:
         try:
             return await _read_from(reader, name, contract, start, last)
         except ChainUnavailableError as error:
-            failed = error
-    raise failed
+            failure = error
+    raise failure
 
 
-def _joined(piece: LogPiece, shorter: LogPiece) -> LogPiece:
-    """Put the logs of a piece to those of another one that ends no later, and as that one does."""
+def _merge_ranges(longer: LogRange, shorter: LogRange) -> LogRange:
+    """Merge the logs of two endpoints, up to the last block of the shorter range."""
     last = shorter.last_block
-    had_paid = [log for log in piece.paid if log.block_number <= last]
-    had_refunded = [log for log in piece.refunded if log.block_number <= last]
-    paid = _merged(had_paid, shorter.paid)
-    refunded = _merged(had_refunded, shorter.refunded)
-    is_more = len(paid) + len(refunded) > len(had_paid) + len(had_refunded)
-    left_out_by = piece.endpoint if is_more else None
-    return replace(shorter, paid=paid, refunded=refunded, left_out_by=left_out_by)
+    old_paid = [log for log in longer.paid if log.block_number <= last]
+    old_refunded = [log for log in longer.refunded if log.block_number <= last]
+    paid = _merge_logs(old_paid, shorter.paid)
+    refunded = _merge_logs(old_refunded, shorter.refunded)
+    has_new_logs = len(paid) + len(refunded) > len(old_paid) + len(old_refunded)
+    incomplete_endpoint = longer.endpoint if has_new_logs else None
+    return replace(shorter, paid=paid, refunded=refunded, incomplete_endpoint=incomplete_endpoint)
 
 
-def _merged(logs: Iterable[_Log], more: Iterable[_Log]) -> list[_Log]:
-    """Return each log once; the first of two that stand at one place."""
-    at_place = dict[tuple[bytes, int], _Log]()
+def _merge_logs(logs: Iterable[_Log], more: Iterable[_Log]) -> list[_Log]:
+    """Return each log once, preferring `logs` if both have a log at the same position."""
+    by_position = dict[tuple[bytes, int], _Log]()
     for log in (*logs, *more):
-        at_place.setdefault((log.tx_hash, log.log_index), log)
-    return list(at_place.values())
+        by_position.setdefault((log.tx_hash, log.log_index), log)
+    return list(by_position.values())
 
 
 async def _read_from(
     reader: ChainReader, name: str, contract: bytes, start: int, last: int
-) -> LogPiece:
+) -> LogRange:
     paid, refunded = list[PaidLog](), list[RefundedLog]()
     searches, at = 0, start
     while True:
@@ -107,35 +108,35 @@ async def _read_from(
         paid += batch.logs
         refunded += batch.refunds
         searches, at = searches + 1, end + 1
-        full = len(paid) + len(refunded) >= PIECE_LOGS_MAX or searches == PIECE_SEARCHES_MAX
-        if end == last or full:
-            return LogPiece(
+        is_full = len(paid) + len(refunded) >= RANGE_LOGS_MAX or searches == RANGE_SEARCHES_MAX
+        if end == last or is_full:
+            return LogRange(
                 endpoint=name, last_block=end, at=batch.end.at, paid=paid, refunded=refunded
             )
 
 
 def make_lines(
-    piece: LogPiece,
+    log_range: LogRange,
     receiver: bytes,
     refunders: Sequence[bytes],
     currencies: Mapping[bytes, str],
     decimals: Mapping[str, int],
 ) -> list[ProviderFileLine]:
-    """Make lines of payments to the receiver, and of refunds by senders of ours.
+    """Make lines of the payments to the receiver and of our senders' refunds.
 
-    Whoever likes may send refunds of their own money by the contract, and a payment to another
-    receiver is no money of ours: it has its case as what it is.
+    Anyone may refund their own money through the contract. A payment to a different receiver is
+    not ours either; it has a case of its own kind.
     """
-    found: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [
-        *(("payment", log, None) for log in piece.paid if log.receiver == receiver),
+    logs: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [
+        *(("payment", log, None) for log in log_range.paid if log.receiver == receiver),
         *(
             ("refund", log, UUID(bytes=log.refund_id))
-            for log in piece.refunded
+            for log in log_range.refunded
             if log.sender in refunders
         ),
     ]
     lines = list[ProviderFileLine]()
-    for number, (type_, log, our_id) in enumerate(found, 1):
+    for number, (type_, log, our_id) in enumerate(logs, 1):
         currency = currencies.get(log.token, f"0x{log.token.hex()}")
         lines.append(
             ProviderFileLine(
@@ -145,14 +146,14 @@ def make_lines(
                 our_id=our_id,
                 amount=Decimal(log.amount).scaleb(-decimals.get(currency, 0), EXACT),
                 currency=currency,
-                at=piece.at,
+                at=log_range.at,
             )
         )
     return lines
 
 
 def name_tokens(tokens: Sequence[TokenRecord]) -> dict[bytes, str]:
-    """Return the symbols of tokens by their addresses, as captures are kept in."""
+    """Map token addresses to their symbols, which are the currencies of captures."""
     return {
         token.address: token.symbol
         for token in sorted(tokens, key=lambda token: token.symbol)

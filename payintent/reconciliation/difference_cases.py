@@ -1,4 +1,4 @@
-"""The cases of what a gateway's list and our records differ in, and what each side says."""
+"""Describe differences between a gateway's list and our records, and make a case of each."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -13,7 +13,7 @@ from payintent.json_format import format_timestamp
 from payintent.storage.cases import NewCase
 from payintent.storage.reconciliation import ReconciliationDifference
 
-#: More than this is not a day's differences but another account's file.
+#: A file with more differences probably belongs to a different account.
 OPENED_MAX = 10_000
 _BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
 _REFERENCE_CHARS_MAX = 120
@@ -27,20 +27,20 @@ def make_cases(
     *,
     is_timed: bool = True,
 ) -> list[NewCase]:
-    """Make a case of each difference; its text has the line's time where that is exact."""
+    """Make a case of each difference; with `is_timed`, its text includes the line's exact time."""
     return [
         _case(id_generator.new_id(), provider, difference, is_timed=is_timed)
         for difference in differences
     ]
 
 
-def check_count(found: int) -> None:
-    """Refuse more differences than a day can have."""
-    if found > OPENED_MAX:
+def check_count(differences: int) -> None:
+    """Refuse more than `OPENED_MAX` differences."""
+    if differences > OPENED_MAX:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
-            f"{found} differences are too many for cases: is it the file of "
-            f"another account? nothing was written",
+            f"{differences} differences are too many for cases: does the file belong to a "
+            f"different account? Nothing was written.",
         )
 
 
@@ -65,26 +65,23 @@ def _case(
 def describe_difference(
     provider: str, difference: ReconciliationDifference, *, is_timed: bool = True
 ) -> str:
-    """Describe the difference; the same text each time, for it identifies the case."""
+    """Describe the difference; the text must not change, because it identifies the case."""
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_CHARS_MAX:
         reference = reference[:_REFERENCE_CHARS_MAX] + "…"
     their_money = _money(difference.there, difference.there_currency)
     our_money = _money(difference.here, difference.here_currency)
-    if where := _BOOKS.get(difference.what):
-        how = f"{their_money} {where}, {our_money} {_ours(difference.type)}"
-    elif difference.what == "different":
-        how = f"{their_money} there, {our_money} here"
+    if books := _BOOKS.get(difference.kind):
+        ours = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
+        details = f"{their_money} {books}, {our_money} {ours}"
+    elif difference.kind == "different":
+        details = f"{their_money} there, {our_money} here"
     else:
-        how = their_money or our_money
-        how += f" at {format_timestamp(difference.at)}" if is_timed else ""
-        status = difference.our_status if difference.what == "extra" else None
-        how += f", ours is {status}" if status else ""
-    return f"{provider} {difference.type} {reference}: {difference.what}, {how}"
-
-
-def _ours(type_: str) -> str:
-    return "disputed" if type_ in DISPUTE_TYPES else "captured or refunded"
+        details = their_money or our_money
+        details += f" at {format_timestamp(difference.at)}" if is_timed else ""
+        status = difference.our_status if difference.kind == "extra" else None
+        details += f", ours is {status}" if status else ""
+    return f"{provider} {difference.type} {reference}: {difference.kind}, {details}"
 
 
 def _money(amount: Decimal | None, currency: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Takes gateways' files as they arrive, and compares each once, whoever finds it first."""
+"""Compare gateways' files as they arrive, each file once across all workers."""
 
 import asyncio
 import hashlib
@@ -18,73 +18,75 @@ from payintent.reconciliation.runs import SOURCE_FAILURES, fail, failures_record
 from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.storage import reconciliation_runs
 from payintent.storage.database import Database
-from payintent.storage.reconciliation_runs import ClaimedRun, FoundFile, NewRun, RunEnd
+from payintent.storage.reconciliation_runs import ClaimedRun, NewRun, RunEnd, SourceFile
 
-WHO = "reconciliation"
+RECORDED_BY = "reconciliation"
 _log = get_logger("reconciliation")
-_ATTEMPTS_MAX = 5  # a run that ended its worker so often is given up
+_ATTEMPTS_MAX = 5  # a run that crashed its worker this often fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext:
     database: Database
     layouts: Callable[[str], Sequence[FileLayout]]  # of a provider
-    currencies: Callable[[str], frozenset[str] | None]  # that a provider takes; None: any
+    currencies: Callable[[str], frozenset[str] | None]  # that a provider supports; None: any
 
 
-async def take_files(context: ReconciliationContext, source: FileSource) -> None:
-    """Compare each file of a source that has not been; one that fails stops no other."""
+async def compare_new_files(context: ReconciliationContext, source: FileSource) -> None:
+    """Compare the new files of a source; a failing file does not stop the rest."""
     try:
         async with aclosing(source.walk_files()) as pages:
             async for page in pages:
                 for file in await reconciliation_runs.list_new_files(context.database, page):
-                    await _take_file(context, source, file)
+                    await _compare_source_file(context, source, file)
     except SourceUnavailableError as error:
         SOURCE_FAILURES.labels(source.name).inc()
         _log.warning("reconciliation_source_unavailable", source=source.name, why=str(error))
 
 
-async def _take_file(context: ReconciliationContext, source: FileSource, file: FoundFile) -> None:
+async def _compare_source_file(
+    context: ReconciliationContext, source: FileSource, file: SourceFile
+) -> None:
     try:
         async with source.open(file) as path:
-            await _take(context, file, path)
+            await _compare_once(context, file, path)
     except (OSError, SourceUnavailableError) as error:
         SOURCE_FAILURES.labels(source.name).inc()
         _log.warning("reconciliation_file_unavailable", file=file.name, why=type(error).__name__)
     except LockTimeoutError:
-        _log.info("reconciliation_run_busy", file=file.name)  # another worker compares it
+        _log.info("reconciliation_run_busy", file=file.name)  # a different worker compares it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundList:
-    """A list on this machine; the times are those whose records it must have."""
+class LocalList:
+    """A list in a local file, and the period whose records it must contain."""
 
     path: Path
     sha256: str
-    since: datetime | None = None  # None: the time of its first line, and a while
-    until: datetime | None = None  # None: the time of its last line
-    lists_disputes: bool = False  # all of them
+    since: datetime | None = None  # None: `LAG_S` after the first line
+    until: datetime | None = None  # None: the time of the last line
+    lists_disputes: bool = False  # the list contains every dispute
 
 
 async def compare_list(
-    context: ReconciliationContext, new: NewRun, found: FoundList
+    context: ReconciliationContext, new: NewRun, local_list: LocalList
 ) -> UUID | None:
-    """Compare a list as a run of its own; gives the run, None while another worker does it."""
+    """Compare a list and return its run; None while a different worker processes the run."""
     run = await reconciliation_runs.claim(context.database, new)
     if run.has_ended:
         return run.id
     if not run.is_ours:
         return None
     if run.attempts > _ATTEMPTS_MAX:
-        problem = f"it was begun {_ATTEMPTS_MAX} times and never ended"
+        problem = f"the run was started {_ATTEMPTS_MAX} times and never ended"
         await fail(context.database, run, problem)
     else:
         async with failures_recorded(context.database, run):
-            await _compare(context, new, run, found)
+            await _compare(context, new, run, local_list)
     return run.id
 
 
-async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> None:
+async def _compare_once(context: ReconciliationContext, file: SourceFile, path: Path) -> None:
     new = NewRun(
         id=context.database.id_generator.new_id(),
         account_id=file.account_id,
@@ -92,9 +94,9 @@ async def _take(context: ReconciliationContext, file: FoundFile, path: Path) -> 
         name=file.name,
         sha256=await asyncio.to_thread(read_digest, path),
     )
-    run_id = await compare_list(context, new, FoundList(path=path, sha256=new.sha256))
+    run_id = await compare_list(context, new, LocalList(path=path, sha256=new.sha256))
     if run_id is not None:
-        await reconciliation_runs.mark_taken(context.database, file, run_id)
+        await reconciliation_runs.mark_processed(context.database, file, run_id)
 
 
 def read_digest(path: Path) -> str:
@@ -103,33 +105,32 @@ def read_digest(path: Path) -> str:
 
 
 async def _compare(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, listed: FoundList
+    context: ReconciliationContext, new: NewRun, run: ClaimedRun, local_list: LocalList
 ) -> None:
-    """Compare, open cases and end the run in one transaction, unless another worker has the run."""
-    providers = await reconciliation_runs.list_accounts(context.database, [new.account_id])
-    provider = providers[new.account_id]
+    """Compare, open cases and end the run in one transaction, unless the claim is lost."""
+    provider = await reconciliation_runs.get_provider(context.database, new.account_id)
     comparison = ReconciliationInput(
         file=ProviderFile(
-            path=listed.path, sha256=listed.sha256, layouts=context.layouts(provider)
+            path=local_list.path, sha256=local_list.sha256, layouts=context.layouts(provider)
         ),
         provider=provider,
         account_id=new.account_id,
-        since=listed.since,
-        until=listed.until,
+        since=local_list.since,
+        until=local_list.until,
         currencies=context.currencies(provider),
-        lists_disputes=listed.lists_disputes,
+        lists_disputes=local_list.lists_disputes,
     )
     async with context.database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
             return
-        compared = await compare_file(tx, comparison, WHO)
-        found = await compared.write(tx)
-        ended = RunEnd(
-            status="differs" if found.found else "matched",
-            since=found.since,
-            until=found.until,
-            opened=found.opened,
-            sums=found.sums,
+        compared_file = await compare_file(tx, comparison, RECORDED_BY)
+        result = await compared_file.open_cases(tx)
+        run_end = RunEnd(
+            status="differs" if result.difference_count else "matched",
+            since=result.since,
+            until=result.until,
+            opened=result.opened,
+            sums=result.sums,
         )
-        await reconciliation_runs.end(tx, run.id, ended)
-    note_end(run, new.account_id, ended.status, found.found)
+        await reconciliation_runs.end(tx, run.id, run_end)
+    note_end(run, new.account_id, run_end.status, result.difference_count)

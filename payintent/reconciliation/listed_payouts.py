@@ -1,4 +1,4 @@
-"""Payouts of a gateway's list: new ones are recorded, one that we have otherwise is a case."""
+"""Record the new payouts of a gateway's list; a payout that differs from ours becomes a case."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,29 +20,29 @@ from payintent.storage.gateway_payouts import GatewayPayoutRecord, PayoutSum
 from payintent.storage.payouts import NewPayout
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
-#: Of a list. A gateway pays out daily at most, to each of some bank accounts.
+#: Per list: a gateway pays out at most daily, to a few bank accounts.
 PAYOUTS_MAX = 10_000
-_REFERENCE_TOLD_MAX = 120
+_REFERENCE_CHARS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTally:
-    """How many payouts a list has, and what becomes of them."""
+    """The number of payouts in a list, by outcome."""
 
     lines: int
     new: int  # recorded, or to be recorded
     repeated: int  # recorded before
-    reversed: int  # recorded before and reversed: they stay so
-    different: int  # recorded before with another amount
+    reversed: int  # recorded and reversed before; they stay reversed
+    different: int  # recorded before with a different amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutAccount:
-    """A gateway's account that payouts came from, and whose it is; None: the operator's."""
+    """The gateway account that paid out."""
 
     id: int
     provider: str
-    merchant_id: int | None
+    merchant_id: int | None  # the owner; None: the operator
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class SettledPayouts:
     new: list[ListedPayout] = field(default_factory=list[ListedPayout])
     repeated: int = 0
     reversed: int = 0
-    different: list[str] = field(default_factory=list[str])  # what each side says, of each
+    different: list[str] = field(default_factory=list[str])  # descriptions
 
     @property
     def tally(self) -> PayoutTally:
@@ -66,30 +66,30 @@ class SettledPayouts:
 async def settle_payouts(
     tx: Tx,
     account: PayoutAccount,
-    listed: Sequence[ListedPayout],
+    payouts: Sequence[ListedPayout],
     recorded_by: str | None,
 ) -> SettledPayouts:
-    """Record the payouts that were never recorded; where nobody does, say what would be."""
+    """Compare payouts with ours and record the new payouts, unless `recorded_by` is None."""
     settled = SettledPayouts()
-    references = [payout.reference for payout in listed]
-    recorded = await gateway_payouts.find_last(tx, account.id, references)
-    # In one order, so that two lists with the same payouts do not wait for each other.
-    for payout in sorted(listed, key=lambda payout: payout.reference):
-        found = recorded.get(payout.reference)
-        if found is None and (
+    references = [payout.reference for payout in payouts]
+    records = await gateway_payouts.find_last(tx, account.id, references)
+    # Sorted, so that two lists with the same payouts cannot deadlock.
+    for payout in sorted(payouts, key=lambda payout: payout.reference):
+        record = records.get(payout.reference)
+        if record is None and (
             recorded_by is None or await _record(tx, account, payout, recorded_by)
         ):
             settled.new.append(payout)
             continue
-        if found is None:  # somebody has recorded it meanwhile
-            again = await gateway_payouts.find_last(tx, account.id, [payout.reference])
-            found = again[payout.reference]
-        _compare(settled, account, payout, found)
+        if record is None:  # it was recorded concurrently
+            reread = await gateway_payouts.find_last(tx, account.id, [payout.reference])
+            record = reread[payout.reference]
+        _compare(settled, account, payout, record)
     return settled
 
 
 def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> list[NewCase]:
-    """Make a case of each payout that we have otherwise; what was recorded stands."""
+    """Make a case of each payout that differs; the recorded payout stays."""
     return [
         NewCase(
             id=id_generator.new_id(),
@@ -102,25 +102,26 @@ def make_payout_cases(id_generator: IdGenerator, different: Iterable[str]) -> li
 
 
 async def sum_payouts(
-    database: Executor, account_id: int, listed: Sequence[ListedPayout]
+    database: Executor, account_id: int, payouts: Sequence[ListedPayout]
 ) -> list[ReconciliationSum]:
-    """Sum what each side says of these payouts, by currency."""
-    references = [payout.reference for payout in listed]
-    standing = {
-        found.currency: found
-        for found in await gateway_payouts.sum_active(database, account_id, references)
+    """Sum these payouts on each side, by currency."""
+    references = [payout.reference for payout in payouts]
+    our_sums = {
+        payout_sum.currency: payout_sum
+        for payout_sum in await gateway_payouts.sum_active(database, account_id, references)
     }
     amounts = defaultdict[str, list[int]](list)
-    for payout in listed:
+    for payout in payouts:
         amounts[payout.currency].append(payout.amount_minor)
     return [
-        _sum(currency, amounts.get(currency, []), standing.get(currency))
-        for currency in sorted({*amounts, *standing})
+        _to_reconciliation_sum(currency, amounts.get(currency, []), our_sums.get(currency))
+        for currency in sorted({*amounts, *our_sums})
     ]
 
 
 def describe_payout(payout: ListedPayout) -> str:
-    return f"payout {_told(payout.reference)}: {_money(payout, with_fee=True)}"
+    reference = payout.reference[:_REFERENCE_CHARS_MAX]
+    return f"payout {reference}: {_format_money(payout, with_fee=True)}"
 
 
 async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded_by: str) -> bool:
@@ -140,7 +141,7 @@ async def _record(tx: Tx, account: PayoutAccount, payout: ListedPayout, recorded
     )
     try:
         return await record_gateway_payout(tx, new)
-    except RefusedError:  # it has been recorded with another amount
+    except RefusedError:  # it was recorded with a different amount
         return False
 
 
@@ -148,10 +149,10 @@ def _compare(
     settled: SettledPayouts,
     account: PayoutAccount,
     payout: ListedPayout,
-    found: GatewayPayoutRecord,
+    record: GatewayPayoutRecord,
 ) -> None:
-    ours = found.payout
-    if found.reversed_at is not None:
+    ours = record.payout
+    if record.reversed_at is not None:
         settled.reversed += 1
         return
     has_fee = payout.fee_minor is not None
@@ -159,43 +160,43 @@ def _compare(
     if is_same and (not has_fee or payout.fee_minor == ours.fee_minor):
         settled.repeated += 1
         return
+    their_money = _format_money(payout, with_fee=has_fee)
+    our_money = _format_money(ours, with_fee=has_fee)
     settled.different.append(
-        f"{account.provider} payout {_told(payout.reference)}: different,"
-        f" {_money(payout, with_fee=has_fee)} there, {_money(ours, with_fee=has_fee)} here"
+        f"{account.provider} payout {payout.reference[:_REFERENCE_CHARS_MAX]}: different,"
+        f" {their_money} there, {our_money} here"
     )
 
 
-def _told(reference: str) -> str:
-    return reference[:_REFERENCE_TOLD_MAX]
-
-
-def _money(payout: ListedPayout | GatewayPayout, *, with_fee: bool) -> str:
-    money = f"{_units(payout.amount_minor, payout.currency)} {payout.currency}"
+def _format_money(payout: ListedPayout | GatewayPayout, *, with_fee: bool) -> str:
+    money = f"{_format_minor(payout.amount_minor, payout.currency)} {payout.currency}"
     if not with_fee or payout.fee_minor is None:
         return money
-    return f"{money} and a fee of {_units(payout.fee_minor, payout.currency)}"
+    return f"{money} and a fee of {_format_minor(payout.fee_minor, payout.currency)}"
 
 
-def _units(amount_minor: int, currency: str, *, trim: bool = False) -> str:
+def _format_minor(amount_minor: int, currency: str, *, trim: bool = False) -> str:
     decimals = minor_decimals(currency)
     amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
     return format_amount(amount, decimals, trim=trim)
 
 
-def _sum(currency: str, amounts: Sequence[int], standing: PayoutSum | None) -> ReconciliationSum:
+def _to_reconciliation_sum(
+    currency: str, amounts: Sequence[int], our_sum: PayoutSum | None
+) -> ReconciliationSum:
     ours = (
         (0, 0, 0)
-        if standing is None
-        else (standing.amount_minor, standing.ledger_minor, standing.merchants_minor)
+        if our_sum is None
+        else (our_sum.amount_minor, our_sum.ledger_minor, our_sum.merchants_minor)
     )
     gateway, service, ledger, merchants = (
-        _units(side, currency, trim=True) for side in (sum(amounts), *ours)
+        _format_minor(amount, currency, trim=True) for amount in (sum(amounts), *ours)
     )
     return ReconciliationSum(
         type="payout",
         currency=currency,
         lines=len(amounts),
-        records=0 if standing is None else standing.payouts,
+        records=0 if our_sum is None else our_sum.payouts,
         gateway=gateway,
         service=service,
         ledger=ledger,

@@ -1,4 +1,4 @@
-"""Each day what a gateway's reporting API lists is compared, and its payouts are recorded."""
+"""Compare the movements of gateways' reporting APIs each day, and record their payouts."""
 
 import asyncio
 import csv
@@ -26,8 +26,8 @@ from payintent.payments.record_outside_refund import RefundUnderWayError, record
 from payintent.payments.reported_capture import EarlyReportError
 from payintent.reconciliation.generic_layout import HEADER
 from payintent.reconciliation.intake import (
-    WHO,
-    FoundList,
+    RECORDED_BY,
+    LocalList,
     ReconciliationContext,
     compare_list,
     read_digest,
@@ -45,22 +45,24 @@ from payintent.storage.database import current_time
 from payintent.storage.reconciliation_runs import NewRun, ReportingAccount
 
 SOURCE = "api"
-#: What was paid or sent a while ago, and that we learned of in the day, is listed too.
+#: Also list earlier movements, because we may have recorded them on the day of the comparison.
 OVERLAP_DAYS = 3
-#: A day is asked for so much later: a gateway's list is complete then.
-PATIENCE = timedelta(hours=1)
-PAGES_MAX = 100_000  # of a day
-_OF_DISPUTES = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
+#: A gateway's list of a day is complete after this delay.
+COMPLETION_DELAY = timedelta(hours=1)
+PAGES_MAX = 100_000  # per day
+_DISPUTE_KINDS = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
 _NAME = "balance transactions "
 _log = get_logger("reconciliation")
 
 
-class UnlistedError(Exception):
-    """A gateway does not list what is asked for; the next look tries again."""
+class ListUnavailableError(Exception):
+    """A gateway does not return the requested list; the next poll tries again."""
 
 
 @dataclass(slots=True)
-class _Written:
+class _WrittenList:
+    """The movements of a list that need more than a line in the file."""
+
     payouts: list[BalanceMovement] = field(default_factory=list[BalanceMovement])
     outside_refunds: list[OutsideRefund] = field(default_factory=list[OutsideRefund])
     disputes: set[tuple[MovementKind, str]] = field(default_factory=set[tuple[MovementKind, str]])
@@ -74,7 +76,7 @@ class MovementComparison:
 
 
 async def compare_movements(comparison: MovementComparison) -> None:
-    """Compare the days that are over of every live account whose gateway reports."""
+    """Compare the completed days of every live account with a reporting API."""
     accounts, database = comparison.accounts, comparison.context.database
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
@@ -88,42 +90,41 @@ async def _compare_days(
     comparison: MovementComparison, account: ReportingAccount, now: datetime
 ) -> None:
     while (day := _due_day(account, now)) is not None:
-        if not await _compare_alone(comparison, account, day):
+        if not await _compare_with_lock(comparison, account, day):
             return
         account = replace(
-            account, open_name=None, last_name=max(account.last_name or "", _name(day))
+            account, open_name=None, last_name=max(account.last_name or "", _run_name(day))
         )
 
 
 def _due_day(account: ReportingAccount, now: datetime) -> date | None:
-    """Return the first day that is over and not compared; yesterday where none ever was."""
-    over = (now - PATIENCE).date() - timedelta(days=1)
+    """Return the first completed day that was not compared; yesterday if there is no run yet."""
+    yesterday = (now - COMPLETION_DELAY).date() - timedelta(days=1)
     if account.open_name is not None:
-        return _day_of(account.open_name)
+        return _parse_day(account.open_name)
     if account.last_name is None:
-        return over
-    day = _day_of(account.last_name) + timedelta(days=1)
-    return day if day <= over else None
+        return yesterday
+    day = _parse_day(account.last_name) + timedelta(days=1)
+    return day if day <= yesterday else None
 
 
-def _name(day: date) -> str:
+def _run_name(day: date) -> str:
     return f"{_NAME}{day.isoformat()}"
 
 
-def _day_of(name: str) -> date:
-    return date.fromisoformat(name.removeprefix(_NAME))
+def _parse_day(run_name: str) -> date:
+    return date.fromisoformat(run_name.removeprefix(_NAME))
 
 
-async def _compare_alone(
+async def _compare_with_lock(
     comparison: MovementComparison, account: ReportingAccount, day: date
 ) -> bool:
-    """Compare a day unless another worker does; False where it has not ended."""
-    settings = comparison.settings
-    url = settings.direct_url
+    """Compare a day unless a different worker does; return True if the comparison has ended."""
+    url = comparison.settings.direct_url
     try:
         async with hold_advisory_lock(url, f"movements:{account.account_id}") as lock:
             return lock.is_held and await _compare(comparison, account, day)
-    except (UnlistedError, LockLostError, OSError) as error:
+    except (ListUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
         _log.warning(
             "reconciliation_source_unavailable",
@@ -138,10 +139,10 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
     until = begin + timedelta(days=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "list.csv"
-        written = await _write(comparison.accounts, account, path, begin, until)
+        written = await _write_list(comparison.accounts, account, path, begin, until)
         await _record_payouts(comparison, account, written.payouts)
         await _record_outside_refunds(comparison, account, written.outside_refunds)
-        name = _name(day)
+        name = _run_name(day)
         new = NewRun(
             id=comparison.context.database.id_generator.new_id(),
             account_id=account.account_id,
@@ -149,25 +150,25 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
             name=name,
             sha256=hashlib.sha256(name.encode()).hexdigest(),
         )
-        found = FoundList(
+        local_list = LocalList(
             path=path,
             sha256=await asyncio.to_thread(read_digest, path),
             since=begin,
             until=until - timedelta(microseconds=1),
             lists_disputes=True,
         )
-        return await compare_list(comparison.context, new, found) is not None
+        return await compare_list(comparison.context, new, local_list) is not None
 
 
-async def _write(
+async def _write_list(
     accounts: GatewayAccounts,
     account: ReportingAccount,
     path: Path,
     begin: datetime,
     until: datetime,
-) -> _Written:
+) -> _WrittenList:
     gateway, credentials = await _connect(accounts, account)
-    written, after = _Written(), None
+    written, after = _WrittenList(), None
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(HEADER)
         for _ in range(PAGES_MAX):
@@ -175,12 +176,12 @@ async def _write(
                 credentials, begin - timedelta(days=OVERLAP_DAYS), until, after
             )
             if isinstance(page, OutcomeUnknown):
-                raise UnlistedError(page.detail)
-            _add(file, written, page.movements)
+                raise ListUnavailableError(page.detail)
+            _write_movements(file, written, page.movements)
             after = page.after
             if after is None:
                 return written
-    raise UnlistedError("the list has too many pages")
+    raise ListUnavailableError("the list has too many pages")
 
 
 async def _connect(
@@ -188,28 +189,30 @@ async def _connect(
 ) -> tuple[ReportingGateway, GatewayAccount]:
     connection = await accounts.connect(account.account_id, account.provider)
     if connection is None or not isinstance(connection.gateway, ReportingGateway):
-        raise UnlistedError("no account or adapter")
+        raise ListUnavailableError("no account or adapter")
     return connection.gateway, connection.account
 
 
-def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) -> None:
+def _write_movements(
+    file: TextIO, written: _WrittenList, movements: Sequence[BalanceMovement]
+) -> None:
     rows = csv.writer(file)
     for movement in movements:
         if movement.kind in {MovementKind.PAYOUT, MovementKind.PAYOUT_BACK}:
             written.payouts.append(movement)
             continue
-        if movement.kind in _OF_DISPUTES:
-            if (of := (movement.kind, movement.reference)) in written.disputes:
-                continue  # of an appeal: a list has a dispute's line once, and this is an older one
-            written.disputes.add(of)
-        if (refund := _outside_refund(movement)) is not None:
+        if movement.kind in _DISPUTE_KINDS:
+            if (dispute := (movement.kind, movement.reference)) in written.disputes:
+                continue  # an appeal: the newer movement is written already
+            written.disputes.add(dispute)
+        if (refund := _to_outside_refund(movement)) is not None:
             written.outside_refunds.append(refund)
-        ours = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
+        our_id = "" if movement.our_id is None else ids.format_id(ids.REFUND, movement.our_id)
         rows.writerow(
             (
                 movement.kind.value,
                 movement.reference,
-                ours,
+                our_id,
                 format_smallest_units(
                     movement.amount_minor, movement.currency, None, on_chain=False
                 ),
@@ -218,11 +221,11 @@ def _add(file: TextIO, written: _Written, movements: Sequence[BalanceMovement]) 
             )
         )
     if len(written.payouts) > PAYOUTS_MAX:
-        raise UnlistedError("the list has too many payouts")
+        raise ListUnavailableError("the list has too many payouts")
 
 
-def _outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
-    """Return a refund that names none of ours: its callback may never have arrived."""
+def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
+    """Convert a refund that was made at the gateway; its callback may never have arrived."""
     is_ours = movement.our_id is not None
     if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
         return None
@@ -238,9 +241,9 @@ def _outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
 async def _record_outside_refunds(
     comparison: MovementComparison, account: ReportingAccount, refunds: Sequence[OutsideRefund]
 ) -> None:
-    """Count refunds that were made at the gateway and that no callback has reported.
+    """Record refunds that were made at the gateway and not reported by a callback.
 
-    What cannot be counted now stays a difference of the list.
+    A refund that cannot be recorded now remains a difference of the list.
     """
     database = comparison.context.database
     for refund in refunds:
@@ -254,43 +257,36 @@ async def _record_outside_refunds(
 async def _record_payouts(
     comparison: MovementComparison, account: ReportingAccount, payouts: list[BalanceMovement]
 ) -> None:
-    """Record payouts that are not, the oldest first, and those that came back."""
+    """Record new payouts, oldest first, and reverse returned payouts."""
     for payout in sorted(payouts, key=lambda payout: payout.at):
         if payout.kind is MovementKind.PAYOUT_BACK:
             async with comparison.context.database.transaction() as tx:
-                await reverse_gateway_payout(tx, account.account_id, payout.reference, WHO)
+                await reverse_gateway_payout(tx, account.account_id, payout.reference, RECORDED_BY)
         else:
-            await _settle(comparison, account, await _ask_fee(comparison, account, payout))
+            await _record_payout(comparison, account, payout)
 
 
-async def _ask_fee(
-    comparison: MovementComparison, account: ReportingAccount, payout: BalanceMovement
-) -> ListedPayout:
-    """Ask what the gateway kept of a payout that was never recorded."""
+async def _record_payout(
+    comparison: MovementComparison, account: ReportingAccount, movement: BalanceMovement
+) -> None:
+    """Record a payout, or open a case if an operator has recorded it with a different amount."""
+    database = comparison.context.database
     gateway, credentials = await _connect(comparison.accounts, account)
     fee_minor = None
-    database = comparison.context.database
-    if not await gateway_payouts.find_last(database, account.account_id, [payout.reference]):
-        fee_minor = await gateway.sum_payout_fees(credentials, payout.reference)
+    if not await gateway_payouts.find_last(database, account.account_id, [movement.reference]):
+        fee_minor = await gateway.sum_payout_fees(credentials, movement.reference)
         if isinstance(fee_minor, OutcomeUnknown):
-            raise UnlistedError(fee_minor.detail)
-    return ListedPayout(
-        reference=payout.reference,
-        amount_minor=payout.amount_minor,
+            raise ListUnavailableError(fee_minor.detail)
+    payout = ListedPayout(
+        reference=movement.reference,
+        amount_minor=movement.amount_minor,
         fee_minor=fee_minor,
-        currency=payout.currency,
-        paid_on=payout.paid_on,
+        currency=movement.currency,
+        paid_on=movement.paid_on,
     )
-
-
-async def _settle(
-    comparison: MovementComparison, account: ReportingAccount, payout: ListedPayout
-) -> None:
-    """Record a payout, or open a case where a person has recorded it with another amount."""
-    context = comparison.context
-    paying = PayoutAccount(
+    payout_account = PayoutAccount(
         id=account.account_id, provider=account.provider, merchant_id=account.merchant_id
     )
-    async with context.database.transaction() as tx:
-        settled = await settle_payouts(tx, paying, [payout], WHO)
+    async with database.transaction() as tx:
+        settled = await settle_payouts(tx, payout_account, [payout], RECORDED_BY)
         await cases.open_cases(tx, make_payout_cases(tx.id_generator, settled.different))

@@ -1,4 +1,4 @@
-"""The payouts of a file: put aside while it is read, checked, and recorded."""
+"""Separate the payouts of a file from its other lines, check them and record them."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -16,15 +16,15 @@ from payintent.storage import gateway_payouts
 from payintent.storage.database import Tx
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
-_TOLD_MAX = 20
+_PROBLEMS_MAX = 20
 
 
-def put_payouts_aside(
+def separate_payouts(
     lines: Iterator[ProviderFileLine | PayoutLine], payouts: dict[str, PayoutLine]
 ) -> Iterator[ProviderFileLine]:
-    """Yield the lines of payments and refunds, and keep those of payouts by their references.
+    """Yield the lines of payments and refunds, and add payouts to `payouts` by reference.
 
-    Raises `InvalidProviderFileError` for a payout that stands there twice, and for too many.
+    Raises `InvalidProviderFileError` for a duplicate payout or too many payouts.
     """
     for line in lines:
         if isinstance(line, ProviderFileLine):
@@ -33,7 +33,7 @@ def put_payouts_aside(
         first = payouts.setdefault(line.payout.reference, line)
         if first is not line:
             raise InvalidProviderFileError(
-                [f"line {line.number}: it stands on line {first.number} already"]
+                [f"line {line.number}: duplicate of line {first.number}"]
             )
         if len(payouts) > PAYOUTS_MAX:
             raise InvalidProviderFileError(
@@ -47,20 +47,20 @@ def check_payouts(
     accounts: Sequence[int],
     lines: Sequence[PayoutLine],
 ) -> None:
-    """Refuse payouts of nobody knows which account, and in a currency that its gateway has not."""
+    """Refuse payouts of an ambiguous account or in a currency that the gateway does not support."""
     if lines and len(accounts) > 1:
         raise RefusedError(
             ErrorCode.BAD_REQUEST,
-            f"the file has payouts, and {provider} has several accounts: name theirs (--account)",
+            f"the file has payouts, and {provider} has several accounts: name one with --account",
         )
-    bad = [
+    invalid = [
         line for line in lines if currencies is not None and line.payout.currency not in currencies
     ]
-    if bad:
+    if invalid:
         raise InvalidProviderFileError(
             [
-                f"line {line.number}: {provider} takes no {line.payout.currency}, and pays none out"
-                for line in bad[:_TOLD_MAX]
+                f"line {line.number}: {provider} does not support {line.payout.currency}"
+                for line in invalid[:_PROBLEMS_MAX]
             ]
         )
 
@@ -72,7 +72,7 @@ async def settle_lines(
     lines: Sequence[PayoutLine],
     recorded_by: str | None,
 ) -> tuple[SettledPayouts, list[ReconciliationSum]]:
-    """Record payouts, or say what would be recorded, and sum what each side says of them."""
+    """Record payouts, or without `recorded_by` only compare them, and sum each side."""
     if not lines:
         return SettledPayouts(), []
     paying = await gateway_payouts.find_paying_account(tx, account_id)

@@ -1,8 +1,9 @@
-"""What a contract's receiver has of each token at a block, beside what the ledger has of it."""
+"""Compare the token balances of a contract's receiver at a block with the ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import overload
 
 from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import CallRevertedError, ChainReader
@@ -17,7 +18,7 @@ _WORD = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What was read of a token at a block, in its smallest units; None: no endpoint told it."""
+    """Balances of a token in its smallest unit; None if no endpoint returned the balance."""
 
     token: TokenRecord
     receiver: int | None
@@ -31,54 +32,58 @@ async def read_holdings(
     refunders: Sequence[bytes],
     block: int,
 ) -> list[Holdings]:
-    """Read what a receiver has of each token, and what the senders of refunds have beside it.
+    """Read the balances of the receiver and of the refund senders, for each token.
 
-    A node tells balances of a few hours at most, unless it is an archive. What none tells is None.
+    Only an archive node returns balances that are older than a few hours.
     """
-    others = [address for address in dict.fromkeys(refunders) if address != receiver]
-    found = list[Holdings]()
+    senders = [address for address in dict.fromkeys(refunders) if address != receiver]
+    holdings = list[Holdings]()
     for token in tokens:
         if token.address is None:
             continue
-        sums = [await _read(reader, token.address, address, block) for address in others]
-        answered = [amount for amount in sums if amount is not None]
-        found.append(
+        balances = [await _read_balance(reader, token.address, sender, block) for sender in senders]
+        known_balances = [balance for balance in balances if balance is not None]
+        holdings.append(
             Holdings(
                 token=token,
-                receiver=await _read(reader, token.address, receiver, block),
-                refunders=sum(answered) if len(answered) == len(sums) else None,
+                receiver=await _read_balance(reader, token.address, receiver, block),
+                refunders=sum(known_balances) if len(known_balances) == len(balances) else None,
             )
         )
-    return found
+    return holdings
 
 
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Put what was read beside the ledger; docs/decisions/books.md says what to expect."""
-    none = LedgerSum(minor=0, is_kept=False)
-    made = list[ReceiverBalance]()
-    for held in holdings:
-        entered = ledger.get(held.token.symbol, none)
-        decimals = held.token.decimals
-        total = _text(entered.minor, decimals)
+    """Combine balances with the ledger; docs/decisions/books.md explains the expected minimum."""
+    empty_sum = LedgerSum(minor=0, has_manual_entries=False)
+    balances = list[ReceiverBalance]()
+    for holding in holdings:
+        ledger_sum = ledger.get(holding.token.symbol, empty_sum)
+        decimals = holding.token.decimals
+        total = _format_units(ledger_sum.minor, decimals)
         balance = ReceiverBalance(
-            currency=held.token.symbol,
+            currency=holding.token.symbol,
             block=block,
-            receiver=None if held.receiver is None else _text(held.receiver, decimals),
-            refunders=None if held.refunders is None else _text(held.refunders, decimals),
+            receiver=_format_units(holding.receiver, decimals),
+            refunders=_format_units(holding.refunders, decimals),
             ledger=total,
-            expected=total if entered.is_kept else None,
+            expected=total if ledger_sum.has_manual_entries else None,
         )
-        made.append(balance)
-    return made
+        balances.append(balance)
+    return balances
 
 
-def _text(minor: int, decimals: int) -> str:
-    return format(Decimal(minor).scaleb(-decimals, EXACT), "f")
+@overload
+def _format_units(minor: int, decimals: int) -> str: ...
+@overload
+def _format_units(minor: int | None, decimals: int) -> str | None: ...
+def _format_units(minor: int | None, decimals: int) -> str | None:
+    return None if minor is None else format(Decimal(minor).scaleb(-decimals, EXACT), "f")
 
 
-async def _read(reader: ChainReader, token: bytes, owner: bytes, block: int) -> int | None:
+async def _read_balance(reader: ChainReader, token: bytes, owner: bytes, block: int) -> int | None:
     for name in reader.names:
         try:
             if token == NATIVE:

@@ -1,4 +1,4 @@
-"""Ends the reconciliation runs that this worker has claimed, and records why one failed."""
+"""End the reconciliation runs that this worker has claimed, and record failures."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,36 +21,36 @@ from payintent.storage.reconciliation_runs import ClaimedRun, RunEnd
 _log = get_logger("reconciliation")
 _PROBLEM_CHARS_MAX = 1_000
 
-RUNS = Counter("payintent_reconciliation_ended_total", "Runs of reconciliation", ["status"])
+RUNS = Counter("payintent_reconciliation_ended_total", "Reconciliation runs", ["status"])
 SOURCE_FAILURES = Counter(
     "payintent_reconciliation_source_failures_total",
-    "Looks at a folder, store, reporting API or chain for a comparison that failed",
+    "Failed reads of a folder, store, reporting API or chain",
     ["source"],
 )
 
 
 @asynccontextmanager
 async def failures_recorded(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
-    """End the run as failed if the block raises, so that no run stops another.
+    """End the run as failed if the block raises, so that later runs continue.
 
-    If the database or the chain is unavailable, the error is raised: the run's lease ends, and the
-    run is continued after that.
+    If the database or the chain is unavailable, the error is raised; a worker continues the run
+    after its lease has expired.
     """
     try:
         yield
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
         raise
-    except InvalidProviderFileError as invalid:
-        await fail(database, run, "; ".join(invalid.problems))
-    except RefusedError as refused:
-        await fail(database, run, refused.message)
-    except Exception as error:  # noqa: BLE001 - what we cannot compare stops no other run
+    except InvalidProviderFileError as error:
+        await fail(database, run, "; ".join(error.problems))
+    except RefusedError as error:
+        await fail(database, run, error.message)
+    except Exception as error:  # noqa: BLE001 - a bug in one comparison must not stop the rest
         _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
         await fail(database, run, f"an error of the service: {type(error).__name__}")
 
 
 async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
-    """End a run as failed, unless another worker has taken it over."""
+    """End a run as failed, unless a different worker has claimed it since."""
     async with database.transaction() as tx:
         if not await reconciliation_runs.lock(tx, run):
             return
@@ -61,7 +61,7 @@ async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
 
 
 def note_end(run: ClaimedRun, account_id: int, status: str, differences: int) -> None:
-    """Count and log a run whose end is committed."""
+    """Count and log a run after its end is committed."""
     RUNS.labels(status).inc()
     _log.info(
         "reconciliation_ended",

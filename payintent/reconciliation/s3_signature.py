@@ -1,4 +1,4 @@
-"""Signs a GET for an S3-compatible store: AWS Signature Version 4, without a body.
+"""Sign GET requests to an S3-compatible store with AWS Signature Version 4.
 
 Source: "Authenticating Requests (AWS Signature Version 4)", Amazon S3 API Reference.
 """
@@ -16,7 +16,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Credentials:
-    """A key that may list and read a bucket, and the region that its requests name."""
+    """A key that may list and read the bucket."""
 
     region: str
     key_id: str
@@ -24,7 +24,7 @@ class S3Credentials:
 
 
 def canonical_query(query: Mapping[str, str]) -> str:
-    """Write a query as it is signed, and as it must be sent."""
+    """Encode a query in the canonical form, which must be used both to sign and to send it."""
     pairs = sorted((quote(name, safe=""), quote(value, safe="")) for name, value in query.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
 
@@ -38,10 +38,10 @@ def sign_get(
     headers: Mapping[str, str],
     at: datetime,
 ) -> dict[str, str]:
-    """Return `headers` with those that sign the request.
+    """Return `headers` plus the headers that sign the request.
 
-    `host` is with its port where that is not the scheme's, `path` is percent-encoded as it is
-    sent, and `at` is in UTC.
+    `host` includes the port unless it is the scheme's default. `path` is percent-encoded, as it is
+    sent. `at` is in UTC.
     """
     time = at.strftime("%Y%m%dT%H%M%SZ")
     dated = {"x-amz-content-sha256": _EMPTY_SHA256, "x-amz-date": time}

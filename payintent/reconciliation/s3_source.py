@@ -1,4 +1,4 @@
-"""Gateways' files in a bucket of an S3-compatible store: `<prefix>/<account>/<file>`."""
+"""Read gateways' files from an S3-compatible bucket: `<prefix>/<account>/<file>`."""
 
 import asyncio
 import ssl
@@ -22,12 +22,12 @@ from payintent.reconciliation.sources import (
     parse_account_id,
 )
 from payintent.slot import release_slot
-from payintent.storage.reconciliation_runs import FoundFile
+from payintent.storage.reconciliation_runs import SourceFile
 
 _OK = 200
 _CONNECT_TIMEOUT_S = 10.0
-_READ_TIMEOUT_S = 60.0  # between two pieces of an answer
-_LIST_BYTES_MAX = 8 * 1024**2  # of a page of a thousand keys
+_READ_TIMEOUT_S = 60.0  # between two chunks of an answer
+_LIST_BYTES_MAX = 8 * 1024**2  # per page of a thousand keys
 _FILE_BYTES_MAX = 4 * 1024**3
 _CHUNK_BYTES = 256 * 1024
 
@@ -39,14 +39,13 @@ class _Page:
 
 
 class S3Source:
-    """A bucket whose address has its name as the first part of the path."""
+    """A bucket with a path-style URL: `https://host/bucket`, optionally with a key prefix."""
 
     name = "s3"
 
     def __init__(
         self, url: str, credentials: S3Credentials, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Take `https://host/bucket`, with a prefix of keys behind it where there is one."""
         parts = urlsplit(url)
         bucket, _, prefix = unquote(parts.path.strip("/")).partition("/")
         self._origin = f"{parts.scheme}://{parts.netloc}"
@@ -57,24 +56,24 @@ class S3Source:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
+    async def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
         query = {"list-type": "2", "prefix": self._prefix}
         while True:
             page = _parse_page(await self._get_page(query))
-            files = (self._file_of(key, tag) for key, tag in page.tags.items())
-            if found := [file for file in files if file is not None]:
-                yield found
+            candidates = (self._to_source_file(key, tag) for key, tag in page.tags.items())
+            if files := [file for file in candidates if file is not None]:
+                yield files
             if page.next_token is None:
                 return
             query["continuation-token"] = page.next_token
 
     @asynccontextmanager
-    async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
+    async def open(self, file: SourceFile) -> AsyncGenerator[Path]:
         key = f"{self._prefix}{file.account_id}/{file.name}"
         with tempfile.NamedTemporaryFile(prefix="payintent-settlement-") as copy:
             size = 0
             try:
-                # What was put over it since has another tag, and is listed by the next look.
+                # A file that was overwritten since has a new tag; the next poll lists it.
                 async with self._get(key, {}, {"If-Match": file.version}) as answer:
                     async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
                         size += len(chunk)
@@ -87,17 +86,16 @@ class S3Source:
             yield Path(copy.name)
 
     async def close(self) -> None:
-        """Close the connections to the store; a later look opens new ones."""
         if self._session:
             await self._session.close()
             self._session = None
 
-    def _file_of(self, key: str, tag: str) -> FoundFile | None:
+    def _to_source_file(self, key: str, tag: str) -> SourceFile | None:
         folder, _, name = key.removeprefix(self._prefix).partition("/")
         account_id = parse_account_id(folder)
         if account_id is None or "/" in name or not is_file_name(name):
             return None
-        return FoundFile(source=self.name, account_id=account_id, name=name, version=tag)
+        return SourceFile(source=self.name, account_id=account_id, name=name, version=tag)
 
     async def _get_page(self, query: Mapping[str, str]) -> bytes:
         body = bytearray()
@@ -108,7 +106,7 @@ class S3Source:
                     if len(body) > _LIST_BYTES_MAX:
                         raise SourceUnavailableError("the list is too large")
         except (aiohttp.ClientError, TimeoutError) as error:
-            # The class alone: a message may contain the address.
+            # Only the class: a message may contain the URL.
             raise SourceUnavailableError(type(error).__name__) from error
         return bytes(body)
 
@@ -127,14 +125,14 @@ class S3Source:
         )
         url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
         release_slot()
-        async with self._open().get(
+        async with self._http_session().get(
             exact_url(url), headers=signed, allow_redirects=False
         ) as answer:
             if answer.status != _OK:
                 raise SourceUnavailableError(f"the store answered {answer.status}")
             yield answer
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _http_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(
@@ -158,12 +156,12 @@ def open_s3_source(settings: Settings) -> S3Source:
 
 def _parse_page(body: bytes) -> _Page:
     try:
-        # Of the operator's own store, and bounded; expat refuses entities that grow.
+        # The operator's own store sends this, and its size is limited; expat rejects entity bombs.
         root = ET.fromstring(body)  # noqa: S314
     except ET.ParseError as error:
-        raise SourceUnavailableError("the list is no XML") from error
+        raise SourceUnavailableError("the list is not valid XML") from error
     if root.tag.rpartition("}")[2] != "ListBucketResult":
-        raise SourceUnavailableError("the answer is no list of a bucket")
+        raise SourceUnavailableError("the answer is not a bucket listing")
     namespace = root.tag.removesuffix("ListBucketResult")
     tags = {
         item.findtext(f"{namespace}Key") or "": item.findtext(f"{namespace}ETag") or ""

@@ -1,4 +1,4 @@
-"""Where gateways' files are taken from; each source has a folder for each account."""
+"""Sources of gateways' files; each source has a folder per account."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -7,63 +7,63 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Protocol
 
-from payintent.storage.reconciliation_runs import FoundFile
+from payintent.storage.reconciliation_runs import SourceFile
 
 _PAGE_FILES = 1_000
 _NAME_MAX = 200
 _ACCOUNT_DIGITS_MAX = 18
-#: Endings of files that are still being written.
+#: Suffixes of files that are still being written.
 _UNFINISHED = (".part", ".tmp", ".filepart")
 
 
 class SourceUnavailableError(Exception):
-    """A folder or a store cannot be read; the next look tries again."""
+    """A folder or store cannot be read; the next poll tries again."""
 
 
 class FileSource(Protocol):
     name: str
 
-    def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
-        """Give the files of all accounts, some at a time; raises `SourceUnavailableError`.
+    def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
+        """Yield the files of all accounts in pages (`SourceUnavailableError`).
 
-        Files stay where they are after their comparison, so there may be very many.
+        There may be many: files stay in the source after their comparison.
         """
         ...
 
-    def open(self, file: FoundFile) -> AbstractAsyncContextManager[Path]:
-        """Give a file on this machine, as long as the context; raises `SourceUnavailableError`."""
+    def open(self, file: SourceFile) -> AbstractAsyncContextManager[Path]:
+        """Provide a file as a local path within the context (`SourceUnavailableError`)."""
         ...
 
     async def close(self) -> None: ...
 
 
 class FolderSource:
-    """A folder of this machine: `<folder>/<account>/<file>`."""
+    """A local folder: `<folder>/<account>/<file>`."""
 
     name = "folder"
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    async def walk_files(self) -> AsyncGenerator[list[FoundFile]]:
+    async def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
         try:
             paths = await asyncio.to_thread(self._list_paths)
         except OSError as error:
             raise SourceUnavailableError(error.strerror or type(error).__name__) from error
         for start in range(0, len(paths), _PAGE_FILES):
-            page = await asyncio.to_thread(self._find, paths[start : start + _PAGE_FILES])
+            page = await asyncio.to_thread(self._stat_files, paths[start : start + _PAGE_FILES])
             if page:
                 yield page
 
     @asynccontextmanager
-    async def open(self, file: FoundFile) -> AsyncGenerator[Path]:
+    async def open(self, file: SourceFile) -> AsyncGenerator[Path]:
         yield self._folder / str(file.account_id) / file.name
 
     async def close(self) -> None:
         """Do nothing: no file stays open."""
 
     def _list_paths(self) -> list[tuple[int, Path]]:
-        """List what may be files, each with its account."""
+        """List possible files with their accounts."""
         return [
             (account_id, path)
             for account in sorted(self._folder.iterdir())
@@ -72,9 +72,9 @@ class FolderSource:
             if is_file_name(path.name)
         ]
 
-    def _find(self, paths: Sequence[tuple[int, Path]]) -> list[FoundFile]:
-        """Find the files of these; what is none, or has gone since, is left out."""
-        found: list[FoundFile] = []
+    def _stat_files(self, paths: Sequence[tuple[int, Path]]) -> list[SourceFile]:
+        """Return the regular files among the paths; skip files that no longer exist."""
+        files: list[SourceFile] = []
         for account_id, path in paths:
             try:
                 status = path.stat()
@@ -82,12 +82,12 @@ class FolderSource:
                 continue
             if S_ISREG(status.st_mode):
                 version = f"{status.st_size}-{status.st_mtime_ns}"
-                found.append(
-                    FoundFile(
+                files.append(
+                    SourceFile(
                         source=self.name, account_id=account_id, name=path.name, version=version
                     )
                 )
-        return found
+        return files
 
 
 def is_file_name(name: str) -> bool:
@@ -100,7 +100,7 @@ def is_file_name(name: str) -> bool:
 
 
 def parse_account_id(name: str) -> int | None:
-    """Read the name of an account's folder; None for any other."""
+    """Parse the name of an account's folder; None for any other folder."""
     if name.isascii() and name.isdecimal() and len(name) <= _ACCOUNT_DIGITS_MAX:
         return int(name)
     return None

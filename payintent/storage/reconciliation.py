@@ -1,4 +1,4 @@
-"""A gateway's own list compared with our records: loaded for one transaction, compared as sets."""
+"""Compare a gateway's lines with our records in SQL, in temporary tables of one transaction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,31 +14,30 @@ from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 
 _ACCOUNTS_MAX = 100_000
-_STATEMENT_S = 30 * 60  # a million lines take longer than a request may
+_STATEMENT_S = 30 * 60  # a million lines take longer than the usual statement timeout
 _LOCK_S = 30
-#: A million lines are sorted and hashed in a few parts, not in hundreds, as the server's own
-#: setting would have it.
+#: Sort and hash a million lines in a few batches; the server's default would need hundreds.
 _WORK_MEMORY = "64MB"
 _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
-_read_columns = attrgetter(*_LINE_COLUMNS)
-#: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
-#: MINOR_DECIMALS_DEFAULT, written out, because queries are literals.
+_get_columns = attrgetter(*_LINE_COLUMNS)
+#: The decimals of a currency, `u` in the table of decimals. The default is MINOR_DECIMALS_DEFAULT,
+#: hard-coded because queries must be literals.
 DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationScope:
-    """What is compared: accounts, and the time span whose records must be in the file."""
+    """The accounts to compare, and the period whose records must be in the file."""
 
     accounts: Sequence[int]
     since: datetime
     until: datetime
-    decimals: Mapping[str, int]  # of minor units; MINOR_DECIMALS_DEFAULT for other currencies
-    chain: str | None = None  # of accounts that are gateway contracts
+    decimals: Mapping[str, int]  # by currency; the default is MINOR_DECIMALS_DEFAULT
+    chain: str | None = None  # if the accounts are gateway contracts
 
     @property
     def clearing(self) -> list[str]:
-        """Name the accounts of the ledger that have the money itself."""
+        """Return the ledger accounts that hold the money."""
         return [clearing(account, self.chain) for account in self.accounts]
 
     @property
@@ -48,10 +47,10 @@ class ReconciliationScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationDifference:
-    """A record that only one side has, or that differs between both."""
+    """A record that exists on only one side, or that differs between both."""
 
     type: str
-    what: str  # missing, extra or different
+    kind: str  # missing, extra, different, ledger or merchants
     reference: str | None
     there: Decimal | None
     there_currency: str | None
@@ -66,8 +65,8 @@ class ReconciliationDifference:
     our_status: str | None
 
 
-async def list_accounts_of(database: Executor, provider: str) -> dict[int, bool]:
-    """Return a provider's accounts, except those of gateway contracts: True for live ones."""
+async def list_provider_accounts(database: Executor, provider: str) -> dict[int, bool]:
+    """Map each account of a provider to its live mode, except accounts of gateway contracts."""
     rows = await database.fetch(
         """
         SELECT a.id, a.livemode
@@ -84,7 +83,7 @@ async def list_accounts_of(database: Executor, provider: str) -> dict[int, bool]
 
 
 async def create_tables(tx: Tx) -> None:
-    """Create the temporary tables and give this transaction more time, until commit."""
+    """Create the temporary tables and raise the timeouts of this transaction."""
     await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("SELECT set_config('work_mem', $1, true)", _WORK_MEMORY)
     await tx.fetch(
@@ -121,7 +120,7 @@ async def create_tables(tx: Tx) -> None:
         ) ON COMMIT DROP
         """
     )
-    # Captures and refunds of ours that the file has, or should have.
+    # Our captures and refunds that are in the file or should be.
     await tx.fetch(
         """
         CREATE TEMPORARY TABLE provider_record (
@@ -134,17 +133,17 @@ async def create_tables(tx: Tx) -> None:
     )
 
 
-async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
-    await tx.copy("provider_line", _LINE_COLUMNS, map(_read_columns, lines))
+async def load_lines(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
+    await tx.copy("provider_line", _LINE_COLUMNS, map(_get_columns, lines))
 
 
 async def analyze_lines(tx: Tx) -> None:
-    """Let the planner know how many lines were loaded."""
+    """Update the planner's statistics after lines were loaded."""
     await tx.fetch("ANALYZE provider_line")
 
 
-async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
-    """Return lines that repeat an earlier one, with both line numbers; load all lines before."""
+async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
+    """List duplicate lines as pairs of line numbers, each with the first line that it repeats."""
     await analyze_lines(tx)
     rows = await tx.fetch(
         """
@@ -161,28 +160,28 @@ async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
 
 
 async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
-    """Return the first and the last time of the lines; None: there are none."""
+    """Return the first and the last time of the lines; None if there are no lines."""
     row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
     assert row is not None  # noqa: S101 - an aggregate is one row
     return row["first"], row["last"]
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find the lines that we have otherwise, or not at all; ours may be of any time."""
+    """Find lines that differ from our records or that we lack; our records may be of any time."""
     accounts = list(scope.accounts)
     await tx.fetch(_PAYMENTS_THERE, accounts, *scope.units)
     await tx.fetch(_REFUNDS_THERE, accounts, *scope.units)
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find captures and refunds of the scope's time that no line has."""
+    """Find our captures and refunds of the period that have no line."""
     accounts = list(scope.accounts)
     await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, scope.since, scope.until)
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, scope.since, scope.until)
 
 
-#: The planner takes most lines for different. LIMIT has it look up the few that are, one by one,
-#: where it would join all sessions and payments otherwise.
+#: The planner expects most lines to differ. LIMIT makes it look up the few that do, one by one;
+#: otherwise it would join all sessions and payments.
 _PAYMENTS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
@@ -220,7 +219,7 @@ _PAYMENTS_THERE = f"""
     WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
     ORDER BY j.number
 """
-#: A refund has one line: a second one of its id is money that went back twice.
+#: A refund has a single line: a second line with its id is money that was returned twice.
 _REFUNDS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
@@ -266,7 +265,7 @@ _REFUNDS_THERE = f"""
 def missing_payments(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
-    """Return the statement that finds captures `c` of `records` that are due and in no line."""
+    """Build the statement that finds due captures `c` among `records` that have no line."""
     return f"""
         WITH missing AS (
             INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
@@ -292,7 +291,7 @@ def missing_payments(
 def missing_refunds(
     records: LiteralString, due: LiteralString, order: LiteralString
 ) -> LiteralString:
-    """Return the statement that finds refunds `f` of `records` that are due and in no line."""
+    """Build the statement that finds due refunds `f` among `records` that have no line."""
     return f"""
         WITH missing AS (
             INSERT INTO provider_difference (type, what, reference, here, here_currency, at,
@@ -333,24 +332,24 @@ _MISSING_REFUNDS = missing_refunds(
 
 
 async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
-    """Count lines, and differences of each kind, of each type of line."""
+    """Count by line type and kind of difference; the kind `lines` counts the lines themselves."""
     rows = await tx.fetch(
         """
-        SELECT type, 'lines' AS what, count(*) AS n FROM provider_line GROUP BY type
+        SELECT type, 'lines' AS kind, count(*) AS n FROM provider_line GROUP BY type
         UNION ALL
         SELECT type, what, count(*) FROM provider_difference GROUP BY type, what
         LIMIT 40
         """
     )
-    return {(row["type"], row["what"]): row["n"] for row in rows}
+    return {(row["type"], row["kind"]): row["n"] for row in rows}
 
 
 async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]:
-    """Return the first differences: those of the file in its order, then what it lacks."""
+    """List the first differences: lines in the file's order, then missing records."""
     rows = await tx.fetch(
         """
-        SELECT type, what, reference, there, there_currency, here, here_currency, at, merchant_id,
-            payment_id, session_id, capture_id, refund_id, our_status
+        SELECT type, what AS kind, reference, there, there_currency, here, here_currency, at,
+            merchant_id, payment_id, session_id, capture_id, refund_id, our_status
         FROM provider_difference
         ORDER BY number
         LIMIT $1
@@ -361,9 +360,9 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
 
 
 async def request_inquiries(tx: Tx) -> int:
-    """Schedule inquiries at once for sessions and refunds of which the file knows more.
+    """Schedule immediate inquiries for open sessions and refunds that are in the file.
 
-    It waits for no lock: what is locked is being worked on. Returns how many.
+    Locked rows are skipped, because they are being processed. Returns the number of inquiries.
     """
     sessions = await tx.fetch(
         """
@@ -379,7 +378,7 @@ async def request_inquiries(tx: Tx) -> int:
         RETURNING id
         """
     )
-    looked = await tx.fetch(
+    refunds = await tx.fetch(
         """
         UPDATE refund
         SET next_at = clock()
@@ -393,11 +392,11 @@ async def request_inquiries(tx: Tx) -> int:
         RETURNING id
         """
     )
-    return len(sessions) + len(looked)
+    return len(sessions) + len(refunds)
 
 
 async def count_new_cases(tx: Tx, cases: Sequence[NewCase]) -> int:
-    """Count the cases that do not stand yet, as `cases.open_cases` would open them."""
+    """Count the cases that do not exist yet and that `cases.open_cases` would open."""
     row = await tx.row(
         """
         SELECT count(*) AS n

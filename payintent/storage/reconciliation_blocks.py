@@ -1,4 +1,4 @@
-"""Runs that compare a contract's logs: which blocks, how far they are, and receivers' balances."""
+"""Runs that compare a contract's logs: their blocks and progress, and the receivers' balances."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract whose logs are to be compared: its run that is open, or where the next begins."""
+    """A contract whose logs are due: with its open run, or the first block of the next run."""
 
     account_id: int
     address: bytes
@@ -41,34 +41,34 @@ class DueContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverBalance:
-    """What a receiver has of a token as of a block, and what the ledger has, in its units."""
+    """A receiver's balance of a token at a block, beside the ledger's, in units of the token."""
 
     currency: str
     block: int
-    receiver: str | None  # None: no endpoint told it
-    refunders: str | None  # what the senders of refunds have beside it
+    receiver: str | None  # None: no endpoint returned it
+    refunders: str | None  # the refund senders' own balance
     ledger: str
-    expected: str | None  # at least so much; None: nothing is expected
+    expected: str | None  # the minimum; None: nothing is expected
 
     @property
-    def short(self) -> Decimal:
-        """Return how much less is there than is expected; 0 where that cannot be said."""
+    def shortfall(self) -> Decimal:
+        """Return the amount below the expected minimum; 0 if a balance is unknown."""
         if self.expected is None or self.receiver is None or self.refunders is None:
             return Decimal(0)
-        there = Decimal(self.receiver) + Decimal(self.refunders)
-        return max(Decimal(0), Decimal(self.expected) - there)
+        balance = Decimal(self.receiver) + Decimal(self.refunders)
+        return max(Decimal(0), Decimal(self.expected) - balance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSum:
-    """What the ledger has of a token at a receiver, and whether an operator has entered it too."""
+    """The ledger's sum of a token at a receiver."""
 
     minor: int
-    is_kept: bool  # payouts or adjustments of it were entered
+    has_manual_entries: bool  # operators have recorded payouts or adjustments
 
 
 async def list_due(database: Executor, chain: str) -> list[DueContract]:
-    """List a chain's contracts with an open run, or whose last one began a day ago or never."""
+    """List a chain's contracts with an open run, or without a run in the last 24 hours."""
     rows = await database.fetch(
         """
         SELECT k.account_id, k.address, k.receiver,
@@ -108,7 +108,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
 
 
 async def find_last_block(database: Executor, chain: str) -> int | None:
-    """Return the last final block whose payments and refunds have taken effect with us."""
+    """Return the last final block whose payments and refunds are all processed."""
     row = await database.row(
         """
         SELECT least(u.block, coalesce((
@@ -123,7 +123,7 @@ async def find_last_block(database: Executor, chain: str) -> int | None:
 
 
 async def add(tx: Tx, account_id: int, run: BlockRun, balances: Sequence[ReceiverBalance]) -> None:
-    """Add the blocks of a run that was claimed, and what is at the receiver."""
+    """Store the blocks of a claimed run and its receiver's balances."""
     await tx.fetch(
         """
         INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
@@ -185,7 +185,7 @@ async def list_balances(database: Executor, run_id: UUID) -> list[ReceiverBalanc
 async def sum_ledger(
     database: Executor, chain: str, receiver: bytes, block: int
 ) -> Mapping[str, LedgerSum]:
-    """Sum the ledger's accounts of a receiver by currency, without what came after a block."""
+    """Sum a receiver's ledger accounts by currency, without captures after `block`."""
     rows = await database.fetch(
         """
         WITH account AS (
@@ -193,10 +193,10 @@ async def sum_ledger(
             FROM chain_contract k
             WHERE k.chain = $1 AND k.receiver = $2
         )
-        SELECT currency, sum(amount)::text AS minor, bool_or(is_kept) AS is_kept
+        SELECT currency, sum(amount)::text AS minor, bool_or(is_manual) AS has_manual_entries
         FROM (
             SELECT e.currency, CASE WHEN e.debit = a.name THEN e.amount ELSE -e.amount END
-                AS amount, e.fact IN ('gateway_payout', 'adjustment') AS is_kept
+                AS amount, e.fact IN ('gateway_payout', 'adjustment') AS is_manual
             FROM ledger_entry e
             JOIN account a ON a.name IN (e.debit, e.credit)
             WHERE e.chain = $1
@@ -215,14 +215,17 @@ async def sum_ledger(
         _CONTRACTS_MAX,
     )
     return {
-        row["currency"]: LedgerSum(minor=int(row["minor"]), is_kept=row["is_kept"]) for row in rows
+        row["currency"]: LedgerSum(
+            minor=int(row["minor"]), has_manual_entries=row["has_manual_entries"]
+        )
+        for row in rows
     }
 
 
 async def list_currencies(
     tx: Tx, account_id: int, first_block: int, last_block: int
 ) -> dict[bytes, str]:
-    """Return the currencies that we keep tokens of these blocks in, by the token's address."""
+    """Map token addresses to the currencies of our captures in these blocks."""
     rows = await tx.fetch(
         """
         SELECT DISTINCT r.token, c.currency
@@ -239,10 +242,10 @@ async def list_currencies(
     return {row["token"]: row["currency"] for row in rows}
 
 
-async def is_lacking(
+async def lacks_records(
     database: Executor, account_id: int, blocks: tuple[int, int], lines: Sequence[ProviderFileLine]
 ) -> bool:
-    """Tell whether lines lack a capture or refund of ours in these blocks, as `find_missing`."""
+    """Check if a capture or refund of ours in these blocks has no line, as `find_missing` does."""
     row = await database.row(
         """
         SELECT EXISTS (
@@ -266,7 +269,7 @@ async def is_lacking(
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
-    """Find captures and refunds in these blocks, from the first to the last, that no line has."""
+    """Find captures and refunds in these blocks (first and last) that have no line."""
     accounts = list(scope.accounts)
     await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, *blocks)
     await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)

@@ -1,7 +1,7 @@
-"""What a gateway's list says that disputes took and gave back, compared with our disputes.
+"""Compare the dispute lines of a gateway's list with our disputes.
 
-A dispute may have a line of each: `dispute`, what was withdrawn, and `dispute_reversal`, what was
-reinstated.
+A dispute may have two lines: `dispute` for the withdrawn amount and `dispute_reversal` for the
+reinstated amount.
 """
 
 from typing import LiteralString
@@ -10,34 +10,31 @@ from payintent.storage.database import Tx
 from payintent.storage.reconciliation import DECIMALS, ReconciliationScope
 
 _AMOUNT: LiteralString = f"d.amount_minor * 10::numeric ^ -{DECIMALS}"
-#: Whether we were told of what a line of this type says.
-_TOLD: LiteralString = """
-    CASE {type} WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
+#: Whether the gateway has reported the movement of such a line to us.
+_REPORTED: LiteralString = """
+    CASE l.type WHEN 'dispute' THEN d.funds <> 'untouched' ELSE d.funds = 'reinstated' END
 """
 
 
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
-    """Find the differences of the lines; and what is missing, in a list that has all disputes."""
+    """Find lines that differ from our disputes, and missing disputes if the list `is_complete`."""
     accounts = list(scope.accounts)
-    await tx.fetch(_THERE, accounts, *scope.units)
+    await tx.fetch(_LINES, accounts, *scope.units)
     if is_complete:
-        await tx.fetch(_HERE, accounts, *scope.units, scope.since, scope.until)
+        await tx.fetch(_MISSING, accounts, *scope.units, scope.since, scope.until)
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find disputes that the ledger has otherwise; the table of books is there."""
+    """Find disputes that differ from the ledger; needs the table `provider_books`."""
     await tx.fetch(_BOOKS, *scope.units)
     await tx.fetch(_DIFFERING)
 
 
-_THERE: LiteralString = (
-    f"""
+_LINES: LiteralString = f"""
     WITH judged AS (
         SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
             d.funds, d.currency AS here_currency, {_AMOUNT} AS here,
-            coalesce("""
-    + _TOLD.replace("{type}", "l.type")
-    + """, false) AS told
+            coalesce({_REPORTED}, false) AS is_reported
         FROM provider_line l
         LEFT JOIN dispute d ON d.reference = l.reference AND d.account_id = ANY($1::bigint[])
         LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
@@ -45,22 +42,22 @@ _THERE: LiteralString = (
         WHERE l.type IN ('dispute', 'dispute_reversal')
     ), ours AS (
         INSERT INTO provider_record (fact_id, type, currency, amount)
-        SELECT id, type, here_currency, here FROM judged WHERE told
+        SELECT id, type, here_currency, here FROM judged WHERE is_reported
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, capture_id, our_status)
-    SELECT j.type, CASE WHEN j.told THEN 'different' ELSE 'extra' END, j.reference, j.amount,
-        j.currency, j.here, j.here_currency, j.at, p.merchant_id, c.payment_id, j.capture_id,
-        j.funds
+    SELECT j.type, CASE WHEN j.is_reported THEN 'different' ELSE 'extra' END, j.reference,
+        j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id, c.payment_id,
+        j.capture_id, j.funds
     FROM judged j
     LEFT JOIN capture c ON c.id = j.capture_id
     LEFT JOIN payment p ON p.id = c.payment_id
-    WHERE NOT j.told OR j.here <> j.amount OR j.here_currency <> j.currency
+    WHERE NOT j.is_reported OR j.here <> j.amount OR j.here_currency <> j.currency
     ORDER BY j.number
 """
-)
-#: A dispute is expected when we were told of it, what it gave back when we were told that.
-_HERE: LiteralString = f"""
+#: A dispute must be in the list of the period in which the gateway reported it to us; the same
+#: applies to its reinstatement.
+_MISSING: LiteralString = f"""
     WITH ours AS (
         SELECT 'dispute' AS type, created_at AS at, *
         FROM dispute
@@ -90,8 +87,9 @@ _HERE: LiteralString = f"""
     JOIN dispute d ON d.reference = m.reference AND d.account_id = ANY($1::bigint[])
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
-#: The ledger enters a dispute in the currency of its capture, and what it gave back less what it
-#: took before by itself. Of another currency it cannot be compared. Merchants have its case.
+#: The ledger books a dispute in its capture's currency, so disputes in a different currency cannot
+#: be compared. It books a won dispute net of its own earlier withdrawal. A merchant's side is the
+#: dispute case.
 _BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

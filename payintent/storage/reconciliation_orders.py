@@ -1,4 +1,4 @@
-"""Lines that name orders: which capture or refund of ours each of them is about."""
+"""Resolve lines with order numbers to the captures and refunds that they refer to."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,11 @@ _NEAR_DAYS = 7
 
 
 async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str, int]) -> None:
-    """Give loaded lines the references of what they are about; others keep their order's.
+    """Replace the order numbers of loaded lines with the references of our records, if any match.
 
-    An order is our session's reference, or the capture's. A refund is one of its capture of the
-    same amount, that was done within a week of the line; of several, each line has one.
+    An order number is the reference of our session or capture. A refund line matches a refund of
+    its capture with the same amount that succeeded within a week of the line. If several refunds
+    match, each line gets a different refund.
     """
     await tx.fetch("ANALYZE provider_line")
     await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _NEAR_DAYS)
@@ -32,14 +33,14 @@ _CAPTURE = """
 """
 _PAYMENTS = f"""
     UPDATE provider_line line
-    SET reference = found.reference
+    SET reference = matched.reference
     FROM (
         SELECT l.number, c.reference
         FROM provider_line l
         JOIN LATERAL ({_CAPTURE}) c ON true
         WHERE l.type = 'payment'
-    ) found
-    WHERE line.number = found.number
+    ) matched
+    WHERE line.number = matched.number
 """
 _REFUNDS = f"""
     WITH lines AS (

@@ -1,4 +1,4 @@
-"""Runs of reconciliation: claimed by one worker, ended with counts and sums, listed."""
+"""Reconciliation runs: claim a run, record its end with counts and sums, list runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from payintent.storage.lists import KeysetList
 from payintent.storage.reconciliation_sums import ReconciliationSum
 
 STATUSES = ("running", "matched", "differs", "failed")
-#: How long a claimed run may take to open its transaction, whose lock keeps others away from then.
+#: The time that a worker has from its claim to the run's transaction, which locks the run.
 LEASE_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFile:
-    """A file in a folder or a bucket; `version` changes with its content."""
+class SourceFile:
+    """A file in a folder or bucket; `version` changes with its content."""
 
     source: str
     account_id: int
@@ -26,7 +26,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A list that is to be compared; the same content of an account is compared once."""
+    """A list to compare; each account's content, by its digest, is compared only once."""
 
     id: UUID
     account_id: int
@@ -37,7 +37,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run as it is: it is ours where `is_ours`, else it has ended or somebody works on it."""
+    """A run after a claim. If it is not ours, it has ended or a different worker processes it."""
 
     id: UUID
     attempts: int
@@ -74,8 +74,8 @@ class RunRecord:
     ended_at: datetime | None
 
 
-async def list_new_files(database: Executor, found: Sequence[FoundFile]) -> list[FoundFile]:
-    """Return the files that no run has taken, and whose accounts are known."""
+async def list_new_files(database: Executor, files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return the files of existing accounts that have not been processed."""
     rows = await database.fetch(
         """
         SELECT source, account_id, name, version
@@ -86,24 +86,22 @@ async def list_new_files(database: Executor, found: Sequence[FoundFile]) -> list
                 AND t.account_id = f.account_id AND t.name = f.name AND t.version = f.version)
         ORDER BY account_id, name
         """,
-        [file.source for file in found],
-        [file.account_id for file in found],
-        [file.name for file in found],
-        [file.version for file in found],
+        [file.source for file in files],
+        [file.account_id for file in files],
+        [file.name for file in files],
+        [file.version for file in files],
     )
-    return [FoundFile(**row) for row in rows]
+    return [SourceFile(**row) for row in rows]
 
 
-async def list_accounts(database: Executor, account_ids: Sequence[int]) -> dict[int, str]:
-    """Return the providers of the accounts that are known."""
-    rows = await database.fetch(
-        "SELECT id, provider FROM provider_account WHERE id = ANY($1::bigint[])", account_ids
-    )
-    return {row["id"]: row["provider"] for row in rows}
+async def get_provider(database: Executor, account_id: int) -> str:
+    row = await database.row("SELECT provider FROM provider_account WHERE id = $1", account_id)
+    assert row is not None  # noqa: S101 - runs have an account, which is never removed
+    return row["provider"]
 
 
 async def claim(database: Executor, run: NewRun) -> ClaimedRun:
-    """Begin a run, or take over one that was left; `LockTimeoutError` where it is at work."""
+    """Start a run, or take over an abandoned run (`LockTimeoutError` if it is being processed)."""
     row = await database.row(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until)
@@ -136,7 +134,7 @@ async def claim(database: Executor, run: NewRun) -> ClaimedRun:
 
 
 async def lock(tx: Tx, run: ClaimedRun) -> bool:
-    """Lock a claimed run until the transaction ends; False where another worker has taken it."""
+    """Lock a claimed run for the transaction; False if a different worker has claimed it since."""
     row = await tx.row(
         """
         SELECT id
@@ -150,7 +148,7 @@ async def lock(tx: Tx, run: ClaimedRun) -> bool:
     return row is not None
 
 
-async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
+async def end(tx: Tx, run_id: UUID, run_end: RunEnd) -> None:
     await tx.fetch(
         """
         UPDATE reconciliation_run
@@ -159,17 +157,17 @@ async def end(tx: Tx, run_id: UUID, ended: RunEnd) -> None:
         WHERE id = $1
         """,
         run_id,
-        ended.status,
-        ended.problem,
-        ended.since,
-        ended.until,
-        ended.opened,
+        run_end.status,
+        run_end.problem,
+        run_end.since,
+        run_end.until,
+        run_end.opened,
     )
-    await add_sums(tx, run_id, ended.sums)
+    await add_sums(tx, run_id, run_end.sums)
 
 
 async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> None:
-    """Add what each side says to what the run has already."""
+    """Add the totals of each side to the run's stored totals."""
     await tx.fetch(
         """
         INSERT INTO reconciliation_sum AS s
@@ -196,8 +194,8 @@ async def add_sums(tx: Tx, run_id: UUID, sums: Sequence[ReconciliationSum]) -> N
     )
 
 
-async def mark_taken(database: Executor, file: FoundFile, run_id: UUID) -> None:
-    """Remember that a file has a run that has ended, so that it is not read again."""
+async def mark_processed(database: Executor, file: SourceFile, run_id: UUID) -> None:
+    """Record that a file's run has ended, so that the file is not read again."""
     await database.fetch(
         """
         INSERT INTO reconciliation_file (source, account_id, name, version, run_id)
@@ -212,20 +210,15 @@ async def mark_taken(database: Executor, file: FoundFile, run_id: UUID) -> None:
     )
 
 
-async def lock_ended(tx: Tx, run_id: UUID) -> str | None:
-    """Lock a run until the transaction ends; gives its status, None where there is none."""
+async def lock_status(tx: Tx, run_id: UUID) -> str | None:
+    """Lock a run for the transaction and return its status; None if it does not exist."""
     row = await tx.row("SELECT status FROM reconciliation_run WHERE id = $1 FOR UPDATE", run_id)
     return row["status"] if row else None
 
 
 async def reopen(tx: Tx, run_id: UUID) -> None:
-    """Let workers do a locked run that failed again, when they next find its file."""
+    """Reset a locked, failed run; a worker repeats it when it next finds the file."""
     await tx.fetch("DELETE FROM reconciliation_file WHERE run_id = $1", run_id)
-    await run_again(tx, run_id)
-
-
-async def run_again(tx: Tx, run_id: UUID) -> None:
-    """Let workers do a locked run that failed again, where no file leads to it."""
     await tx.fetch(
         """
         UPDATE reconciliation_run
@@ -282,19 +275,19 @@ async def list_sums(database: Executor, run_id: UUID) -> list[ReconciliationSum]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportingAccount:
-    """A live account at a gateway that reports, and its runs by that."""
+    """A live account at a gateway with a reporting API, and the names of its runs."""
 
     account_id: int
     provider: str
     merchant_id: int | None
-    last_name: str | None  # of the run of the last day; None: there is none
-    open_name: str | None  # of a run that has not ended
+    last_name: str | None  # of the newest run; None: there is none
+    open_name: str | None  # of the oldest run that has not ended
 
 
 async def list_reporting(
     database: Executor, providers: Sequence[str], source: str
 ) -> list[ReportingAccount]:
-    """List the live accounts of gateways that report; names of runs sort by their days."""
+    """List the live accounts of these gateways; the names of runs sort by day."""
     rows = await database.fetch(
         """
         SELECT a.id AS account_id, a.provider, a.merchant_id, max(r.name) AS last_name,
@@ -313,7 +306,7 @@ async def list_reporting(
 
 
 async def count_recent(database: Executor, hours: int) -> dict[str, int]:
-    """Count the runs of the last hours that failed, and those that differ."""
+    """Count the failed and the differing runs of the last hours."""
     rows = await database.fetch(
         """
         SELECT status, count(*) AS runs

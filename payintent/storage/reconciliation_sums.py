@@ -1,4 +1,4 @@
-"""What the ledger and the merchants have of the records that a gateway's list is about."""
+"""Compare the records of a gateway's list with the ledger and with the merchants' payments."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -12,12 +12,12 @@ _SUMS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationSum:
-    """What each side says of one type in one currency: how many, and how much in its units."""
+    """The totals of each side for a line type and currency, in units of the currency."""
 
     type: str
     currency: str
-    lines: int  # of the gateway
-    records: int  # of ours that it has, or should have
+    lines: int  # of the gateway's list
+    records: int  # of ours that are in the list or should be
     gateway: str
     service: str
     ledger: str
@@ -25,9 +25,9 @@ class ReconciliationSum:
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find records of ours that the ledger or the merchant has otherwise; `compare` goes before.
+    """Find our records that differ from the ledger or the merchant; run after `compare_lines`.
 
-    What merchants have is what pays a payment of theirs that is paid, or what a case is about.
+    A merchant's side is the amount that was credited to a paid payment, or the amount of a case.
     """
     await tx.fetch("ANALYZE provider_record")
     await tx.fetch(
@@ -93,11 +93,11 @@ _REFUNDS: LiteralString = f"""
         AND e.credit = ANY($3::text[])
     WHERE r.type = 'refund'
 """
-#: The planner takes most for different. OFFSET and LIMIT have it find the few that are, and look
-#: these up one by one.
+#: The planner expects most records to differ. OFFSET and LIMIT make it find the few that do first
+#: and look them up one by one.
 _DIFFERING: LiteralString = """
     FROM (
-        SELECT b.*, side.what, side.amount AS other
+        SELECT b.*, side.what, side.amount AS side_amount
         FROM provider_books b
         CROSS JOIN LATERAL (VALUES ('ledger', b.ledger), ('merchants', b.merchants))
             AS side (what, amount)
@@ -108,7 +108,7 @@ _DIFFERING: LiteralString = """
 _DIFFERING_PAYMENTS: LiteralString = f"""
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, capture_id)
-    SELECT b.type, b.what, c.reference, b.other, b.currency, b.amount, b.currency,
+    SELECT b.type, b.what, c.reference, b.side_amount, b.currency, b.amount, b.currency,
         c.captured_at, c.merchant_id, c.payment_id, c.id
     {_DIFFERING}
     JOIN LATERAL (
@@ -123,7 +123,7 @@ _DIFFERING_PAYMENTS: LiteralString = f"""
 _DIFFERING_REFUNDS: LiteralString = f"""
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, refund_id, our_status)
-    SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.other, b.currency, b.amount,
+    SELECT b.type, b.what, coalesce(r.reference, r.id::text), b.side_amount, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
     {_DIFFERING}
     JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
@@ -132,7 +132,7 @@ _DIFFERING_REFUNDS: LiteralString = f"""
 
 
 async def sum_sides(tx: Tx) -> list[ReconciliationSum]:
-    """Sum what each side says, by type and currency; `compare_books` goes before."""
+    """Sum each side by type and currency; run after `compare_books`."""
     rows = await tx.fetch(
         """
         SELECT type, currency, sum(lines)::bigint AS lines, sum(records)::bigint AS records,

@@ -13,7 +13,7 @@ from payintent.operations.reconciliation_runs import ListReconciliationRuns
 from payintent.payments.close_statements import close_due_days
 from payintent.payments.count_outcomes import count_outcomes
 from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import backlog, overview
 from payintent.worker_metrics import measure
@@ -137,8 +137,8 @@ async def test_a_gateways_file_for_a_test_side_is_refused_and_says_why(
     folder.mkdir()
     line = "payment,cap-1,,1.00,THB,2026-11-21T08:00:00Z"
     (folder / "file.csv").write_text("\n".join([",".join(HEADER), line, ""]))
-    await take_files(world.service.reconciliation_context, FolderSource(str(tmp_path)))
+    await compare_new_files(world.service.reconciliation_context, FolderSource(str(tmp_path)))
     [run] = await world.perform(ListReconciliationRuns())
-    said = f"account {world.account_id} is a test account: what it took is in no books to compare"
+    said = f"account {world.account_id} is a test account: its payments are not in the books"
     assert (run.status, run.problem, run.opened) == ("failed", said, 0)
     assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []

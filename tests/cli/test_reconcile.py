@@ -98,7 +98,7 @@ def test_a_file_of_a_gateway_is_read_as_it_is(
     refused = of_ecpay.run(*command)
     assert refused.status == 2
     assert refused.err.startswith("payintent: line 1: the header must be type,reference,")
-    assert refused.err.endswith("or the file one of the gateway's own\n")
+    assert refused.err.endswith("or the file must have a layout of the gateway\n")
 
 
 def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
     bad = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
     assert (bad.status, bad.out) == (2, "")
     assert bad.err.splitlines() == [
-        f"payintent: line {number}: there are 1 columns, not 6" for number in (2, 3)
+        f"payintent: line {number}: the line has 1 columns, not 6" for number in (2, 3)
     ]
     refused = _reconcile(terminal, _write(tmp_path), "--account", "99")
     assert (refused.status, refused.out) == (2, "")

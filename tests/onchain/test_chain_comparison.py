@@ -291,7 +291,7 @@ async def test_a_run_that_was_left_goes_on_after_its_last_piece(
 ) -> None:
     await _paid(ground)
     await _paid(ground)
-    monkeypatch.setattr(contract_logs, "PIECE_LOGS_MAX", 1)
+    monkeypatch.setattr(contract_logs, "RANGE_LOGS_MAX", 1)
     monkeypatch.setattr(RpcChainReader, "span", _single_block)
     chunk, asked = RpcChainReader.chunk, list[int]()
 

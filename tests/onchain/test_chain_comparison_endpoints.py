@@ -79,7 +79,7 @@ async def test_the_endpoint_that_has_read_fewer_blocks_says_how_far_a_piece_goes
 ) -> None:
     await _paid(ground)
     await _paid(ground)
-    monkeypatch.setattr(contract_logs, "PIECE_SEARCHES_MAX", 1)
+    monkeypatch.setattr(contract_logs, "RANGE_SEARCHES_MAX", 1)
     url = ground.chain.url
     short, forgets = Faults(range_max=1), Faults(drop_logs=1.0)
     async with FaultyNode(url, faults=short) as slow, FaultyNode(url, faults=forgets) as other:

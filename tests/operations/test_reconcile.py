@@ -113,7 +113,7 @@ async def test_what_both_have_is_no_difference(world: World, write: Write) -> No
         f"refund,theirs,{ids.format_id(ids.REFUND, second)},90.00,THB,{_AT}",
     )
     found = await _compare(world, path)
-    assert (found.found, found.differences) == (0, [])
+    assert (found.difference_count, found.differences) == (0, [])
     assert _counts(found) == {"payment": (2, 2, 0, 0, 0), "refund": (2, 2, 0, 0, 0)}
     assert first != second
 
@@ -216,7 +216,7 @@ async def test_the_same_file_again_opens_nothing_whatever_was_closed(
     first, *_ = await world.perform(ListCases())
     await world.perform(ResolveCase(case_id=first.id, resolution="dismiss", note="theirs"))
     again = await _reconcile(world, path)
-    assert (again.opened, again.found) == (0, 3)
+    assert (again.opened, again.difference_count) == (0, 3)
     later = write(
         f"payment,cap-2,,1.0,THB,{_AT.replace('Z', '+00:00')}",
         f"refund,back-1,,2,THB,{_AT}",
@@ -323,8 +323,8 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
     other = await world.other_account("http://other.test", signing_secret="x")
     await _paid(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
-    assert (await _compare(world, path, account_id=world.account_id)).found == 0
-    assert (await _compare(world, path)).found == 0
+    assert (await _compare(world, path, account_id=world.account_id)).difference_count == 0
+    assert (await _compare(world, path)).difference_count == 0
     found = await _compare(world, path, account_id=other)
     assert _counts(found)["payment"] == (1, 0, 0, 1, 0)
     row = await world.rows("SELECT session_id, payment_id FROM capture")
@@ -336,22 +336,25 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
         row[0]["session_id"],
         row[0]["payment_id"],
     )
-    assert (await _compare(world, path)).found == 0  # one of both is it
+    assert (await _compare(world, path)).difference_count == 0  # one of both is it
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("payment,a,,1.00,THB", "there are 5 columns, not 6"),
-        ("payment,a,,1.00,THB,{at},", "there are 7 columns, not 6"),
+        ("payment,a,,1.00,THB", "the line has 5 columns, not 6"),
+        ("payment,a,,1.00,THB,{at},", "the line has 7 columns, not 6"),
         ("fee,a,,1.00,THB,{at}", "type must be payment, refund, dispute, dispute_reversal or"),
         ("payout,,,1.00,THB,{at}", "reference has 1 to 200"),
         ("payout,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
         ("payout,a,,-1.00,THB,{at}", "amount must be a plain decimal above zero"),
-        ("payout,a,,1.001,THB,{at}", "amount of a payout in THB has at most 2 decimals"),
-        ("payout,a,,1.1,JPY,{at}", "amount of a payout in JPY has at most 0 decimals, not '1.1'"),
-        ("payout,a,,1.00,USDT,{at}", "pays out in a currency of banks, not in 'USDT'"),
-        ("payout,a,,1.00,TH1,{at}", "pays out in a currency of banks, not in 'TH1'"),
+        ("payout,a,,1.001,THB,{at}", "amount of a payout in THB must have at most 2 decimals"),
+        (
+            "payout,a,,1.1,JPY,{at}",
+            "a payout in JPY must have at most 0 decimals, not '1.1'",
+        ),
+        ("payout,a,,1.00,USDT,{at}", "must be in an ISO 4217 currency, not in 'USDT'"),
+        ("payout,a,,1.00,TH1,{at}", "must be in an ISO 4217 currency, not in 'TH1'"),
         ("payment,,,1.00,THB,{at}", "reference has 1 to 200"),
         ("payment,{long},,1.00,THB,{at}", "reference has 1 to 200"),
         ("payment,a\x00,,1.00,THB,{at}", "reference has 1 to 200"),
@@ -383,12 +386,12 @@ def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: st
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("payment,a,,1.00,THB,{at}", "there are 6 columns, not 7"),
-        ("payment,a,,1.00,THB,{at},0.10", "a payout alone has a fee, no payment: '0.10'"),
-        ("refund,a,,1.00,THB,{at},0", "a payout alone has a fee, no refund: '0'"),
+        ("payment,a,,1.00,THB,{at}", "the line has 6 columns, not 7"),
+        ("payment,a,,1.00,THB,{at},0.10", "only a payout has a fee, not a payment: '0.10'"),
+        ("refund,a,,1.00,THB,{at},0", "only a payout has a fee, not a refund: '0'"),
         ("payout,a,,1.00,THB,{at},-0.10", "fee must be a plain decimal"),
         ("payout,a,,1.00,THB,{at},1%", "fee must be a plain decimal"),
-        ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB has at most 2 decimals"),
+        ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB must have at most 2 decimals"),
     ],
 )
 def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem: str) -> None:
@@ -407,21 +410,21 @@ def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
         list(open_provider_file(path).read())
     told = bad.value.problems
     assert (len(told), told[0], told[-1]) == (
-        *(21, "line 3: there are 1 columns, not 6", "and 980 more"),
+        *(21, "line 3: the line has 1 columns, not 6", "and 980 more"),
     )
 
 
 def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
     header = (
         "line 1: the header must be type,reference,our_reference,amount,currency,at, "
-        "with or without fee after it"
+        "optionally followed by fee"
     )
     cases = [
         (write(header=f"{_HEADER},fees", name="fees.csv"), header),
         (write(header="type,reference"), header),
         (write(header=_HEADER.replace(",", ";")), header),
         (tmp_path, f"'{tmp_path}'"[:40]),
-        (tmp_path / "nothing.csv", "is no file"),
+        (tmp_path / "nothing.csv", "is not a file"),
     ]
     (tmp_path / "empty.csv").touch()
     cases.append((tmp_path / "empty.csv", header))
@@ -460,7 +463,7 @@ async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
     for perform in (_compare, _reconcile):
         with pytest.raises(InvalidProviderFileError) as bad:
             await perform(world, path)
-        assert bad.value.problems == ["line 4: it stands on line 2 already"]
+        assert bad.value.problems == ["line 4: duplicate of line 2"]
     assert await world.perform(ListCases(status="ALL")) == []
     assert await world.perform(ListAuditEntries(of="reconcile")) == []
 
@@ -468,7 +471,7 @@ async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
 async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, write: Write) -> None:
     comparison = _comparison(write(f"payment,cap-1,,1.00,THB,{_AT}"))
     write(f"payment,cap-1,,9.00,THB,{_AT}")
-    with pytest.raises(InvalidProviderFileError, match="has changed while it was read"):
+    with pytest.raises(InvalidProviderFileError, match="changed while it was read"):
         await world.perform(ReconcileProviderFile(comparison=comparison))
     assert await world.perform(ListCases(status="ALL")) == []
 
@@ -477,8 +480,8 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
     await offer_tokens(world)
     path = write(f"payment,cap-1,,1.00,THB,{_AT}")
     for more, words in (
-        ({"provider": "nobody"}, "'nobody' has no account whose payments a file could list"),
-        ({"provider": "gateway_contract"}, "has no account whose payments a file could list"),
+        ({"provider": "nobody"}, "'nobody' has no account to compare a file with"),
+        ({"provider": "gateway_contract"}, "has no account to compare a file with"),
         ({"account_id": 99}, "fake has no account 99"),
         ({"account_id": 2**64}, f"fake has no account {2**64}"),
     ):
@@ -487,9 +490,9 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
                 await perform(world, path, **more)
             assert refused.value.code is ErrorCode.NOT_FOUND
     empty = write()
-    with pytest.raises(RefusedError, match="the file has no lines: say from when to when"):
+    with pytest.raises(RefusedError, match="the file has no lines: give its period"):
         await _compare(world, empty, until=None)
-    assert (await _compare(world, empty)).found == 0
+    assert (await _compare(world, empty)).difference_count == 0
 
 
 async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
@@ -500,7 +503,7 @@ async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
     path = write(f"payment,cap-1,,1590.00,THB,{_AT},", *payouts, header=f"{_HEADER},fee")
     told = ["payout po_1: 1543.89 THB and a fee of 46.11", "payout po_2: 7.00 THB"]
     foreseen = await _compare(world, path)
-    assert (foreseen.found, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
+    assert (foreseen.difference_count, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
     assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
     apply = ReconcileProviderFile(comparison=_comparison(path))
     changes = await world.service.describe(apply, ACTOR)
@@ -526,7 +529,7 @@ async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_a
     write(f"payout,po_1,,2.00,THB,{_AT}")
     told = "fake payout po_1: different, 2.00 THB there, 1.00 THB here"
     foreseen = await _compare(world, path, since=None, until=None)
-    assert (foreseen.found, foreseen.differences) == (1, [told])
+    assert (foreseen.difference_count, foreseen.differences) == (1, [told])
     assert await world.perform(ListCases()) == []
     applied = await _reconcile(world, path, since=None, until=None)
     assert (applied.opened, applied.payouts.different) == (1, 1)
@@ -539,7 +542,7 @@ async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
     other = await world.other_account("http://other.test", signing_secret="x")
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
     for perform in (_compare, _reconcile):
-        with pytest.raises(RefusedError, match="fake has several accounts: name theirs"):
+        with pytest.raises(RefusedError, match="fake has several accounts: name one"):
             await perform(world, path)
     await _reconcile(world, path, account_id=other)
     [payout] = await world.perform(ListGatewayPayouts())
@@ -561,12 +564,12 @@ async def test_what_a_test_account_took_is_looked_for_in_no_file(
     await world.service.callback_receiver.receive(test, told, b"raw body")
     await _paid(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
-    assert (await _compare(world, path)).found == 0
+    assert (await _compare(world, path)).difference_count == 0
     for perform in (_compare, _reconcile):
         with pytest.raises(RefusedError, match=f"account {test} is a test account") as refused:
             await perform(world, path, account_id=test)
         assert refused.value.code is ErrorCode.UNPROCESSABLE
-        with pytest.raises(RefusedError, match="'test' has no live account whose payments"):
+        with pytest.raises(RefusedError, match="'test' has no live account to compare"):
             await perform(world, path, provider="test")
 
 

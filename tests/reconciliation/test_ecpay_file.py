@@ -13,7 +13,7 @@ from payintent.gateways.ecpay.adapter import EcpayGateway
 from payintent.gateways.ecpay.settlement_file import COLUMNS, LAYOUTS
 from payintent.operations.cases import ListCases
 from payintent.operations.reconciliation_runs import ListReconciliationRuns
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage.reconciliation_runs import RunRecord
 from tests.payments.refund_gateway import RefundGateway
@@ -70,7 +70,7 @@ async def _take(
     path.parent.mkdir(exist_ok=True)
     path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
     context = replace(world.service.reconciliation_context, layouts=_layouts)
-    await take_files(context, FolderSource(str(folder)))
+    await compare_new_files(context, FolderSource(str(folder)))
     return (await world.perform(ListReconciliationRuns()))[0]
 
 

@@ -27,7 +27,7 @@ from payintent.operations.reconciliation_runs import (
 )
 from payintent.reconciliation import intake, runs, sources
 from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import reconciliation_runs
 from payintent.storage.database import Tx
@@ -57,7 +57,7 @@ def put(world: World, tmp_path: Path) -> Put:
 
 
 async def _take(world: World, folder: Path) -> list[RunRecord]:
-    await take_files(world.service.reconciliation_context, FolderSource(str(folder)))
+    await compare_new_files(world.service.reconciliation_context, FolderSource(str(folder)))
     return await world.perform(ListReconciliationRuns())
 
 
@@ -192,7 +192,7 @@ async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts) == ("running", 1)
     [[file]] = [page async for page in FolderSource(str(tmp_path)).walk_files()]
-    await reconciliation_runs.mark_taken(world.service.database, file, new.id)
+    await reconciliation_runs.mark_processed(world.service.database, file, new.id)
     await world.rows(_LEFT)
     [run] = await _take(world, tmp_path)
     assert (run.status, run.attempts, run.opened) == ("differs", 2, 1)
@@ -251,7 +251,7 @@ async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_pat
     await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
     await world.rows(_LEFT + ", attempts = 5")
     [run] = await _take(world, tmp_path)
-    assert (run.status, run.problem) == ("failed", "it was begun 5 times and never ended")
+    assert (run.status, run.problem) == ("failed", "the run was started 5 times and never ended")
 
 
 async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(
@@ -259,7 +259,7 @@ async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(
 ) -> None:
     put(*[f"payment,cap-1,,1.00,THB,{_AT}"] * 2)
     [run] = await _take(world, tmp_path)
-    assert run.problem == "line 3: it stands on line 2 already"
+    assert run.problem == "line 3: duplicate of line 2"
     await world.perform(RetryReconciliationRun(run_id=run.id))
     [again] = await _take(world, tmp_path)
     assert (again.status, again.attempts) == ("failed", 1)
@@ -325,7 +325,7 @@ async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_a
     path.write_text("kind;name;money\n".replace(";", ",") + "fee,x,1\nsale,cap-1,1590\n")
     layout = FileLayout(name="theirs", matches=lambda first: first[:1] == ["kind"], read=read)
     context = replace(world.service.reconciliation_context, layouts=lambda _: (layout,))
-    await take_files(context, FolderSource(str(tmp_path)))
+    await compare_new_files(context, FolderSource(str(tmp_path)))
     [run] = await world.perform(ListReconciliationRuns())
     assert (run.status, run.lines) == ("matched", 1)
 

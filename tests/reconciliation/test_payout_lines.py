@@ -19,7 +19,7 @@ from payintent.operations.ledger import CheckLedger
 from payintent.operations.reconciliation_runs import ListReconciliationRuns, ShowReconciliationRun
 from payintent.reconciliation import payout_lines
 from payintent.reconciliation.generic_layout import HEADER, HEADER_WITH_FEE
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.storage import gateway_payouts, reconciliation_runs
 from payintent.storage.database import Executor, Tx
@@ -53,7 +53,7 @@ class Files:
     async def take(self) -> RunRecord:
         """Compare what was put; gives the newest run."""
         context = self.world.service.reconciliation_context
-        await take_files(context, FolderSource(str(self.folder)))
+        await compare_new_files(context, FolderSource(str(self.folder)))
         return (await self.world.perform(ListReconciliationRuns()))[0]
 
     async def payouts(self) -> list[GatewayPayoutRecord]:
@@ -178,16 +178,16 @@ async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
     files: Files, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put(_PAYOUT, _PAYMENT, _PAYOUT)
-    assert (await files.take()).problem == "line 4: it stands on line 2 already"
+    assert (await files.take()).problem == "line 4: duplicate of line 2"
     files.put(_PAYMENT, *(_PAYOUT.replace("po_1", f"po_{number}") for number in range(3)))
     with monkeypatch.context() as patch:
         patch.setattr(payout_lines, "PAYOUTS_MAX", 2)
         assert (await files.take()).problem == "line 5: a file has at most 2 payouts"
     files.put(_PAYMENT, _PAYOUT.replace("THB", "EUR"))
     context = replace(world.service.reconciliation_context, currencies=lambda _: frozenset({"THB"}))
-    await take_files(context, FolderSource(str(files.folder)))
+    await compare_new_files(context, FolderSource(str(files.folder)))
     [run, *_] = await world.perform(ListReconciliationRuns())
-    assert run.problem == "line 3: fake takes no EUR, and pays none out"
+    assert run.problem == "line 3: fake does not support EUR"
     assert await files.payouts() == []
 
 

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from payintent.config import Settings
 from payintent.operations.reconciliation_runs import ListReconciliationRuns
 from payintent.reconciliation.generic_layout import HEADER
-from payintent.reconciliation.intake import take_files
+from payintent.reconciliation.intake import compare_new_files
 from payintent.reconciliation.runs import SOURCE_FAILURES
 from payintent.reconciliation.s3_signature import S3Credentials, canonical_query, sign_get
 from payintent.reconciliation.s3_source import S3Source
@@ -222,7 +222,7 @@ async def test_a_store_that_is_away_or_refuses_is_counted_and_asked_again(
     away = f"http://127.0.0.1:{free_port()}/settlements"
     for url in (away, store.url.replace("settlements", "no-such-bucket")):
         source = S3Source(url, EXAMPLE)
-        await take_files(world.service.reconciliation_context, source)
+        await compare_new_files(world.service.reconciliation_context, source)
         await source.close()
     assert counter._value.get() == before + 2
     assert await world.perform(ListReconciliationRuns()) == []
