@@ -28,10 +28,10 @@ from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.json_values import to_json_value
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
+    check_merchant,
     check_name,
     check_web_url,
     is_database_id,
-    require_merchant,
 )
 from payintent.storage import accounts, merchants
 from payintent.storage.accounts import NewAccount
@@ -92,7 +92,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise BadRequestError("deployed_block must be the number of a block")
         if self.merchant_id is not None:
-            await require_merchant(context.database, self.merchant_id)
+            await check_merchant(context.database, self.merchant_id)
         await check_code(context, chain, address, receiver)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:

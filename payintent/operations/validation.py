@@ -13,7 +13,7 @@ from payintent.domain.currencies import TENDER
 from payintent.domain.errors import BadRequestError, NotFoundError, quote_input
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin
-from payintent.storage import merchants, payments
+from payintent.storage import audit, merchants, payments
 from payintent.storage.database import Executor
 from payintent.storage.payments import PaymentSnapshot
 
@@ -106,9 +106,11 @@ async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
-    """Raise `NOT_FOUND` if the merchant does not exist; None passes."""
-    if merchant_id is not None:
-        await require_merchant(database, merchant_id)
+    """Raise `NOT_FOUND` for an unknown merchant; None passes."""
+    if merchant_id is None:
+        return
+    if not is_database_id(merchant_id) or not await audit.has_merchant(database, merchant_id):
+        raise NotFoundError(f"no merchant {merchant_id}")
 
 
 async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:

@@ -84,3 +84,7 @@ async def is_writable(database: Executor) -> bool:
         "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
     )
     return row is not None and row["writable"]
+
+
+async def has_merchant(database: Executor, merchant_id: int) -> bool:
+    return await database.row("SELECT FROM merchant WHERE id = $1", merchant_id) is not None
