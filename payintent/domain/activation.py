@@ -27,7 +27,7 @@ class ActivationAction(StrEnum):
 _A = ActivationStatus
 _IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
-#: An active merchant stays in service while it requests another market.
+#: An active merchant stays in service while it requests a new market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
     (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
     (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,

@@ -15,7 +15,7 @@ _ENTRY = re.compile(rf"([A-Z]{{3,8}}):{_AMOUNT}:{_AMOUNT}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AmountLimits:
-    """The limits of one currency; None for no limit."""
+    """The limits of a currency; None for no limit."""
 
     minimum: Decimal | None = None
     maximum: Decimal | None = None
@@ -29,7 +29,7 @@ class AmountLimits:
 
 
 def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
-    """Parse limits such as `USD:0.50:1000`, one entry per currency; raise `ValueError`."""
+    """Parse limits such as `USD:0.50:1000`, with one entry per currency; raise `ValueError`."""
     limits: dict[str, AmountLimits] = {}
     for entry in entries:
         match = _ENTRY.fullmatch(entry)

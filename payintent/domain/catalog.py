@@ -54,5 +54,6 @@ def _filter_currencies(
 ) -> list[str]:
     """Remove settle-only tokens, and crypto if it is restricted."""
     crypto = restrictions.allow_crypto(country, viewer)
-    listed = [code for code in codes if code in CURRENCIES]
-    return [code for code in listed if crypto or not CURRENCIES[code].crypto]
+    return [
+        code for code in codes if code in CURRENCIES and (crypto or not CURRENCIES[code].crypto)
+    ]

@@ -1,6 +1,6 @@
 """The ledger entries of each fact, with amounts in minor units (tokens: smallest units).
 
-An entry debits one account and credits another by one amount. Debits increase assets (clearing,
+An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
 receivers) and decrease liabilities (payable, fee, tax, suspense, reserves). `docs/ledger.md` has
 the table of all facts.
 """
@@ -110,7 +110,7 @@ class Payout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayout:
-    """A gateway's payout from one of its accounts to the bank of the account's owner."""
+    """A gateway's payout from an account to the bank of the account's owner."""
 
     id: UUID
     account_id: int

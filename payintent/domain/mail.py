@@ -21,7 +21,7 @@ class MailKind(StrEnum):
 
 
 def next_mail_wait_s(attempts_made: int) -> int | None:
-    """Return the seconds until the next attempt; None after the last one."""
+    """Return the seconds until the next attempt, or None after the last attempt."""
     return _DELAYS_S[attempts_made] if attempts_made < len(_DELAYS_S) else None
 
 

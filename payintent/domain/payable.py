@@ -1,4 +1,4 @@
-"""The rule that decides what a buyer can pay with; the catalog, creates and quotes share it."""
+"""The rule for usable payment methods, which the catalog, creates and quotes share."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

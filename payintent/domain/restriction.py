@@ -16,7 +16,7 @@ class Restrictions:
     crypto_listed: frozenset[str] = frozenset()  # restricted now or at any time before
 
     def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Return whether crypto may be offered in a country to a viewer in another.
+        """Return whether neither the country of the quotes nor the viewer's is restricted.
 
         An unknown country (None) is not restricted.
         """

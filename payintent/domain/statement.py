@@ -48,7 +48,7 @@ _CHARGES = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySum:
-    """The sum of the entries of one fact and part; positive in the merchant's favour."""
+    """The sum of the entries of a fact and part; positive in the merchant's favour."""
 
     fact: Fact
     part: Part
@@ -95,7 +95,7 @@ class StatementView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLineView:
-    """The movement of one payment, refund, dispute, case, adjustment or payout."""
+    """The movement of a payment, refund, dispute, case, adjustment or payout."""
 
     at: str
     kind: str

@@ -59,7 +59,7 @@ class MailSender:
         return len(records) == _BATCH
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Compose a mail; return a result instead of an error, so no mail blocks the others."""
+        """Compose a mail; return a result instead of raising, so no mail blocks the rest."""
         try:
             mail = await self._load(record)
             if mail is None:
@@ -71,7 +71,7 @@ class MailSender:
             return SendResult(SendOutcome.LATER, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
             raise  # affects all mails; the step is repeated later
-        except Exception as error:  # noqa: BLE001 - a defect that affects one mail
+        except Exception as error:  # noqa: BLE001 - a defect of this mail
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.LATER, type(error).__name__)
 

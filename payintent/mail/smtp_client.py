@@ -1,4 +1,4 @@
-"""A client of the mail server, which sends a batch of mails over one connection."""
+"""A client of the mail server, which sends a batch of mails over a connection."""
 
 import asyncio
 import smtplib
@@ -38,7 +38,7 @@ class SmtpClient:
         self._settings = settings
 
     async def send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
-        """Send mails over one connection; return a result for each, and never raise."""
+        """Send mails over a connection; return a result for each, and never raise."""
         release_slot()
         return await asyncio.to_thread(self._send, messages)
 

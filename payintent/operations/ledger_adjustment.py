@@ -33,7 +33,7 @@ class LedgerAdjustment:
 class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
     """Enter a manual adjustment of the ledger; a second operator must approve it.
 
-    No money moves. To undo an adjustment, enter the opposite one.
+    No money moves. To undo an adjustment, swap debit and credit in a second adjustment.
     """
 
     action: ClassVar[str] = "ledger.adjust"

@@ -68,7 +68,7 @@ class ChecklistStep:
 
 
 class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=True):
-    """Show the steps of a merchant's activation, and what each still needs."""
+    """Show the steps of a merchant's activation and their progress."""
 
     action: ClassVar[str] = "merchant.checklist"
     columns = ("step", "done", "says", "action")

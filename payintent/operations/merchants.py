@@ -132,7 +132,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
 
 
 class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
-    """Show one merchant."""
+    """Show a merchant."""
 
     action: ClassVar[str] = "merchant.show"
     merchant_id: MerchantId

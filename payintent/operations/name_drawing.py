@@ -35,7 +35,7 @@ _fonts_lock = Lock()  # fonts are registered by name, for the whole process
 
 @dataclass(slots=True)
 class NameFonts:
-    """The fonts of one document, newly loaded for it so that its bytes are reproducible."""
+    """The fonts of a document, loaded anew for it so that its bytes are reproducible."""
 
     names: dict[Path, str] = field(default_factory=dict[Path, str])
 
@@ -65,7 +65,7 @@ class _Run:
 
 @contextmanager
 def name_fonts() -> Generator[NameFonts]:
-    """Provide the fonts of one document; other threads wait until it is saved."""
+    """Provide the fonts of a document; concurrent threads wait until it is saved."""
     with _fonts_lock:
         fonts = NameFonts()
         try:

@@ -174,22 +174,22 @@ async def _add_if_new(context: OperationContext, tx: Tx, record: RecordPayout) -
 async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
     """Add a payout and its ledger entry; the caller has locked the merchant's payable balance."""
     payout = new.payout
-    owed = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
-    if payout.amount_minor > owed:
-        raise await _exceeds_owed(tx, payout, owed)
+    payable = await payouts.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
+    if payout.amount_minor > payable:
+        raise await _exceeds_payable(tx, payout, payable)
     await payouts.add(tx, new)
     await ledger.add(tx, [payout_entry(payout)])
 
 
-async def _exceeds_owed(tx: Tx, payout: Payout, owed_minor: int) -> RefusedError:
+async def _exceeds_payable(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
     currency, chain = payout.currency, payout.chain
     decimals = None if chain is None else await payouts.find_token_decimals(tx, chain, currency)
-    owed, requested = (
+    payable, requested = (
         format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
-        for minor in (owed_minor, payout.amount_minor)
+        for minor in (payable_minor, payout.amount_minor)
     )
     return UnprocessableError(
-        f"merchant {payout.merchant_id} is owed {owed} {currency}, not {requested}"
+        f"merchant {payout.merchant_id} is owed {payable} {currency}, not {requested}"
     )
 
 

@@ -48,7 +48,7 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
 
 
 class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
-    """List merchants' own limits; all others have the default of the installation."""
+    """List merchants' own limits; all the rest have the default limit."""
 
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")

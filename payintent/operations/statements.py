@@ -76,7 +76,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
 
 
 class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
-    """Show one statement."""
+    """Show a statement."""
 
     action: ClassVar[str] = "statement.show"
     statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]

@@ -1,4 +1,4 @@
-"""Operations on tax rates, for merchants whose tax this service manages."""
+"""Operations on tax rates, for merchants with taxes managed by this service."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,7 @@
 """Closing of past days: the changes of a merchant's balance become a statement.
 
 A day is closed once. Entries that are committed later, or have an earlier time, belong to the next
-day that is closed, so each ledger entry is in exactly one statement.
+day that is closed, so no ledger entry is in two statements.
 """
 
 from datetime import timedelta
@@ -35,17 +35,17 @@ async def close_due_days(database: Database) -> bool:
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close the first day that has entries; without entries, close all past days."""
     closing = await statement_closing.lock_closing(tx, merchant_id)
-    # Another worker may have closed a day up to a later number; its entries must not repeat.
+    # If a concurrent worker closed a day up to a later number, its entries must not repeat.
     watermark = max(watermark, closing.closed_number)
     ended = day_of(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and ended <= closing.day:
-        return  # another worker has closed it
+        return  # a concurrent worker closed it
     first = await statement_closing.first_unstated(tx, closing)
     day = ended
     if first is not None:
         entry_day = day_of(first, closing.time_zone)
         day = min(ended, entry_day if closing.day is None else max(entry_day, closing.day + _DAY))
-    # After a change of its time zone, a merchant has a longer day or an empty one.
+    # A change of the time zone makes a day longer or empty.
     until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
     covered = Covered(
         first_number=closing.next_number,

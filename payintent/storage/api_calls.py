@@ -7,27 +7,25 @@ from datetime import datetime
 from payintent.storage.database import Executor
 
 
-@dataclass(frozen=True, slots=True)
-class NewApiCall:
-    merchant_id: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall:
     method: str
     route: str  # its template, such as `/v1/payments/{payment_id}`
     status: int
     error_code: str | None
     request_id: str
     duration_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApiCall(ApiCall):
+    merchant_id: int
     age_s: float  # since the response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiCallRecord:
+class ApiCallRecord(ApiCall):
     at: datetime
-    method: str
-    route: str
-    status: int
-    error_code: str | None
-    request_id: str
-    duration_us: int
 
 
 async def add(database: Executor, calls: Sequence[NewApiCall]) -> None:

@@ -34,7 +34,7 @@ async def get_version(database: Executor) -> ConfigurationVersion:
         FROM configuration_version
         """
     )
-    assert row is not None  # noqa: S101 - the table has one row
+    assert row is not None  # noqa: S101 - the table has a single row
     return ConfigurationVersion(row["version"], tuple(row["watched_chains"]))
 
 

@@ -76,7 +76,7 @@ async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 
 
 async def has_reversed(database: Executor, account_id: int, reference: str, who: str) -> bool:
-    """Return whether `who` has reversed an account's payout with this reference."""
+    """Return whether an account's payout with this reference was reversed by this operator."""
     row = await database.row(
         """
         SELECT FROM gateway_payout
@@ -93,7 +93,7 @@ async def has_reversed(database: Executor, account_id: int, reference: str, who:
 async def find_last(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> dict[str, GatewayPayoutRecord]:
-    """Return an account's latest payout by reference, preferably one that is not reversed."""
+    """Return an account's last payout by reference; active payouts precede reversed payouts."""
     rows = await database.fetch(
         TABLE.select
         + """
@@ -112,7 +112,7 @@ async def find_last(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutSum:
-    """The number and sum of a gateway's payouts in one currency, in minor units."""
+    """The number and sum of a gateway's payouts by currency, in minor units."""
 
     currency: str
     payouts: int

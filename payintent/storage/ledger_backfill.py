@@ -95,7 +95,7 @@ _NEXT: LiteralString = ") f WHERE fact_id > $1 ORDER BY fact_id LIMIT $2"
 
 async def count_missing(database: Executor) -> int:
     row = await database.row(_COUNT)
-    assert row is not None  # noqa: S101 - a count is always one row
+    assert row is not None  # noqa: S101 - a count returns a row
     return row["missing"]
 
 

@@ -9,7 +9,7 @@ _BALANCES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountBalance:
-    """An account in one currency, in minor units; the balance is debits less credits."""
+    """The debits, credits and balance (debits less credits) of an account and currency."""
 
     account: str
     currency: str
@@ -22,7 +22,7 @@ class AccountBalance:
 async def list_balances(
     database: Executor, merchant_id: int | None, currency: str | None
 ) -> list[AccountBalance]:
-    """Sum the entries of each account, optionally of one merchant only."""
+    """Sum the entries of each account, optionally of a single merchant."""
     rows = await database.fetch(
         """
         SELECT account, currency, chain, sum(debit)::text AS debits_minor,

@@ -1,4 +1,4 @@
-"""Comparison of the ledger with the facts, such as captures and payouts, in one statement."""
+"""Comparison of the ledger with the facts, such as captures and payouts, in a single statement."""
 
 from dataclasses import dataclass
 from typing import LiteralString
@@ -11,7 +11,7 @@ _DIFFERENCES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerDifference:
-    """An account whose balance does not match the facts; debits less credits, in minor units."""
+    """An account with a balance (debits less credits) that does not match the facts."""
 
     account: str
     currency: str
@@ -115,9 +115,9 @@ _FACTS: LiteralString = (
 
 
 async def find_differences(database: Executor) -> list[LedgerDifference]:
-    """Find the accounts whose entries differ from the facts, ignoring adjustments.
+    """Find the accounts with a balance that differs from the facts, ignoring adjustments.
 
-    A single statement reads one snapshot, so transactions in progress cause no differences.
+    The statement reads a single snapshot, so transactions in progress cause no differences.
     """
     rows = await database.fetch(
         "WITH"

@@ -11,7 +11,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """An unsent mail: a receipt refers to its payment, and other kinds have sealed content."""
+    """An unsent mail: a receipt refers to its payment, and all the rest has sealed content."""
 
     id: UUID
     kind: MailKind

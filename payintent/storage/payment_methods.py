@@ -15,8 +15,8 @@ from payintent.domain.quote import ExpectedToken
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
-METHODS_MAX = 200  # of one merchant
-_ATTEMPTS_MAX = 3  # to store a catalog that another process may store first
+METHODS_MAX = 200  # per merchant
+_ATTEMPTS_MAX = 3  # to store a catalog that a concurrent process may store first
 
 #: The columns of `Acceptance`, except the fields of the gateway.
 _ACCEPTANCE = """
@@ -75,7 +75,7 @@ class NewPaymentMethod:
 class ShownCatalog:
     """The catalog that a viewer was shown last, and the start of that time."""
 
-    viewer: str  # a country; empty for viewers whose country makes no difference
+    viewer: str  # a country, or empty for viewers from all countries without a catalog of their own
     content_hash: bytes
     since: datetime
 
@@ -184,17 +184,17 @@ async def show(
 ) -> datetime:
     """Store the catalog that a viewer is shown from now on; return the start of that time.
 
-    The start is now, or `since` if this viewer was not shown a catalog before and another viewer
-    was shown the same.
+    The start is now, or `since` if this is the first catalog for this viewer and viewers in
+    general were shown the same.
     """
-    for _ in range(_ATTEMPTS_MAX):  # repeats if another process inserted the row concurrently
+    for _ in range(_ATTEMPTS_MAX):  # repeats after a concurrent insertion
         row = await database.row(
             """
             WITH changed AS (
                 UPDATE catalog_shown c
                 SET content_hash = $3,
                     since = CASE WHEN c.content_hash = $3
-                        THEN c.since  -- another process stored it first
+                        THEN c.since  -- a concurrent process stored it first
                         ELSE n.since
                     END
                 FROM (

@@ -146,7 +146,7 @@ async def get_payable(
     row = await database.row(
         "SELECT merchant_payable($1, $2, $3) AS payable", merchant_id, currency, chain
     )
-    assert row is not None  # noqa: S101 - a function gives one row
+    assert row is not None  # noqa: S101 - a function returns a row
     return int(row["payable"])
 
 

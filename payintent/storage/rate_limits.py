@@ -66,7 +66,7 @@ async def take_tokens(
         limit.burst,
         requests,
     )
-    assert row is not None  # noqa: S101 - the statement always returns one row
+    assert row is not None  # noqa: S101 - the statement always returns a row
     return RateLimitGrant(row["granted"], row["full_in_s"])
 
 

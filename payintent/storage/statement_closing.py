@@ -28,7 +28,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrencySums:
-    """The sums of the entries of one currency that are not in a statement."""
+    """The sums of a currency's entries that are not in a statement."""
 
     currency: str
     chain: str  # of a token; empty for a currency
@@ -45,7 +45,7 @@ async def read_watermark(database: Executor) -> int | None:
     row = await database.row(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0) AS number"
     )
-    assert row is not None  # noqa: S101 - a function gives one row
+    assert row is not None  # noqa: S101 - a function returns a row
     writers = await _list_writers(database)
     for _ in range(_POLLS_MAX):
         if not writers:
@@ -70,7 +70,7 @@ async def _list_writers(database: Executor) -> set[str]:
 
 
 async def list_due(database: Executor, limit: int) -> list[int]:
-    """List merchants whose next day has ended and that have entries without a statement."""
+    """List merchants with entries that are not in a statement, if their next day has ended."""
     rows = await database.fetch(
         """
         SELECT m.id
