@@ -88,15 +88,15 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
                 return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
         return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
 
-    def count(self, done: LedgerBackfilled) -> int:
-        return done.facts
+    def count(self, batch: LedgerBackfilled) -> int:
+        return batch.facts
 
     def following(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
         if batch.last_id is None:
             return None
         return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
 
-    def combine(self, done: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
+    def combine(self, total: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
         last_id = batch.last_id or done.last_id
         return LedgerBackfilled(facts=done.facts + batch.facts, kind=batch.kind, last_id=last_id)
 

@@ -257,13 +257,13 @@ async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
             currency="THB",
             chain=None,
             ledger_minor="159000",
-            facts_minor=159001,
+            facts_minor="159001",
         ),
         LedgerDifference(
             account=payable,
             currency="THB",
             chain=None,
             ledger_minor="-154389",
-            facts_minor=-154390,
+            facts_minor="-154390",
         ),
     ]
