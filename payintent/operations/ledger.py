@@ -97,8 +97,8 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         return _FurtherBackfill(kind=batch.kind, after=batch.last_id)
 
     def combine(self, total: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
-        last_id = batch.last_id or done.last_id
-        return LedgerBackfilled(facts=done.facts + batch.facts, kind=batch.kind, last_id=last_id)
+        last_id = batch.last_id or total.last_id
+        return LedgerBackfilled(facts=total.facts + batch.facts, kind=batch.kind, last_id=last_id)
 
     def audit_details(self, result: LedgerBackfilled) -> Mapping[str, object]:
         return {"facts": result.facts}
